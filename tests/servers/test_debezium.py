@@ -13,13 +13,14 @@ import pyarrow.compute as pc
 import pytest
 
 from cdcsync_core.capture import Capture
-from cdcsync_core.position import LogOffset, TransactionId
+from cdcsync_core.position import LogOffset, Position, TransactionId
 from cdcsync_spark.sinks.events import Events
 from cdcsync_spark.sinks.formats.debezium_reader import DebeziumReader
-from cdcsync_spark.sinks.formats.json_records import Origin, Records, debezium_exact_json
+from cdcsync_spark.sinks.formats.debezium_records import debezium_exact_json
+from cdcsync_spark.sinks.formats.json_records import Form, Origin, Records, debezium_json
 from cdcsync_spark.sinks.formats.record_steps import columns_of
 from cdcsync_spark.wire.columns.change import KIND, TRANSACTION, ChangeKind, changes_schema
-from support.debezium import BinlogPlace, debezium_changes, debezium_snapshot
+from support.debezium import BinlogPlace, DebeziumRecord, debezium_changes, debezium_snapshot
 from support.dump import changes, definition, log_end
 from support.fixtures import FreshDatabase
 from support.servers import Server
@@ -147,6 +148,62 @@ TABLES = {
     },
 }
 
+
+class Difference(NamedTuple):
+    """A column with one value, and what it is in a record: of `compatible: envelope`, of Debezium,
+    of `compatible: exact`, where that is not Debezium's. Numbers are their digits."""
+
+    declared: str
+    value: str
+    envelope: Any
+    debezium: Any
+    exact: Any = ...
+
+
+#: the rows of the manual's table of what differs, as the stream has them
+DIFFERENCES = {
+    "unsigned_": Difference("BIGINT UNSIGNED", "18446744073709551615", "18446744073709551615", "AP//////////"),
+    "date_": Difference("DATE", "'2020-07-17'", "2020-07-17", "2020-07-17Z"),
+    "moment": Difference(
+        "DATETIME(3)", "'2020-07-17 18:00:22.5'", "2020-07-17T18:00:22.500000", "2020-07-17T18:00:22.5Z"
+    ),
+    "instant": Difference(
+        "TIMESTAMP(2) NULL", "'2020-07-17 18:00:22.5'", "2020-07-17T18:00:22.500000Z", "2020-07-17T18:00:22.50Z"
+    ),
+    "time_": Difference("TIME(2)", "'18:00:22.50'", "18:00:22.50", "18:00:22.5Z"),
+    "day": Difference("TIME", "'24:00:00'", "24:00:00", "00:00:00Z", "24:00:00"),
+    "negative": Difference("TIME(2)", "'-01:00:00.5'", "-01:00:00.50", None, "-01:00:00.50"),
+    "long_": Difference("TIME NOT NULL DEFAULT '01:00:00'", "'25:00:00'", "25:00:00", "01:00:00Z", "25:00:00"),
+    "zero": Difference("DATE NOT NULL", "'0000-00-00'", None, "1970-01-01Z", None),
+    "zero_default": Difference(
+        "DATETIME NOT NULL DEFAULT '2000-01-01'", "'0000-00-00'", None, "2000-01-01T00:00:00Z", None
+    ),
+    "zero_instant": Difference("TIMESTAMP NULL", "'0000-00-00'", None, "1970-01-01T00:00:00Z", None),
+    "year_": Difference("YEAR", "'0000'", "0", "1900", "0"),
+    "float_": Difference("FLOAT", "16777216", "16777216", "1.6777216E7"),
+    "double_": Difference("DOUBLE", "1e-38", "1e-38", "1.0E-38"),
+    "fixed": Difference("FLOAT(7,1)", "0.1", "0.1", "0.10000000149011612"),
+    "zeros": Difference("DECIMAL(40,1) ZEROFILL", "1.5", f"{'0' * 38}1.5", "1.5"),
+    "bits": Difference("BIT(12)", "b'100000000001'", "CAE=", "AQg="),
+    "shape": Difference(
+        "GEOMETRY",
+        "ST_GeomFromText('POINT(1 2)')",
+        "AAAAAAEBAAAAAAAAAAAA8D8AAAAAAAAAQA==",
+        {"wkb": "AQEAAAAAAAAAAADwPwAAAAAAAABA", "srid": None},
+    ),
+    "point_": Difference(
+        "POINT",
+        "ST_GeomFromText('POINT(1 2)')",
+        "AAAAAAEBAAAAAAAAAAAA8D8AAAAAAAAAQA==",
+        {"x": "1.0", "y": "2.0", "wkb": "AQEAAAAAAAAAAADwPwAAAAAAAABA", "srid": None},
+    ),
+    "document": Difference("JSON", """'{"a": 1}'""", '{"a": 1}', '{"a":1}'),
+    "fraction": Difference("JSON", "'[1e30]'", "[1e30]", "[1000000000000000019884624838656]", "[1e30]"),
+    "opaque": Difference("JSON", "JSON_ARRAY(x'00ff')", '["base64:type15:AP8="]', '["AP8="]', '["base64:type15:AP8="]'),
+    "member": Difference("ENUM('f,g')", "1", "f,g", "f\\,g", "f,g"),
+    "vector_": Difference("VECTOR(2)", "STRING_TO_VECTOR('[1,1e-7]')", ["1", "1e-7"], ["1.0", "1.0E-7"]),
+}
+
 #: tables and columns that Debezium writes otherwise in a snapshot than in the stream
 OTHERWISE_IN_SNAPSHOTS = {
     ("numbers", "h"),
@@ -178,6 +235,7 @@ def test_keys_and_rows_are_debeziums_byte_by_byte(
     start, place = log_end(server), BinlogPlace.end_of(server)
     for name, table in TABLES.items():
         server.run(*SESSION, *statements(name, table), db=database)
+    server.run(*SESSION, *differing_values(), db=database)
     theirs = debezium_changes(server, database, place, tmp_path)
     for name, table in TABLES.items():
         capture = definition(server, database, name, key=tuple(table.key.split(", ")))
@@ -187,6 +245,27 @@ def test_keys_and_rows_are_debeziums_byte_by_byte(
         assert len(found) >= len(table.rows) + 4
         assert found == [compared(r.key, r.value) for r in theirs if r.table == name], name
         assert_read_back(capture, images, records)
+    assert_differences(server, database, start, [r for r in theirs if r.table == "differing"])
+
+
+def differing_values() -> tuple[str, str]:
+    columns = ", ".join(f"{name} {d.declared}" for name, d in DIFFERENCES.items())
+    values = ", ".join(d.value for d in DIFFERENCES.values())
+    return f"CREATE TABLE differing (id INT PRIMARY KEY, {columns})", f"INSERT INTO differing VALUES (1, {values})"
+
+
+def assert_differences(server: Server, database: str, start: Position, theirs: list[DebeziumRecord]) -> None:
+    capture = definition(server, database, "differing")
+    images = pa.Table.from_batches([changes(server, capture, start).batch])
+    made = [
+        [value for _, value in records_of(form, capture, images).pairs()]
+        for form in (debezium_json, debezium_exact_json)
+    ]
+    envelope, exact, debezium = (rows_by_id(v)["1"] for v in (*made, [r.value for r in theirs]))
+    for name, expected in DIFFERENCES.items():
+        found = (envelope[name], debezium[name], exact[name])
+        alike = expected.debezium if expected.exact is ... else expected.exact
+        assert found == (expected.envelope, expected.debezium, alike), name
 
 
 def test_rows_of_a_snapshot_are_debeziums(mysql97_gtid: Server, fresh_database: FreshDatabase, tmp_path: Path) -> None:
@@ -218,10 +297,14 @@ def as_inserts(rows: pa.Table) -> pa.Table:
 
 
 def exact_records(table: Capture, images: pa.Table) -> Records:
+    return records_of(debezium_exact_json, table, images)
+
+
+def records_of(form: Form, table: Capture, images: pa.Table) -> Records:
     count = max(images[TRANSACTION].to_pylist()) + 1
     places = [TransactionId(LogOffset("binlog.000001", 200))] * count
     origin = Origin(table.id, table.key, "mysql", 7, "cdc", 5000, columns=table.captured)
-    return debezium_exact_json(Events(images, places, [1.0] * count, 1), origin)
+    return form(Events(images, places, [1.0] * count, 1), origin)
 
 
 def compared(key: bytes, value: bytes | None) -> tuple[bytes | str, ...]:

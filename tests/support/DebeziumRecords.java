@@ -1,6 +1,8 @@
 import io.debezium.engine.ChangeEvent;
 import io.debezium.engine.DebeziumEngine;
+import io.debezium.engine.Header;
 import io.debezium.engine.format.Json;
+import io.debezium.engine.format.KeyValueHeaderChangeEventFormat;
 import java.io.ObjectOutputStream;
 import java.io.PrintStream;
 import java.nio.charset.StandardCharsets;
@@ -14,9 +16,12 @@ import java.util.concurrent.Executors;
 
 /** Prints the records of Debezium's engine, JSON without schemas, until that of the last table: SETTINGS START LAST.
  *
- * A line is the table, the key and the value, each in base64; without a value there is a `-`. SETTINGS is a file of
- * the connector's properties. START is a position as Debezium keeps it, or empty: it begins with a snapshot then. */
+ * A line is the table, and in base64 the key, the value (`-`: there is none), the name and the value of each header.
+ * SETTINGS is a file of the connector's properties. START is a position as Debezium keeps it, or empty: it begins with
+ * a snapshot then. */
 public class DebeziumRecords {
+    private static final KeyValueHeaderChangeEventFormat<Json, Json, Json> FORMAT =
+        KeyValueHeaderChangeEventFormat.of(Json.class, Json.class, Json.class);
     private static final CountDownLatch DONE = new CountDownLatch(1);
     private static final PrintStream OUT = new PrintStream(System.out, false, StandardCharsets.UTF_8);
 
@@ -29,7 +34,7 @@ public class DebeziumRecords {
             begin(Path.of(settings.getProperty("offset.storage.file.filename")), settings.getProperty("name"),
                 settings.getProperty("topic.prefix"), args[1]);
         }
-        Executors.newSingleThreadExecutor().execute(DebeziumEngine.create(Json.class).using(settings)
+        Executors.newSingleThreadExecutor().execute(DebeziumEngine.create(FORMAT).using(settings)
             .notifying(record -> print(record, args[2])).using(DebeziumRecords::ended).build());
         DONE.await();
         OUT.flush();
@@ -41,7 +46,11 @@ public class DebeziumRecords {
         if (table.equals(last)) {
             DONE.countDown();
         } else if (record.key() != null && DONE.getCount() > 0) {
-            OUT.println(table + " " + encoded(record.key()) + " " + encoded(record.value()));
+            OUT.print(table + " " + encoded(record.key()) + " " + encoded(record.value()));
+            for (Header<?> header : record.headers()) {
+                OUT.print(" " + encoded(header.getKey()) + " " + encoded((String) header.getValue()));
+            }
+            OUT.println();
         }
     }
 

@@ -21,6 +21,7 @@ SETTINGS = {
     "bigint.unsigned.handling.mode": "precise",
     "binary.handling.mode": "base64",
     "enable.time.adjuster": "false",
+    "extended.headers.enabled": "false",
 }
 _PROGRAM = Path(__file__).with_name("DebeziumRecords.java")
 #: the table whose first record ends a run; the last one by name, so a snapshot reads it last
@@ -33,6 +34,7 @@ class DebeziumRecord:
     table: str
     key: bytes
     value: bytes | None
+    headers: tuple[tuple[str, bytes], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -90,8 +92,7 @@ def _records(
         "offset.storage": "org.apache.kafka.connect.storage.FileOffsetBackingStore",
         "offset.storage.file.filename": str(folder / f"{name}.offsets"),
         "offset.flush.interval.ms": "60000",
-        **dict.fromkeys(("converter.schemas.enable", "key.converter.schemas.enable"), "false"),
-        "value.converter.schemas.enable": "false",
+        **dict.fromkeys((f"{part}converter.schemas.enable" for part in ("", "key.", "value.", "header.")), "false"),
         **settings,
     }
     file = folder / f"{name}.properties"
@@ -103,5 +104,7 @@ def _records(
     return [_record(*line.split()) for line in run.stdout.splitlines()]
 
 
-def _record(table: str, key: str, value: str) -> DebeziumRecord:
-    return DebeziumRecord(table, base64.b64decode(key), None if value == "-" else base64.b64decode(value))
+def _record(table: str, key: str, value: str, *headers: str) -> DebeziumRecord:
+    texts = [base64.b64decode(text) for text in headers]
+    named = tuple(zip((name.decode() for name in texts[::2]), texts[1::2], strict=True))
+    return DebeziumRecord(table, base64.b64decode(key), None if value == "-" else base64.b64decode(value), named)

@@ -13,23 +13,27 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from cdcsync_core.position import TransactionId
-from cdcsync_spark.wire.columns.change import TRANSACTION
+from cdcsync_spark.wire.columns.change import KIND, TRANSACTION, ChangeKind
 
 
 @dataclass(frozen=True)
 class Events:
     """`images` (`change.changes_schema`); their `TRANSACTION` counts the rows of `transactions` and
     `committed_at` (seconds since 1970, None where the binlog does not say). The first image has the
-    ordinal `first`, each later one the next."""
+    ordinal `first`, each later one the next. `skipped` changes of the first transaction are before
+    these."""
 
     images: pa.Table
     transactions: Sequence[TransactionId]
     committed_at: Sequence[float | None]
     first: int
+    skipped: int = 0
 
     @property
     def num_rows(self) -> int:
@@ -49,6 +53,15 @@ class Events:
             committed_at=self.committed_at[first : last + 1],
             first=self.first + begin,
         )
+
+    def change_numbers(self) -> npt.NDArray[np.int64]:
+        """For each image the number of its change among those of its transaction, from 0; the
+        images of an update are one change."""
+        kinds, numbers = (self.images[name].to_numpy() for name in (KIND, TRANSACTION))
+        counted = np.cumsum(kinds != ChangeKind.UPDATE_AFTER)
+        begins = np.append(True, numbers[1:] != numbers[:-1])[: len(numbers)]
+        at = np.maximum.accumulate(np.where(begins, np.arange(len(numbers)), 0))
+        return counted - counted[at] + np.where(at == 0, self.skipped, 0)
 
     def of_transactions(self, values: Sequence[object], kind: pa.DataType) -> pa.ChunkedArray:
         """For each image the one of `values`, a row a transaction, that is its transaction's."""

@@ -8,6 +8,7 @@ raises ValueError, KeyError or TypeError.
 from __future__ import annotations
 
 import base64
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,12 +16,15 @@ from typing import Any
 import pyarrow as pa
 
 from cdcsync_core.source_table import GEOMETRIES, Column, SourceType
-from cdcsync_spark.sinks.formats.debezium_text import SRID_BYTES
+from cdcsync_spark.sinks.formats.debezium_text import SRID_BYTES, with_escapes
 from cdcsync_spark.sinks.formats.json_reader import Row, last_row, loads, rows_table
 from cdcsync_spark.sinks.formats.record_reader import LastRows
 
 #: `debezium-json` with `compatible: exact`
 DEBEZIUM_EXACT = "debezium-json, exact"
+
+#: of a JSON document: a text, or what MySQL has a blank behind
+_TEXT_OR_BLANK = re.compile(r'("(?:[^"\\]|\\.)*")|([,:]) ?', re.S)
 
 ReadBack = Callable[[Any], Any]
 
@@ -62,11 +66,16 @@ def _reader_of(kind: SourceType) -> ReadBack | None:
         return lambda text: _time(text, max(kind.size, 0))
     if kind.base == "decimal" and "zerofill" in kind.declared:
         return lambda text: text.zfill(kind.size + (1 if kind.scale else 0))
-    return {"date": _without_zone, "datetime": _without_zone}.get(kind.base)
+    return {"date": _without_zone, "datetime": _without_zone, "json": _document}.get(kind.base)
 
 
 def _unsigned(text: str) -> str:
     return str(int.from_bytes(base64.b64decode(text, validate=True), "big", signed=True))
+
+
+def _document(text: str) -> str:
+    """As MySQL prints it, which is how it is in a snapshot."""
+    return with_escapes(_TEXT_OR_BLANK.sub(lambda found: found[1] or f"{found[2]} ", text), str.lower)
 
 
 def _shape(members: dict[str, Any]) -> str:

@@ -3,9 +3,9 @@
 The texts are those of Debezium with `time.precision.mode=isostring`,
 `decimal.handling.mode=string`, `bigint.unsigned.handling.mode=precise`,
 `binary.handling.mode=base64` and `enable.time.adjuster=false`. Where Debezium's value is wrong, as
-for a negative TIME, the value is the server's. JSON documents are the server's text, as in a
-snapshot of Debezium. `debezium_reader` reads these texts back; a test compares them with Debezium's
-own engine byte by byte.
+for a negative TIME, the value is the server's. JSON documents of MySQL are the server's text, in
+the stream without the blanks between its members. `debezium_reader` reads these texts back; a test
+compares them with Debezium's own engine byte by byte.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cdcsync_core.source_table import GEOMETRIES, Column, SourceType
-from cdcsync_spark.sinks.formats.json_text import Quoted, Style, quoted_texts
+from cdcsync_spark.sinks.formats.json_text import Quoted, Style, bracketed, quoted_texts
 
 _STYLE = Style(escape="\\u{:04X}")
 _BEYOND = "[\U00010000-\U0010ffff]"
@@ -29,6 +29,9 @@ _BEYOND = "[\U00010000-\U0010ffff]"
 _LAST_ZEROS = r"\.0+$|(\.[0-9]*[1-9])0+$"
 _TIME_OF_DAY = r"^(?:[01][0-9]|2[0-3]):"
 _FIRST_ZEROS = r"^0+([0-9])"
+#: of a JSON document: an escape; a text, which stays, or what MySQL has a blank behind
+_ESCAPE = re.compile(r"\\(?:u([0-9A-Fa-f]{4})|.)", re.S)
+_TEXT_OR_BLANK = r'("(?:[^"\\]|\\.)*")|([,:]) '
 #: Java writes a number without an exponent from 1e-3 up to 1e7
 _PLAIN = range(-3, 7)
 #: of `2024-02-29T23:59:59`
@@ -39,14 +42,20 @@ _POINT = struct.Struct("<BI2d")
 Texts = Callable[[pa.Array], Quoted]
 
 
-def debezium_texts(columns: Iterable[Column]) -> Callable[[str, pa.Array], Quoted]:
-    """What makes the texts of a column's values, by its name."""
-    made = {c.name: texts for c in columns if (texts := _texts_of(c.type)) is not None}
+def debezium_texts(columns: Iterable[Column], *, snapshot: bool = False) -> Callable[[str, pa.Array], Quoted]:
+    """What makes the texts of a column's values, by its name; `snapshot`: in a snapshot's rows."""
+    made = {c.name: texts for c in columns if (texts := _texts_of(c.type, snapshot)) is not None}
 
     def texts_of(name: str, values: pa.Array) -> Quoted:
         return made.get(name, _others)(values)
 
     return texts_of
+
+
+def debezium_name(text: str) -> str:
+    """A column's name, or another text, with the same escapes as values."""
+    begin, texts, end = _others(pa.array([text]))
+    return f"{begin}{texts[0]}{end}"
 
 
 def _others(values: pa.Array) -> Quoted:
@@ -69,8 +78,10 @@ def _pair(character: re.Match[str]) -> str:
     return f"\\u{high:04X}\\u{low:04X}"
 
 
-def _texts_of(kind: SourceType) -> Texts | None:
+def _texts_of(kind: SourceType, snapshot: bool) -> Texts | None:
     """None: as `json_text` has them."""
+    if kind.base == "json":
+        return None if snapshot else _documents
     if kind.base == "bigint":
         return _unsigned if kind.unsigned else None
     if kind.base == "bit":
@@ -159,6 +170,25 @@ def _decimals(values: pa.Array) -> Quoted:
     return quoted_texts(values, _STYLE)
 
 
+def _documents(values: pa.Array) -> Quoted:
+    """Without the blanks that MySQL prints between members, and with Debezium's case of escapes."""
+    texts = pc.replace_substring_regex(values, _TEXT_OR_BLANK, r"\1\2")
+    escaped = pc.fill_null(pc.match_substring(texts, "\\u00"), False)
+    if pc.any(escaped).as_py():
+        upper = [with_escapes(text, str.upper) for text in texts.filter(escaped).to_pylist()]
+        texts = pc.replace_with_mask(texts, escaped, pa.array(upper, pa.string()))
+    return _others(texts)
+
+
+def with_escapes(document: str, case: Callable[[str], str]) -> str:
+    """A JSON document whose escapes of control characters have their digits in the case."""
+    return _ESCAPE.sub(lambda found: f"\\u{case(found[1])}" if found[1] else found[0], document)
+
+
+def _vectors(values: pa.Array) -> Quoted:
+    return bracketed(values, _numbers(values.flatten())[1])
+
+
 def _numbers(values: pa.Array) -> Quoted:
     """Each distinct number once."""
     distinct = pc.cast(values, pa.string()).dictionary_encode()
@@ -200,4 +230,5 @@ _TEXTS: dict[str, Texts] = {
     "time": _times,
     "decimal": _decimals,
     "double": _numbers,
+    "vector": _vectors,
 }

@@ -17,18 +17,18 @@ members row by row (`text_join`). The records are Arrow arrays, in the order of 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import NamedTuple
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import NamedTuple, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cdcsync_core.position import TransactionId
+from cdcsync_core.position import LogOffset, TransactionId
 from cdcsync_core.source_table import Column, TableId
 from cdcsync_spark.sinks.events import Events
-from cdcsync_spark.sinks.formats.debezium_text import debezium_texts
-from cdcsync_spark.sinks.formats.json_text import Style, json_parts, json_rows, member_parts, quoted, single
+from cdcsync_spark.sinks.formats.json_text import Style, json_parts, json_rows, quoted, single
 from cdcsync_spark.sinks.formats.record_steps import (
     UPDATE,
     Steps,
@@ -38,7 +38,7 @@ from cdcsync_spark.sinks.formats.record_steps import (
     moved_before,
     record_steps,
 )
-from cdcsync_spark.sinks.formats.text_join import Part, Pick, join
+from cdcsync_spark.sinks.formats.text_join import Pick, join
 from cdcsync_spark.wire.columns.change import KIND, TRANSACTION, ChangeKind
 
 _EXACT = Style()
@@ -49,17 +49,23 @@ _PAIRS = 256
 _AFTER = ChangeKind.UPDATE_AFTER
 
 
+#: a name and a value
+Header: TypeAlias = tuple[str, bytes]
+
+
 class Records(NamedTuple):
-    """`keys` and `values` are binary arrays of one length; a NULL value is a tombstone."""
+    """`keys` and `values` are binary arrays of one length; a NULL value is a tombstone. `headers`:
+    of the records that have one, by their number."""
 
     keys: pa.Array
     values: pa.Array
+    headers: Mapping[int, Header] = MappingProxyType({})
 
     def pairs(self) -> Iterator[tuple[bytes, bytes | None]]:
         """Each key and value. A few at a time: the memory of what was sent is that of the next
         ones, which costs an eighth of new memory for all [measured]."""
         for begin in range(0, len(self.keys), _PAIRS):
-            keys, values = (column.slice(begin, _PAIRS).to_pylist() for column in self)
+            keys, values = (column.slice(begin, _PAIRS).to_pylist() for column in (self.keys, self.values))
             yield from zip(keys, values, strict=True)
 
 
@@ -68,7 +74,8 @@ class Origin:
     """What a form says of all records of a table: the table, the names of its key columns, the
     source's flavour (`mysql` or `mariadb`) and server id, the topics' prefix. `sent` is the time of
     sending in ms since 1970; `snapshot` marks rows that no transaction wrote. `columns` are the
-    source's, for the form whose values depend on their types."""
+    source's, for the form whose values depend on their types; `place` is where the binlog was at
+    the snapshot, None where that is not known."""
 
     table: TableId
     key: tuple[str, ...]
@@ -78,6 +85,7 @@ class Origin:
     sent: int
     snapshot: bool = False
     columns: tuple[Column, ...] = ()
+    place: LogOffset | None = None
 
 
 #: a changelog with both images of each update; see `Origin`
@@ -89,13 +97,15 @@ def slices(changes: Events, max_bytes: int) -> Iterator[Events]:
     update's two images together, each with its own transactions alone."""
     images = changes.images
     rows = max(1, images.num_rows * max_bytes // max(1, images.nbytes))
-    begin = 0
+    begin = skipped = 0
     while begin < images.num_rows:
         end = min(begin + rows, images.num_rows)
         if end < images.num_rows and images[KIND][end].as_py() == _AFTER:
             end += 1
-        yield changes.slice(begin, end)
-        begin = end
+        piece = replace(changes.slice(begin, end), skipped=skipped)
+        yield piece
+        cut = end < images.num_rows and images[TRANSACTION][end] == images[TRANSACTION][end - 1]
+        begin, skipped = end, int(piece.change_numbers()[-1]) + 1 if cut else 0
 
 
 def changelog_json(changes: Events, origin: Origin) -> Records:
@@ -124,19 +134,7 @@ def debezium_json(changes: Events, origin: Origin) -> Records:
     and a create.
     """
     images = changes.images
-    return _debezium(changes, origin, _keys(images, origin), json_parts(columns_of(images), _EXACT))
-
-
-def debezium_exact_json(changes: Events, origin: Origin) -> Records:
-    """The same records with keys and rows as Debezium's JSON converter writes them."""
-    images, texts = changes.images, debezium_texts(origin.columns)
-    keys = join(images.num_rows, *member_parts(images.select(list(origin.key)), texts))
-    return _debezium(changes, origin, keys, member_parts(columns_of(images), texts))
-
-
-def _debezium(changes: Events, origin: Origin, keys: pa.Array, rows: list[Part]) -> Records:
-    """Of the texts of the keys, and of what the texts of the rows are joined of."""
-    images = changes.images
+    keys, rows = _keys(images, origin), json_parts(columns_of(images), _EXACT)
     steps = record_steps(keys, kinds_of(images), tombstones=True)
     source = Pick([pa.array(_debezium_sources(changes, origin), pa.string())], _transactions(images, steps))
     name = Pick([pa.array(["r" if origin.snapshot else "c", "u", "d"])], steps.op)

@@ -57,16 +57,19 @@ def json_rows(rows: pa.Table, style: Style) -> pa.Array:
 
 def json_parts(rows: pa.Table, style: Style) -> list[Part]:
     """What the texts of `json_rows` are joined of, for a join with more."""
-    return member_parts(rows, lambda _, values: quoted_texts(values, style))
+    return member_parts(rows, lambda _, values: quoted_texts(values, style), quoted)
 
 
-def member_parts(rows: pa.Table, texts_of: Callable[[str, pa.Array], Quoted]) -> list[Part]:
-    """The same, with the texts that `texts_of` makes of the values of a column."""
+def member_parts(
+    rows: pa.Table, texts_of: Callable[[str, pa.Array], Quoted], name_text: Callable[[str], str]
+) -> list[Part]:
+    """The same, with the texts that `texts_of` makes of a column's values and `name_text` of its
+    name."""
     parts, end = list[Part](), _End("{")
     for i, name in enumerate(rows.column_names):
         begin, texts, close = texts_of(name, single(rows[name]))
         found = pc.cast(texts.is_valid(), pa.int32()) if texts.null_count else None
-        parts += [_between(end, f"{',' if i else ''}{quoted(name)}:", begin, found), texts]
+        parts += [_between(end, f"{',' if i else ''}{name_text(name)}:", begin, found), texts]
         end = _End(close, found if close else None)
     return [*parts, _between(end, "}", "", None)]
 
@@ -164,8 +167,11 @@ def _binary(values: pa.Array, _: Style) -> Quoted:
 
 
 def _vector(values: pa.Array, style: Style) -> Quoted:
-    """An array of numbers."""
-    _, texts, _ = quoted_texts(values.flatten(), style)
+    return bracketed(values, quoted_texts(values.flatten(), style)[1])
+
+
+def bracketed(values: pa.Array, texts: pa.Array) -> Quoted:
+    """Arrays of numbers; `texts` are of all numbers."""
     texts = pc.fill_null(texts, "null")
     numbers = pa.ListArray.from_arrays(_offsets(values), texts, mask=values.is_null())
     return "[", pc.binary_join(numbers, ","), "]"

@@ -52,5 +52,6 @@ def origin_of(label: SourceLabel, state: TableState, *, snapshot: bool) -> Origi
     flavour, _, server = state.identity.lineage.newest.partition(":")
     number = label.server_id or (int(server) if server.isdecimal() else 0)
     sent = time.time_ns() // 1_000_000
-    capture = state.capture
-    return Origin(capture.id, capture.key, flavour, number, label.prefix, sent, snapshot, capture.captured)
+    capture, position = state.capture, state.position
+    place = position.at if position is not None else None
+    return Origin(capture.id, capture.key, flavour, number, label.prefix, sent, snapshot, capture.captured, place)

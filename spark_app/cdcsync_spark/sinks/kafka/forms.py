@@ -20,8 +20,9 @@ from cdcsync_spark.sinks.events import Events
 from cdcsync_spark.sinks.formats.avro_reader import AVRO, AvroReader
 from cdcsync_spark.sinks.formats.avro_records import Registered, debezium_avro, key_schema, value_schema
 from cdcsync_spark.sinks.formats.debezium_reader import DEBEZIUM_EXACT, DebeziumReader
+from cdcsync_spark.sinks.formats.debezium_records import debezium_exact_json
 from cdcsync_spark.sinks.formats.json_reader import JsonReader
-from cdcsync_spark.sinks.formats.json_records import FORMS, Form, Origin, Records, debezium_exact_json
+from cdcsync_spark.sinks.formats.json_records import FORMS, Form, Origin, Records
 from cdcsync_spark.sinks.formats.record_reader import RecordReader
 from cdcsync_spark.sinks.formats.record_steps import columns_of
 from cdcsync_spark.sinks.kafka.conflicts import other_key_schema

@@ -13,7 +13,7 @@ from __future__ import annotations
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias
 
@@ -23,7 +23,7 @@ from cdcsync_core.errors import CdcError, PermanentError, Reason, fail
 from cdcsync_core.gates import gate
 from cdcsync_spark.logs import get_logger
 from cdcsync_spark.sinks.base import Superseded
-from cdcsync_spark.sinks.formats.json_records import Records
+from cdcsync_spark.sinks.formats.json_records import Header, Records
 from cdcsync_spark.sinks.kafka.brokers import (
     Brokers,
     error_of,
@@ -250,6 +250,9 @@ class KafkaSession:
         return too_large_fault(tables[0], cause.str())
 
     def _send(self, piece: Piece) -> None:
+        if piece.records.headers:
+            self._send_with_headers(piece)
+            return
         produce, topic, on_delivery = self._live.produce, piece.topic, self._on_delivery
         with faults_of(piece.table):
             for key, value in piece.records.pairs():
@@ -259,13 +262,27 @@ class KafkaSession:
                     self._produce(topic, value, key, on_delivery)
         self._pace.moved()
 
+    def _send_with_headers(self, piece: Piece) -> None:
+        headers = piece.records.headers
+        with faults_of(piece.table):
+            for number, (key, value) in enumerate(piece.records.pairs()):
+                own = [headers[number]] if number in headers else []
+                self._produce(piece.topic, value, key, self._on_delivery, headers=own)
+        self._pace.moved()
+
     def _produce(
-        self, topic: str, value: bytes | None, key: bytes, on_delivery: OnDelivery | None, partition: int = -1
+        self,
+        topic: str,
+        value: bytes | None,
+        key: bytes,
+        on_delivery: OnDelivery | None,
+        partition: int = -1,
+        headers: Sequence[Header] = (),
     ) -> None:
         """A full queue is waited for."""
         while True:
             try:
-                self._live.produce(topic, value, key, partition, on_delivery=on_delivery)
+                self._live.produce(topic, value, key, partition, on_delivery=on_delivery, headers=list(headers))
                 return
             except BufferError:
                 self._live.poll(0.1)

@@ -1,0 +1,108 @@
+"""A changelog as the records of Debezium's own engine: `debezium-json` with `compatible: exact`.
+
+The records, their order, the order of their members, their headers and each value are Debezium's
+with the settings that `debezium_text` names. Its program cannot be told by a record but by what no
+two programs have in common: the version, when a record was made, and what CdcSync does not keep of
+an event, which is its place within the transaction and the thread that made it. So `pos` is where
+the transaction ends, and `row` counts the table's changes in it: as with Debezium, no two changes
+of a table have the same `file`, `pos` and `row`, and they ascend.
+
+A test compares the records with those of the engine, member by member.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib.metadata import version
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from cdcsync_core.position import LogOffset
+from cdcsync_spark.sinks.events import Events
+from cdcsync_spark.sinks.formats.debezium_text import debezium_name, debezium_texts
+from cdcsync_spark.sinks.formats.json_records import Header, Origin, Records
+from cdcsync_spark.sinks.formats.json_text import member_parts, single
+from cdcsync_spark.sinks.formats.record_steps import (
+    CREATE,
+    DELETE,
+    Indices,
+    Steps,
+    columns_of,
+    kinds_of,
+    microseconds,
+    record_steps,
+)
+from cdcsync_spark.sinks.formats.text_join import Part, Pick, join
+from cdcsync_spark.wire.columns.change import TRANSACTION, ChangeKind
+
+#: of the two records that an update of a key is: the key that follows, the key that was before
+NEW_KEY, OLD_KEY = "__debezium.newkey", "__debezium.oldkey"
+
+
+def debezium_exact_json(changes: Events, origin: Origin) -> Records:
+    """The records as Debezium's JSON converter writes them."""
+    images, texts = changes.images, debezium_texts(origin.columns, snapshot=origin.snapshot)
+    keys = join(images.num_rows, *member_parts(images.select(list(origin.key)), texts, debezium_name))
+    rows = member_parts(columns_of(images), texts, debezium_name)
+    kinds = kinds_of(images)
+    steps = record_steps(keys, kinds, tombstones=True)
+    values = join(
+        len(steps.op),
+        *('{"before":', Pick(rows, steps.before), ',"after":', Pick(rows, steps.after), ',"source":'),
+        *_source(changes, origin, steps),
+        *(',"transaction":null,"op":"', Pick([pa.array(["r" if origin.snapshot else "c", "u", "d"])], steps.op)),
+        f'","ts_ms":{origin.sent},"ts_us":{origin.sent * 1000},"ts_ns":{origin.sent * 1_000_000}}}',
+    )
+    values = pc.if_else(steps.tombstone, None, values).cast(pa.binary())
+    keys = keys.cast(pa.binary())
+    return Records(keys.take(steps.image), values, _headers(keys, kinds, steps))
+
+
+def _source(changes: Events, origin: Origin, steps: Steps) -> list[Part]:
+    """Of each record; a snapshot has one for all rows, without a transaction."""
+    if origin.snapshot:
+        head, place = _begin(origin, origin.sent * 1000, "true", 0), _place(None, origin.place)
+        return [f"{head}{place}0{_END}"]
+    begins = [
+        f"{_begin(origin, microseconds(at), 'false', origin.server_id)}{_place(t.gtid_text, t.end)}"
+        for t, at in zip(changes.transactions, changes.committed_at, strict=True)
+    ]
+    rows = pa.array(changes.change_numbers()).take(steps.image).dictionary_encode()
+    return [
+        Pick([pa.array(begins, pa.string())], single(changes.images[TRANSACTION]).take(steps.image)),
+        Pick([rows.dictionary.cast(pa.string())], rows.indices),
+        _END,
+    ]
+
+
+_END = ',"thread":null,"query":null}'
+
+
+def _begin(origin: Origin, committed: int, snapshot: str, server_id: int) -> str:
+    database, table, prefix = map(debezium_name, (origin.table.database, origin.table.name, origin.prefix))
+    return (
+        f'{{"version":"{_version()}","connector":"{origin.flavour}","name":{prefix},"ts_ms":{committed // 1000},'
+        f'"snapshot":"{snapshot}","db":{database},"sequence":null,"ts_us":{committed},"ts_ns":{committed * 1000},'
+        f'"table":{table},"server_id":{server_id},'
+    )
+
+
+def _place(gtid: str | None, place: LogOffset | None) -> str:
+    """Up to the number of the row. A place that is not known has the types of one."""
+    text, (file, offset) = debezium_name(gtid) if gtid else "null", (place.file, place.offset) if place else ("", 0)
+    return f'"gtid":{text},"file":{debezium_name(file)},"pos":{offset},"row":'
+
+
+@cache
+def _version() -> str:
+    return version("cdcsync")
+
+
+def _headers(keys: pa.Array, kinds: Indices, steps: Steps) -> dict[int, Header]:
+    """By the number of the record."""
+    image, op = steps.image.to_numpy(), steps.op.to_numpy()
+    ends = (op == DELETE) & (kinds[image] == ChangeKind.UPDATE_BEFORE)
+    begins = (op == CREATE) & (kinds[image] == ChangeKind.UPDATE_AFTER)
+    new = {int(n): (NEW_KEY, keys[int(image[n]) + 1].as_py()) for n in ends.nonzero()[0]}
+    return new | {int(n): (OLD_KEY, keys[int(image[n]) - 1].as_py()) for n in begins.nonzero()[0]}
