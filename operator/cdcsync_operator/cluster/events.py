@@ -14,9 +14,10 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from cdcsync_core.errors import CdcError, Reason
+from cdcsync_core.quoting import visible
 from cdcsync_core.run import RunKind, TablePhase
 from cdcsync_core.spec import API_VERSION, KIND, CdcSync
-from cdcsync_core.status import Status
+from cdcsync_core.status import Status, shown_message
 from cdcsync_kube.client import Api, ApiError, Object
 from cdcsync_operator.cluster.store import KubeStore
 from cdcsync_operator.decision.conditions import ROLLING_OUT
@@ -39,7 +40,7 @@ def events_between(before: Status, after: Status) -> Iterator[EventText]:
     yield from _tables(before, after)
     yield from _changed_tables(before, after)
     if before.phase is not after.phase:
-        yield ("Normal", after.phase.value, after.condition("Ready").message or f"was {before.phase.value}")
+        yield ("Normal", after.phase.value, _words_of_phase(after) or f"was {before.phase.value}")
     stalled = after.condition("Stalled")
     was = before.condition("Stalled")
     if stalled.status == "True" and (was.status, was.message) != (stalled.status, stalled.message):
@@ -51,6 +52,12 @@ def events_between(before: Status, after: Status) -> Iterator[EventText]:
         again = f"; next attempt at {after.restarts.next_attempt_at}" if after.restarts.next_attempt_at else ""
         yield ("Warning", after.restarts.reason, f"{after.restarts.message}{again}")
     yield from _turns(before, after)
+
+
+def _words_of_phase(status: Status) -> str:
+    """Ready's message, where that is about the phase and not about a fault."""
+    ready = status.condition("Ready")
+    return ready.message if ready.status == "True" or ready.reason in (status.phase.value, STARTING) else ""
 
 
 def replaced(decision: Decision) -> Iterator[EventText]:
@@ -86,7 +93,11 @@ def _tables(before: Status, after: Status) -> Iterator[EventText]:
     captured = {t.name for t in before.table_status if t.phase is not TablePhase.UNASSIGNED}
     added = [t.name for t in after.table_status if t.name not in captured and t.phase is TablePhase.PENDING]
     if added:
-        yield ("Normal", "TablesAdded", f"new tables match and are read while the stream goes on: {', '.join(added)}")
+        yield (
+            "Normal",
+            "TablesAdded",
+            f"new tables match and are read while the stream goes on: {', '.join(map(visible, added))}",
+        )
     reasons = {t.name: t.reason for t in before.table_status if t.phase is TablePhase.UNASSIGNED}
     left = [t for t in after.table_status if t.phase is TablePhase.UNASSIGNED and t.reason]
     messages = [t.message for t in left if reasons.get(t.name) != t.reason]
@@ -104,7 +115,7 @@ def _changed_tables(before: Status, after: Status) -> Iterator[EventText]:
             continue
         schema, decided = table.schema_, table.resnapshot
         if schema is not None and (was.schema_ is None or schema.change != was.schema_.change):
-            yield ("Normal", "SchemaChanged", f"{table.name}: {schema.step}: {schema.statement}")
+            yield ("Normal", "SchemaChanged", f"{visible(table.name)}: {schema.step}: {visible(schema.statement)}")
         begun = was.resnapshot.generation if was.resnapshot else 0
         if decided is not None and decided.generation > begun:
             yield ("Normal", "Resnapshotting", f"as generation {decided.generation}: {decided.message}")
@@ -135,7 +146,7 @@ class EventPoster:
             "involvedObject": about | ({"uid": uid} if uid else {}),
             "type": kind,
             "reason": reason,
-            "message": message[:_MAX],
+            "message": shown_message(message)[:_MAX],
             "firstTimestamp": f"{stamp[:19]}Z",
             "lastTimestamp": f"{stamp[:19]}Z",
             "count": 1,

@@ -56,11 +56,15 @@ def outcome(pod: Object, now: float, reported: Exit | None = None) -> Exit | Non
 
 
 def waiting(driver: Object | None, executors: Iterable[Object], now: float) -> tuple[str, str]:
-    """The reason and the scheduler's messages for pods that no node takes; ("", "") where all have
-    one.
+    """The reason and the scheduler's messages for pods that no node takes, or the kubelet's for a
+    driver whose image it cannot pull; ("", "") where there are none.
 
-    Nothing has failed yet: a cluster may have to grow.
+    Nothing has failed yet: a cluster may have to grow, and a registry may answer again.
     """
+    refused = [state for state in _waiting((driver or {}).get("status") or {}) if state.get("reason") in _NO_IMAGE]
+    if refused:
+        why = f"{refused[0]['reason']}: {quoted(str(refused[0].get('message', '')))}"
+        return Reason.IMAGE_PULL_FAILED.value, f"the image of the driver's pod is not there yet: {why}"
     if driver and (messages := _scheduler_messages([driver], now)):
         return Reason.DRIVER_UNSCHEDULABLE.value, f"no node takes the driver's pod: {'; '.join(messages)}"
     waits = [pod for pod in executors if _scheduler_messages([pod], now)]

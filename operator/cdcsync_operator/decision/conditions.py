@@ -11,14 +11,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from cdcsync_core.errors import Reason, fail, message_parts
-from cdcsync_core.quoting import quoted
+from cdcsync_core.quoting import quoted, visible
 from cdcsync_core.remedies import resnapshot
 from cdcsync_core.run import TablePhase
 from cdcsync_core.status import CONSISTENT, Phase, SinkWriteStatus, Status, TableStatus, effective_lag, with_condition
 from cdcsync_core.timestamps import utc
-from cdcsync_operator.decision.data_flow import STARTING, flow_problem
+from cdcsync_operator.decision.data_flow import STARTING, Doubt, flow_problem, sink_doubt, source_doubt
 from cdcsync_operator.decision.due_times import missed, will_be_lost
 from cdcsync_operator.decision.needs import all_consistent, is_read
+from cdcsync_operator.decision.observed import PreflightResult
 from cdcsync_operator.decision.phase import settle_phases
 from cdcsync_operator.decision.rollout import rolling_out
 from cdcsync_operator.decision.situation import Situation
@@ -122,11 +123,27 @@ def _health_of_work(s: Situation) -> Health:
     if s.stream is None or s.status.phase is not Phase.STREAMING:
         reason, words = _waiting(s)
         message = "; ".join(filter(None, (_work(s), words)))
-        return _reconciling(reason or s.status.phase.value, message)
-    found = flow_problem(s.spec, s.stream, s.now)
+        return _reconciling(reason or _reason_of_phase(s), message)
+    found = flow_problem(s.spec, s.stream, s.now) or _outage(s)
     if found:
         return _reconciling(found[0], f"{found[1]}; {_work(s)}")
     return Health(True, False, all_consistent(s.status), "Streaming", _work(s))
+
+
+def _outage(s: Situation) -> tuple[str, str] | None:
+    """Reason and message of a preflight that found source or sink gone while the stream doubts
+    it."""
+    preflight = s.preflight
+    if preflight is None:
+        return None
+    errors = preflight.errors if source_doubt(s.spec, s.stream) else ()
+    errors += preflight.sink_errors if sink_doubt(s.spec, s.stream) else ()
+    return (errors[0].reason.value, errors[0].message) if errors else None
+
+
+def _reason_of_phase(s: Situation) -> str:
+    """No run streams: it is about to."""
+    return STARTING if s.status.phase is Phase.STREAMING else s.status.phase.value
 
 
 def _health_of_schedule(s: Situation) -> Health:
@@ -196,13 +213,15 @@ def _as_of(status: Status) -> str:
 def _unassigned(status: Status) -> str:
     """Each with its reason; a table without one waits for the spec, or for the first snapshot."""
     tables = [t for t in status.table_status if t.phase is TablePhase.UNASSIGNED]
-    shown = ", ".join(f"{t.name} ({t.reason})" if t.reason else t.name for t in tables[:_SHOWN_FAILURES])
+    shown = ", ".join(
+        f"{visible(t.name)} ({t.reason})" if t.reason else visible(t.name) for t in tables[:_SHOWN_FAILURES]
+    )
     more = f" and {len(tables) - _SHOWN_FAILURES} more" if len(tables) > _SHOWN_FAILURES else ""
     return f"{len(tables)} tables match and are not captured: {shown}{more}"
 
 
 def _failures(failed: list[TableStatus]) -> str:
-    shown = [t.message or f"{t.name}: {t.reason}" for t in failed[:_SHOWN_FAILURES]]
+    shown = [t.message or f"{visible(t.name)}: {t.reason}" for t in failed[:_SHOWN_FAILURES]]
     more = len(failed) - len(shown)
     return "\n".join(shown) + (f"\nand {more} more tables" if more > 0 else "")
 
@@ -231,7 +250,14 @@ def _source_ready(s: Situation) -> ConditionValue:
     if preflight.errors:
         message = "\n".join(e.message for e in preflight.errors)
         return ("SourceReady", False, preflight.errors[0].reason.value, message)
+    if doubt := _doubted(source_doubt(s.spec, s.stream), preflight):
+        return ("SourceReady", None, doubt.reason, doubt.message)
     return ("SourceReady", True, "PreflightPassed", "\n".join(preflight.warnings[:_SHOWN_FAILURES]))
+
+
+def _doubted(doubt: Doubt | None, preflight: PreflightResult) -> Doubt | None:
+    """A doubt that no preflight has answered."""
+    return doubt if doubt and preflight.at < doubt.since else None
 
 
 def _sink_ready(s: Situation) -> ConditionValue:
@@ -246,6 +272,8 @@ def _sink_ready(s: Situation) -> ConditionValue:
         return ("SinkReady", False, preflight.sink_errors[0].reason.value, message)
     if preflight.sink_unchecked:
         return ("SinkReady", None, "CheckedByDriver", f"not checked here: {preflight.sink_unchecked}")
+    if doubt := _doubted(sink_doubt(s.spec, s.stream), preflight):
+        return ("SinkReady", None, doubt.reason, doubt.message)
     return ("SinkReady", True, "PreflightPassed", "")
 
 
@@ -260,13 +288,16 @@ def _snapshot_complete(s: Situation) -> ConditionValue:
         return ("SnapshotComplete", False, reason or "Snapshotting", "; ".join(filter(None, (counted, words))))
     unread = [t.name for t in s.assigned if not is_read(s.spec, t)]
     if unread:
-        named = ", ".join(unread[:_SHOWN_FAILURES])
+        named = ", ".join(map(visible, unread[:_SHOWN_FAILURES]))
         return ("SnapshotComplete", False, TABLES_FAILED, f"{len(unread)} tables failed before they were read: {named}")
     return ("SnapshotComplete", True, "Complete", "")
 
 
 def _resnapshotted(tables: list[TableStatus]) -> str:
-    shown = [f"{t.name} is resnapshotted, its previous content is served: {_why(t)}" for t in tables[:_SHOWN_FAILURES]]
+    shown = [
+        f"{visible(t.name)} is resnapshotted, its previous content is served: {_why(t)}"
+        for t in tables[:_SHOWN_FAILURES]
+    ]
     more = len(tables) - len(shown)
     return "\n".join(shown) + (f"\nand {more} more tables" if more > 0 else "")
 
@@ -303,7 +334,7 @@ def _consistent(s: Situation) -> ConditionValue:
     preflight = s.observed.preflight
     gaps = sorted(t.name for t in preflight.tables if t.unlogged_cascades) if preflight else []
     if gaps:
-        named = ", ".join(gaps[:_SHOWN_FAILURES])
+        named = ", ".join(map(visible, gaps[:_SHOWN_FAILURES]))
         return (
             "Consistent",
             False,
@@ -312,7 +343,7 @@ def _consistent(s: Situation) -> ConditionValue:
         )
     failed = [t for t in tables if t.failed]
     if failed:
-        named = ", ".join(f"{t.name} ({t.reason})" for t in failed[:_SHOWN_FAILURES])
+        named = ", ".join(f"{visible(t.name)} ({t.reason})" for t in failed[:_SHOWN_FAILURES])
         more = f" and {len(failed) - _SHOWN_FAILURES} more" if len(failed) > _SHOWN_FAILURES else ""
         return (
             "Consistent",
@@ -328,7 +359,7 @@ def _consistent(s: Situation) -> ConditionValue:
     if written:
         return ("Consistent", False, Reason.SINK_WRITTEN.value, _sink_written(written))
     if behind:
-        named = ", ".join(behind[:_SHOWN_FAILURES])
+        named = ", ".join(map(visible, behind[:_SHOWN_FAILURES]))
         return ("Consistent", False, "CatchingUp", f"{len(behind)} of {len(tables)} tables are not consistent: {named}")
     as_of = _as_of(s.status) or " as of their positions"
     return ("Consistent", True, "Consistent", f"{len(tables)} of {len(tables)} tables equal the source{as_of}")

@@ -8,6 +8,8 @@ of its own. A driver of an older version, whose reports lack it, is judged by th
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from cdcsync_core.quantity import show_seconds
 from cdcsync_core.run import Flow
 from cdcsync_core.spec import Spec
@@ -19,6 +21,10 @@ STARTING, SILENT, SOURCE_SILENT, SINK_SLOW = "Starting", "Silent", "SourceSilent
 _SILENCE = 30.0
 #: seconds beside the stream's interval for which a received change may wait for its commit
 _COMMIT = 60.0
+#: seconds beside a heartbeat, and beside the stream's interval, after which source and sink are in
+#: doubt: within a minute of an outage their conditions are to report it
+_DOUBTED = 5.0
+_SLOW = 20.0
 
 
 def source_bound(heartbeat: float) -> float:
@@ -30,6 +36,38 @@ def source_bound(heartbeat: float) -> float:
 def sink_bound(interval: float) -> float:
     """Seconds for which a received change may wait for its commit."""
     return _COMMIT + interval
+
+
+@dataclass(frozen=True)
+class Doubt:
+    """Why source or sink, ready by the last preflight, may be so no more; `since` is a unix
+    time."""
+
+    reason: str
+    message: str
+    since: float
+
+
+def source_doubt(spec: Spec, stream: ObservedRun | None) -> Doubt | None:
+    """One heartbeat is missing."""
+    if stream is None or stream.reported_at is None or stream.flow is None or stream.flow.silence is None:
+        return None
+    over = stream.flow.silence - spec.source.heartbeat_interval - _DOUBTED
+    if over <= 0:
+        return None
+    message = f"the source has sent nothing for {show_seconds(stream.flow.silence)}; it is checked again"
+    return Doubt(SOURCE_SILENT, message, stream.reported_at - over)
+
+
+def sink_doubt(spec: Spec, stream: ObservedRun | None) -> Doubt | None:
+    """A commit takes longer than most."""
+    if stream is None or stream.reported_at is None or stream.flow is None:
+        return None
+    over = stream.flow.waiting - spec.stream.interval - _SLOW
+    if over <= 0:
+        return None
+    message = f"changes have waited {show_seconds(stream.flow.waiting)} for their commit; the sink is checked again"
+    return Doubt(SINK_SLOW, message, stream.reported_at - over)
 
 
 def flow_problem(spec: Spec, stream: ObservedRun, now: float) -> tuple[str, str] | None:

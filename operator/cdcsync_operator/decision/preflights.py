@@ -13,6 +13,7 @@ from cdcsync_core.run import RunKind, TablePhase
 from cdcsync_core.status import Phase, Restarts, only_tables
 from cdcsync_core.timestamps import unix_time
 from cdcsync_operator.decision.assignment import reset_failure, resolve
+from cdcsync_operator.decision.data_flow import STARTING, flow_problem, sink_doubt, source_doubt
 from cdcsync_operator.decision.due_times import is_resting, needed_file
 from cdcsync_operator.decision.needs import asked
 from cdcsync_operator.decision.observed import ObservedRun, PreflightResult, RunPreflight
@@ -111,6 +112,8 @@ def due_preflight(s: Situation) -> tuple[RunPreflight, ...]:
     age, every = (1.0, 0.0) if s.preflight is None else (s.now - s.preflight.at, _interval(s, s.preflight))
     if last is not None and prompt not in ("", last.prompt):
         every = min(every, PROMPTED_EVERY)
+    if source_doubt(s.spec, s.stream) or sink_doubt(s.spec, s.stream):
+        every = min(every, PREFLIGHT_RETRY)
     if age < every or s.observed.preflight_running:
         return ()
     unread = frozenset(name for name, _ in s.needs.unread)
@@ -146,7 +149,7 @@ def _interval(s: Situation, preflight: PreflightResult) -> float:
     """Seconds. What is retried waits by `restarts` already, unless drivers live or the sync has
     failed."""
     if not preflight.failures:
-        return PREFLIGHT_RETRY if _was_lost_to_the_sink(s) else _pause_of_busy_tables(s)
+        return PREFLIGHT_RETRY if _was_lost(s) else _pause_of_busy_tables(s)
     waits = all(e.reason.retried for e in preflight.failures) and not _goes_on(s)
     return 0.0 if waits and s.status.phase is not Phase.FAILED else PREFLIGHT_RETRY
 
@@ -159,10 +162,15 @@ def _pause_of_busy_tables(s: Situation) -> float:
     return min(PREFLIGHT_EVERY, max(PROMPTED_EVERY, (s.now - since) / 4))
 
 
-def _was_lost_to_the_sink(s: Situation) -> bool:
-    """What a driver retries may be permanent, like a bucket that was removed: the next preflight
-    knows."""
-    return s.status.restarts.reason == Reason.SINK_UNREACHABLE.value and not s.live
+def _was_lost(s: Situation) -> bool:
+    """To the source or the sink, and nothing has come since. What a driver retries may be
+    permanent, like a bucket that was removed, or an outage, of which the conditions know nothing
+    yet: the next preflight knows."""
+    lost = (Reason.SINK_UNREACHABLE.value, Reason.SOURCE_UNREACHABLE.value)
+    if s.status.restarts.reason not in lost:
+        return False
+    problem = flow_problem(s.spec, s.stream, s.now) if s.stream else None
+    return not s.live or (problem is not None and problem[0] == STARTING)
 
 
 def source_was_unready(s: Situation) -> bool:

@@ -94,3 +94,16 @@ def test_a_missing_secret_is_posted_once_although_runs_go_on() -> None:
         )
         == []
     )
+
+
+def test_the_event_of_a_phase_has_no_text_of_a_fault() -> None:
+    """That has an event of its own, a warning."""
+    failing = with_condition(BEFORE.with_(phase=Phase.PENDING), "Ready", False, "SourceUnreachable", "no answer", 0.0)
+    assert list(events_between(BEFORE, failing)) == [("Normal", "Pending", "was Streaming")]
+
+
+def test_names_are_escaped() -> None:
+    before = BEFORE.with_(table_status=(TableStatus(name="s.a", phase=TablePhase.STREAMING),))
+    after = before.with_(table_status=(*before.table_status, TableStatus(name="s.\x1b[31m\nremedy: x")))
+    ((_, _, message),) = events_between(before, after)
+    assert message.endswith("goes on: s.\\x1b[31m\\nremedy: x")

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from cdcsync_core.timestamps import utc
+from cdcsync_operator.cluster import pod_outcome
 from cdcsync_operator.cluster.pod_outcome import (
     IMAGE_TIMEOUT,
     LOST_NODE_TIMEOUT,
@@ -224,3 +225,10 @@ def test_a_pod_on_a_node_that_is_gone_is_given_up_after_its_grace() -> None:
     assert found_exit is not None
     assert found_exit.reason == "DriverLost"
     assert "DeletionByTaintManager" in found_exit.message
+
+
+def test_an_image_that_cannot_be_pulled_is_reported_while_it_is_waited_for() -> None:
+    reason, message = pod_outcome.waiting(waiting("ErrImagePull"), (), CREATED)
+    assert reason == "ImagePullFailed"
+    assert message == 'the image of the driver\'s pod is not there yet: ErrImagePull: "m"'
+    assert pod_outcome.waiting(waiting("ContainerCreating"), (), CREATED) == ("", "")
