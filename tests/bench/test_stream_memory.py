@@ -129,16 +129,20 @@ def test_start_on_a_large_table(mariadb1011: Server, fresh_database: FreshDataba
     )
 
 
+@pytest.mark.parametrize("again", ["id < 0", "id % 2 = 0"], ids=["once", "half-twice"])
 def test_one_transaction_of_all_rows_of_a_large_table(
-    mariadb1011: Server, fresh_database: FreshDatabase, tmp_path: Path
+    mariadb1011: Server, fresh_database: FreshDatabase, tmp_path: Path, again: str
 ) -> None:
     server, database = mariadb1011, fresh_database(mariadb1011)
     _sequence(server, database, ROWS)
     sync = Sync(server, [rf"{database}\..*"], tmp_path / "sync", spec={"snapshot": {"chunkSize": 200_000}})
     subprocess.run(sync.run_command("snapshot"), check=True, capture_output=True)
-    server.run("UPDATE t SET a = a + 1", db=database)
+    with server.connect(db=database, autocommit=False) as connection, connection.cursor() as cursor:
+        cursor.execute("UPDATE t SET a = a + 1")
+        cursor.execute(f"UPDATE t SET a = a + 1 WHERE {again}")
+        connection.commit()
     peaks = run_limited(sync.run_command("caught-up"))
-    show(f"one transaction of {ROWS:,} rows, {peaks}")
+    show(f"one transaction of {ROWS:,} rows, and of those with {again} once more, {peaks}")
     assert server.query("SELECT COUNT(*), SUM(a) FROM t", db=database)[0] == tuple(
         column[0].as_py() for column in query(sync.delta(f"{database}.t"), "SELECT count(*), sum(a) FROM t").columns
     )
