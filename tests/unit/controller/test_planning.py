@@ -139,14 +139,18 @@ def test_a_planner_that_fails_in_any_way_says_so(tmp_path: Path) -> None:
     assert "can't start new thread" in planner.error.message
 
 
-def test_a_table_that_cannot_be_planned_is_left_to_the_driver(tmp_path: Path) -> None:
-    """The driver plans it itself, as no target has this frontier, and reports what stands in the
-    way."""
+@pytest.mark.parametrize("reason", [Reason.NO_SUCH_TABLE, Reason.TABLE_BUSY])
+def test_a_table_that_cannot_be_planned_is_left_to_the_driver(tmp_path: Path, reason: Reason) -> None:
+    """At once: the driver plans it itself, as no target has this frontier, and reports what stands
+    in the way."""
+    asked: list[Bound] = []
 
     def refuse(_: Capture, start: Bound) -> Iterator[Split]:
-        raise fail(Reason.NO_SUCH_TABLE, "gone")
+        asked.append(start)
+        raise fail(reason, "gone")
 
     planner = planned(tmp_path, TablePlan(0, table("s.a"), None), make=refuse)
+    assert len(asked) == 1
     (shard,) = shards(tmp_path)
     assert shard.frontier not in (None, [])
     assert shard.splits == ()

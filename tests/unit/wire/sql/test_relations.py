@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cdcsync_core.source_table import TableId
-from cdcsync_spark.wire.sql.relations import may_relate, may_unrelate
+from cdcsync_spark.wire.sql.relations import may_relate, may_take_view, may_unrelate
 from cdcsync_spark.wire.sql.text import Statement
 from cdcsync_spark.wire.sql.tokens import UNKNOWN_SESSION, Session
 
@@ -99,3 +99,20 @@ def test_a_trigger_is_in_the_default_database() -> None:
 )
 def test_what_an_answer_is_forgotten_for(sql: str, expected: bool) -> None:
     assert may_relate(Statement("u", sql, SESSIONS[0]), [WRITTEN]) is expected
+
+
+@pytest.mark.parametrize(
+    ("sql", "expected"),
+    [
+        ("DROP VIEW o", True),
+        ("DROP VIEW IF EXISTS x, zz.o", True),
+        ("CREATE OR REPLACE VIEW o AS SELECT 1", True),
+        ("ALTER VIEW o AS SELECT 1", True),
+        ("DROP VIEW u.o", False),
+        ("DROP VIEW x", False),
+        ("DROP TEMPORARY TABLE o", False),
+        ("INSERT INTO o VALUES ('view')", False),
+    ],
+)
+def test_a_view_that_may_be_gone(sql: str, expected: bool) -> None:
+    assert may_take_view(Statement("zz", sql, SESSIONS[0]), [WRITTEN]) is expected

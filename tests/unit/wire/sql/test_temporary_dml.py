@@ -84,3 +84,40 @@ def test_what_is_read_besides(sql: str, tables: str | list[str]) -> None:
 def test_what_may_change_something_else(sql: str) -> None:
     found = read(sql)
     assert found is None or found.written == TableName("shop", "a")
+
+
+def read_in_doubt(sql: str) -> Dml | None:
+    return read_dml(Statement("shop", sql, SESSION, temporary=TEMPORARY, in_doubt=True))
+
+
+@pytest.mark.parametrize(
+    ("sql", "written", "tables"),
+    [
+        ("INSERT INTO s VALUES (1, 2)", "s", ""),
+        ("INSERT INTO s SELECT a.id, MAX(b.v) FROM a JOIN b USING (id) GROUP BY a.id", "s", "a b"),
+        ("INSERT INTO s SELECT * FROM t, u", "s", ""),
+        ("UPDATE s JOIN a ON s.id = a.id SET s.v = a.v", "s", "a"),
+        ("UPDATE a z JOIN s y ON z.id = y.id SET y.v = z.v", "s", "a"),
+        ("DELETE s FROM s JOIN a USING (id)", "s", "a"),
+        ("LOAD DATA INFILE '/tmp/x' INTO TABLE s (id, v)", "s", ""),
+        ("INSERT INTO t SELECT id FROM a, b", None, "a b"),
+    ],
+)
+def test_in_doubt_one_more_table_may_be_written(sql: str, written: str | None, tables: str) -> None:
+    """Which may be a base table: what hangs on it is asked for."""
+    name = written if written is None else TableName("shop", written)
+    assert read_in_doubt(sql) == Dml(name, tuple(TableName("shop", t) for t in tables.split()), in_doubt=True)
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "UPDATE a JOIN b USING (id) SET a.v = 1, b.v = 2",
+        "UPDATE a JOIN b USING (id) SET v = 1",
+        "DELETE a, b FROM a JOIN b USING (id)",
+        "INSERT INTO s SELECT f(id) FROM a, b",
+        "CALL p()",
+    ],
+)
+def test_in_doubt_no_two_tables_are_written_and_nothing_is_called(sql: str) -> None:
+    assert read_in_doubt(sql) is None
