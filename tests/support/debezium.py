@@ -14,12 +14,23 @@ from pathlib import Path
 from support.servers import Server
 
 HOME = Path(__file__).parents[2] / ".cache" / "debezium-3.3.1"
+#: what makes Avro of its records
+CONVERTER = Path(__file__).parents[2] / ".cache" / "avro-converter-2.6.13"
 #: the settings of Debezium that CdcSync's values are compared with
 SETTINGS = {
     "time.precision.mode": "isostring",
     "decimal.handling.mode": "string",
     "bigint.unsigned.handling.mode": "precise",
     "binary.handling.mode": "base64",
+    "enable.time.adjuster": "false",
+    "extended.headers.enabled": "false",
+}
+#: and what those of `debezium-avro` are compared with
+AVRO_SETTINGS = {
+    "decimal.handling.mode": "precise",
+    "time.precision.mode": "microseconds",
+    "bigint.unsigned.handling.mode": "precise",
+    "binary.handling.mode": "bytes",
     "enable.time.adjuster": "false",
     "extended.headers.enabled": "false",
 }
@@ -62,6 +73,26 @@ def debezium_changes(
     return _records(server, database, start.text, folder, {"snapshot.mode": "recovery", **more})
 
 
+def debezium_avro_changes(
+    server: Server, database: str, start: BinlogPlace, folder: Path, registry: str
+) -> list[DebeziumRecord]:
+    """The same in Avro, whose schemas the registry has then that serves Confluent's API at the
+    URL."""
+    converters = {
+        f"{part}.converter.{name}": value
+        for part in ("key", "value")
+        for name, value in {
+            "apicurio.registry.url": f"{registry.partition('/apis')[0]}/apis/registry/v2",
+            "apicurio.registry.auto-register": "true",
+            "apicurio.registry.as-confluent": "true",
+            "apicurio.registry.use-id": "contentId",
+            "apicurio.registry.headers.enabled": "false",
+        }.items()
+    }
+    settings = {"snapshot.mode": "recovery", **AVRO_SETTINGS, **converters}
+    return _records(server, database, start.text, folder, settings, "avro")
+
+
 def debezium_snapshot(
     server: Server, database: str, folder: Path, more: Mapping[str, str] = SETTINGS
 ) -> list[DebeziumRecord]:
@@ -70,7 +101,7 @@ def debezium_snapshot(
 
 
 def _records(
-    server: Server, database: str, start: str, folder: Path, settings: Mapping[str, str]
+    server: Server, database: str, start: str, folder: Path, settings: Mapping[str, str], *form: str
 ) -> list[DebeziumRecord]:
     server.run(f"CREATE TABLE {_LAST} (id INT PRIMARY KEY)", f"INSERT INTO {_LAST} VALUES (1)", db=database)
     name = uuid.uuid4().hex[:8]
@@ -98,7 +129,7 @@ def _records(
     file = folder / f"{name}.properties"
     file.write_text("".join(f"{key}={value}\n" for key, value in properties.items()))
     java = ["java", "-Xmx512m", "-XX:TieredStopAtLevel=1", "-Dorg.slf4j.simpleLogger.defaultLogLevel=error"]
-    command = [*java, "-cp", f"{HOME / 'jars'}/*", str(_PROGRAM), str(file), start, _LAST]
+    command = [*java, "-cp", f"{HOME / 'jars'}/*:{CONVERTER / 'jars'}/*", str(_PROGRAM), str(file), start, _LAST, *form]
     run = subprocess.run(command, check=False, capture_output=True, text=True, timeout=_SECONDS)
     assert run.returncode == 0, run.stderr
     return [_record(*line.split()) for line in run.stdout.splitlines()]
