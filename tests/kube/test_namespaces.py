@@ -17,9 +17,13 @@ from typing import Any
 import pytest
 import yaml
 
+from cdcsync_core.manifest import parse_resource
+from cdcsync_core.run import RunKind
 from cdcsync_kube.client import Api, ApiError, Object
+from cdcsync_operator.cluster import run_objects
 from cdcsync_operator.cluster.namespaces import NamespaceRule, binding
 from cdcsync_operator.cluster.rbac import BY_SELECTOR, missing
+from cdcsync_operator.decision.observed import StartRun
 from kube.test_chart import rendered
 from kube.test_handlers import eventually, free_port
 from support.apiserver import kubeconfig
@@ -137,6 +141,7 @@ def test_a_namespace_is_served_while_it_has_the_labels(release: Release, operato
 
 
 def test_the_operator_gives_itself_rights_in_selected_namespaces_only(release: Release) -> None:
+    """With them, it can give a run its own."""
     assert missing(release.account, "", BY_SELECTOR) == []
     other, selected = release.namespace(cdc="no"), release.namespace(cdc="yes")
     uid = release.api.get(f"{_RBAC}/clusterroles/{ROLE}")["metadata"]["uid"]
@@ -153,6 +158,16 @@ def test_the_operator_gives_itself_rights_in_selected_namespaces_only(release: R
     admin = own | {"roleRef": own["roleRef"] | {"name": "admin"}}
     assert _refusal(release, path.format(selected.namespace), admin)
     assert _refusal(release, path.format(selected.namespace), own) == ""
+    release.account.create(path.format(selected.namespace), own)
+    start = StartRun(RunKind.SNAPSHOT, "shop-ab12-1", 1, (("shop.a", 0),), "f", executors=1)
+    found = selected.api.get(f"{selected.syncs}/shop")
+    about = {k: found["metadata"][k] for k in ("name", "namespace", "uid", "generation")}
+    resource = parse_resource({k: found[k] for k in ("apiVersion", "kind", "spec")} | {"metadata": about})
+    role = run_objects.role(resource, start, ["login"], "cdc.cdcsync")
+    roles = f"{_RBAC}/namespaces/{selected.namespace}/roles"
+    while refusal := _refusal(release, roles, role):  # the API server watches bindings, too
+        assert time.monotonic() < deadline, refusal
+        time.sleep(0.1)
 
 
 def _refusal(release: Release, path: str, body: Object) -> str:
