@@ -9,10 +9,15 @@ dot at the end, and the forms that a resolver takes for an IPv4 address (`285203
 from __future__ import annotations
 
 import ipaddress
+import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 
+from cdcsync_core.errors import Reason, fail
+
+#: the variable by which the operator's policy reaches the processes of a run, in their pods
+VARIABLE = "CDCSYNC_REFUSED_NETWORKS"
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 _IPV4_BYTES = 4
 _NUMBER = re.compile(r"0[xX][0-9a-fA-F]{1,8}|0[0-7]{0,11}|[1-9][0-9]{0,9}")
@@ -23,6 +28,24 @@ _NAT64 = tuple(ipaddress.IPv6Network(text) for text in ("64:ff9b::/96", "64:ff9b
 def parse_networks(texts: tuple[str, ...]) -> tuple[Network, ...]:
     """Raises ValueError naming the text."""
     return tuple(ipaddress.ip_network(text, strict=False) for text in texts)
+
+
+def networks_of_the_run(environment: Mapping[str, str] = os.environ) -> tuple[str, ...]:
+    """Those that the pod's operator refuses; none outside of a cluster."""
+    return tuple(environment.get(VARIABLE, "").split())
+
+
+def refuse_addresses(field: str, host: str, addresses: Iterable[str], networks: tuple[Network, ...]) -> None:
+    """Raises SpecInvalid where one of `addresses`, which `host` of the spec's `field` has, is in a
+    network of `networks`."""
+    for address in addresses:
+        if network := refusing(address, networks):
+            raise fail(
+                Reason.SPEC_INVALID,
+                f"{field}: {host} is at {address}, in the network {network} that the operator's policy refuses",
+                needed="a server outside of the cluster's own and link-local addresses",
+                remedy=f"another {field}, or the chart's value policy.refusedSourceNetworks",
+            )
 
 
 def address_of(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:

@@ -14,6 +14,7 @@ from obstore.exceptions import AlreadyExistsError, BaseError, NotSupportedError
 from obstore.store import S3Store
 
 from cdcsync_core.errors import CdcError, Reason, fail
+from cdcsync_lake.checked_proxy import proxied
 from cdcsync_lake.failures import brief, store_error
 from cdcsync_lake.location import Location
 from cdcsync_lake.probe import CONTENT, PROBES, is_probe, refuse_inside_a_table, unsupported_store
@@ -100,8 +101,8 @@ def _client(lake: Location, proxy: str) -> S3Store:
     """With short timeouts: the answer is worth less than the time spent waiting for it."""
     retry = {"max_retries": 2, "retry_timeout": timedelta(seconds=20)}
     try:
-        options = _REQUEST | ({"proxy_url": proxy} if proxy else {})
         config = {k: v for k, v in lake.store_config().items() if not proxy or k in _CHECKED}
+        options = _REQUEST | (proxied(proxy, config) if proxy else {})
         return S3Store(lake.bucket, config=config, client_options=options, retry_config=retry)  # type: ignore[arg-type]
     except (BaseError, ValueError) as error:
         found = f"no client can be made for {lake.uri}: {brief(lake.without_secrets(str(error)))}"

@@ -1,36 +1,70 @@
 """A proxy on loopback through which a store's client connects to checked addresses only.
 
-Why it exists: the operator checks stores that tenants name, and a name, a redirect or a variable of
-a Secret may lead to a server that the operator reaches and the tenant does not. Why it is right:
+Why it exists: the operator and drivers reach stores that tenants name, and a name, a redirect or a
+variable of a Secret may lead to a server that their pods reach and the tenant does not. Why it is
+right:
 every connection of the client comes through here, the name is resolved here once, each of its
 addresses is checked, and the connection goes to an address that was checked, so no later answer of
 a name server counts. What the client sends further on the same connection goes to that server,
-whatever host it names. Source: RFC 9110, CONNECT; RFC 9112, absolute-form.
+whatever host it names. Where the environment names a proxy for the host, that one is connected
+with, its address is checked, and what is beyond it is its own to refuse. Source: RFC 9110, CONNECT;
+RFC 9112, absolute-form.
 """
 
 from __future__ import annotations
 
-import select
+import base64
+import selectors
 import socket
 import threading
+from collections.abc import Mapping
 from contextlib import ExitStack, suppress
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
+from urllib.request import getproxies_environment, proxy_bypass_environment  # type: ignore[attr-defined]
 
-from cdcsync_core.errors import CdcError, Reason, fail
-from cdcsync_core.networks import parse_networks, refusing
+from cdcsync_core.errors import CdcError
+from cdcsync_core.networks import Network, parse_networks, refuse_addresses
 
 #: bytes of a request's line and headers, and of what is copied at once
 _HEAD, _BLOCK = 64 * 2**10, 64 * 2**10
 #: seconds to connect, and without any byte in either direction
 _CONNECT, _SILENT = 5.0, 30.0
 
+#: where a cloud gives a pod the credentials of its own identity
+_IDENTITY = "169.254.169.254,169.254.170.2,169.254.170.23,fd00:ec2::254,fd00:ec2::23"
+
+
+def proxied(url: str, options: Mapping[str, str]) -> dict[str, str]:
+    """What lets the client of a store, which has `options`, connect through the proxy `url`. One
+    without keys asks the cloud for those of the pod's own identity, past the proxy."""
+    return {"proxy_url": url, **({} if "AWS_ACCESS_KEY_ID" in options else {"proxy_excludes": _IDENTITY})}
+
+
+def connect_checked(
+    field: str, host: str, port: int, networks: tuple[Network, ...], seconds: float = _CONNECT
+) -> socket.socket:
+    """A connection to an address of `host`, which the spec's `field` names. Raises OSError;
+    SpecInvalid where one of its addresses is in `networks`."""
+    entries = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    addresses = list(dict.fromkeys(str(entry[4][0]) for entry in entries))
+    refuse_addresses(field, host, addresses, networks)
+    last = OSError(f"no address of {host}")
+    for address in addresses:
+        try:
+            return socket.create_connection((address, port), seconds)
+        except OSError as error:
+            last = error
+    raise last
+
 
 class CheckedProxy:
     """Serves until `close`; `url` is the client's proxy. No address in `refused_networks` is
-    connected with; `refusal` is the error of the first connection that asked for one."""
+    connected with; `refusal` is the error of the first connection that asked for one, and
+    `take_refusal` gives it once. With `through_proxies` it goes on through the environment's."""
 
-    def __init__(self, refused_networks: tuple[str, ...]) -> None:
+    def __init__(self, refused_networks: tuple[str, ...], *, through_proxies: bool = False) -> None:
         self._refused = parse_networks(refused_networks)
+        self._through_proxies = through_proxies
         self.refusal: CdcError | None = None
         self._server = socket.create_server(("127.0.0.1", 0))
         self.url = f"http://127.0.0.1:{self._server.getsockname()[1]}"
@@ -51,14 +85,19 @@ class CheckedProxy:
                 except RuntimeError:  # no memory for another thread
                     client.close()
 
+    def take_refusal(self) -> CdcError | None:
+        taken, self.refusal = self.refusal, None
+        return taken
+
     def _serve(self, client: socket.socket) -> None:
         with ExitStack() as stack, suppress(OSError, ValueError):
             stack.enter_context(client)
             client.settimeout(_SILENT)
             head = _read_head(client)
             tunnel, host, port = _target(head)
+            beyond = self._proxy_beyond(tunnel, host)
             try:
-                server = stack.enter_context(self._connect(host, port))
+                server = stack.enter_context(self._connect(*(beyond or (host, port))[:2]))
             except CdcError as error:
                 self.refusal = self.refusal or error
                 client.sendall(b"HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
@@ -66,31 +105,33 @@ class CheckedProxy:
             except OSError:
                 client.sendall(b"HTTP/1.1 502 Bad Gateway\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
                 return
-            if tunnel:
+            server.settimeout(_SILENT)
+            if tunnel and not beyond:
                 client.sendall(b"HTTP/1.1 200 Connection established\r\n\r\n")
             else:
-                server.sendall(head)
+                server.sendall(_authorized(head, beyond[2]) if beyond else head)
             _copy(client, server)
 
+    def _proxy_beyond(self, tunnel: bool, host: str) -> tuple[str, int, str] | None:
+        """Host, port and login of the environment's proxy for `host`."""
+        proxies = getproxies_environment() if self._through_proxies else {}
+        url = proxies.get("https" if tunnel else "http") or proxies.get("all")
+        if not url or proxy_bypass_environment(host, proxies):
+            return None
+        parts = urlsplit(url if "://" in url else f"//{url}")
+        login = f"{unquote(parts.username)}:{unquote(parts.password or '')}" if parts.username else ""
+        return (parts.hostname, parts.port or 80, login) if parts.hostname else None
+
     def _connect(self, host: str, port: int) -> socket.socket:
-        """Raises OSError; SpecInvalid for an address that is refused."""
-        entries = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-        addresses = list(dict.fromkeys(str(entry[4][0]) for entry in entries))
-        for address in addresses:
-            if network := refusing(address, self._refused):
-                raise fail(
-                    Reason.SPEC_INVALID,
-                    f"the store's host {host} is at {address}, in the network {network} that the operator's policy refuses",
-                    needed="a store outside of the cluster's own and link-local addresses",
-                    remedy="another options.endpoint of spec.sink, or the chart's value policy.refusedSourceNetworks",
-                )
-        last = OSError(f"no address of {host}")
-        for address in addresses:
-            try:
-                return socket.create_connection((address, port), _CONNECT)
-            except OSError as error:
-                last = error
-        raise last
+        return connect_checked("options.endpoint of spec.sink", host, port, self._refused)
+
+
+def _authorized(head: bytes, login: str) -> bytes:
+    """A request with the login of the proxy that gets it."""
+    if not login:
+        return head
+    line, rest = head.split(b"\r\n", 1)
+    return b"%s\r\nProxy-Authorization: Basic %s\r\n%s" % (line, base64.b64encode(login.encode()), rest)
 
 
 def _read_head(client: socket.socket) -> bytes:
@@ -118,9 +159,13 @@ def _target(head: bytes) -> tuple[bool, str, int]:
 def _copy(client: socket.socket, server: socket.socket) -> None:
     """Copies both ways until one side ends, or both are silent."""
     other = {client: server, server: client}
-    while ready := select.select([client, server], [], [], _SILENT)[0]:
-        for side in ready:
-            block = side.recv(_BLOCK)
-            if not block:
-                return
-            other[side].sendall(block)
+    with selectors.DefaultSelector() as ready:
+        for side in other:
+            ready.register(side, selectors.EVENT_READ)
+        while keys := ready.select(_SILENT):
+            for key, _ in keys:
+                side = client if key.fileobj is client else server
+                block = side.recv(_BLOCK)
+                if not block:
+                    return
+                other[side].sendall(block)

@@ -28,6 +28,7 @@ from pymysql.cursors import Cursor, DictCursor, SSCursor
 from pymysql.protocol import MysqlPacket
 
 from cdcsync_core.errors import CdcError, Reason, fail
+from cdcsync_core.networks import networks_of_the_run
 from cdcsync_mysql.authentication import CACHING_SHA2, SHA256, plugins
 from cdcsync_mysql.failures import login_refused, map_error
 from cdcsync_mysql.protocol import interrupt
@@ -150,7 +151,7 @@ class SourceConnection(pymysql.connections.Connection):
         self._logged_in = True
 
     def _log_in_alone(self) -> None:
-        with Question() as login, login.within(LOGIN_SECONDS):
+        with Question(networks_of_the_run()) as login, login.within(LOGIN_SECONDS):
             sock, held = login.open(self.source.host, self.source.port)
             super().connect(sock)
             login.release(held)

@@ -25,7 +25,7 @@ from types import TracebackType
 from typing import Self
 
 from cdcsync_core.errors import CdcError, Reason, fail
-from cdcsync_core.networks import parse_networks, refusing
+from cdcsync_core.networks import parse_networks, refuse_addresses
 
 _CONNECT_SECONDS = 10.0
 #: of a TLS handshake and a login together
@@ -138,8 +138,7 @@ class Question:
         SpecInvalid for an address that is refused; SourceUnreachable where the question was
         stopped."""
         addresses = _addresses(host, port)
-        for address in addresses:
-            self._check(host, address)
+        refuse_addresses("spec.source.host", host, addresses, self._refused)
         last: OSError = OSError(f"no address of {host}")
         for address in addresses:
             if self.stopped:
@@ -156,16 +155,6 @@ class Question:
             held = self._held.pop(number, None)
         if held is not None:
             held.close()
-
-    def _check(self, host: str, address: str) -> None:
-        network = refusing(address, self._refused)
-        if network:
-            raise fail(
-                Reason.SPEC_INVALID,
-                f"spec.source.host: {host} is at {address}, in the network {network} that the operator's policy refuses",
-                needed="a source outside of the cluster's own and link-local addresses",
-                remedy="another spec.source.host, or the chart's value policy.refusedSourceNetworks",
-            )
 
     def _hold(self, sock: socket.socket) -> tuple[socket.socket, int]:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

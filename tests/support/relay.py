@@ -27,12 +27,12 @@ _TICK = 0.1
 class Relay:
     """Made by `relay_to`."""
 
-    def __init__(self, host: str, port: int) -> None:
+    def __init__(self, host: str, port: int, address: str = "127.0.0.1") -> None:
         self._target = (host, port)
         self._open = threading.Event()
         self._open.set()
         self._closed = threading.Event()
-        self._listener = socket.create_server(("127.0.0.1", 0))
+        self._listener = socket.create_server((address, 0))
         self._listener.settimeout(_TICK)
         self._threads = [threading.Thread(target=self._accept)]
         self._threads[0].start()
@@ -118,8 +118,9 @@ def _end(connection: socket.socket) -> None:
 
 
 @contextmanager
-def relay_to(host: str, port: int) -> Iterator[Relay]:
-    relay = Relay(host, port)
+def relay_to(host: str, port: int, address: str = "127.0.0.1") -> Iterator[Relay]:
+    """At `address` of this machine."""
+    relay = Relay(host, port, address)
     try:
         yield relay
     finally:

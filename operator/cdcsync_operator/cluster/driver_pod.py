@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 
+from cdcsync_core.networks import VARIABLE
 from cdcsync_core.pod_size import SPLITS_IN_DRIVER, DriverSize
 from cdcsync_core.quantity import show_cpu
 from cdcsync_core.run import RunKind
@@ -41,11 +42,13 @@ _TASK_OVERHEAD = 384 * _MI
 
 @dataclass(frozen=True)
 class Image:
-    """What pods run: the default image, when it is pulled, and by which Secrets."""
+    """What pods run: the default image, when it is pulled, and by which Secrets; and the networks
+    that no process of it connects with."""
 
     name: str
     pull_policy: str = "IfNotPresent"
     pull_secrets: tuple[str, ...] = ()
+    refused_networks: tuple[str, ...] = ()
 
 
 def driver_pod(resource: CdcSync, action: StartRun, image: Image, service_account: str, configs: list[str]) -> Object:
@@ -90,6 +93,7 @@ def _driver_container(spec: Spec, image: Image, size: DriverSize) -> Object:
             _from_pod("POD_NAMESPACE", "metadata.namespace"),
             _from_pod("POD_IP", "status.podIP"),
             {"name": "CDCSYNC_METRICS", "value": f":{METRICS_PORT}"},
+            _refused_networks(image),
         ],
         "ports": [
             {"name": "driver", "containerPort": DRIVER_PORT},
@@ -119,6 +123,7 @@ def executor_pod(resource: CdcSync, action: StartRun, image: Image) -> Object:
     container = {
         "name": "executor",
         "image": resource.spec.image or image.name,
+        "env": [_refused_networks(image)],
         "resources": {"requests": dict(_DISK)},
     }
     pod = _pod(resource, container, image, _auth(action)) | {
@@ -267,6 +272,10 @@ def _with_template(pod: Object, template: Object) -> Object:
 
 def _from_pod(name: str, path: str) -> Object:
     return {"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}}
+
+
+def _refused_networks(image: Image) -> Object:
+    return {"name": VARIABLE, "value": " ".join(image.refused_networks)}
 
 
 def _mebibytes(size: int) -> str:

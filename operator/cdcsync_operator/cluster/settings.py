@@ -45,9 +45,10 @@ class OperatorSettings:
 def from_environment(environment: Mapping[str, str] = os.environ) -> OperatorSettings:
     """Raises SpecInvalid where the default image of drivers is missing."""
     env = _Environment(environment)
+    policy = _policy(env)
     return OperatorSettings(
-        _image(env),
-        _policy(env),
+        _image(env, policy.refused_source_networks),
+        policy,
         _namespaces(env),
         env.text("LEASE"),
         environment.get("HOSTNAME", "operator"),
@@ -79,7 +80,7 @@ class _Environment:
         return _PREFIX + name in self.variables
 
 
-def _image(env: _Environment) -> Image:
+def _image(env: _Environment, refused_networks: tuple[str, ...]) -> Image:
     if not env.text("DRIVER_IMAGE"):
         raise fail(
             Reason.SPEC_INVALID,
@@ -88,7 +89,10 @@ def _image(env: _Environment) -> Image:
             remedy="set it in the Deployment",
         )
     return Image(
-        env.text("DRIVER_IMAGE"), env.text("IMAGE_PULL_POLICY", "IfNotPresent"), env.list("IMAGE_PULL_SECRETS")
+        env.text("DRIVER_IMAGE"),
+        env.text("IMAGE_PULL_POLICY", "IfNotPresent"),
+        env.list("IMAGE_PULL_SECRETS"),
+        refused_networks,
     )
 
 

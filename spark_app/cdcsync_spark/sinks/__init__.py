@@ -12,14 +12,13 @@ from cdcsync_core.sink_spec import Delta, Kafka, SinkKind
 from cdcsync_core.sink_spec import Sink as SinkSpec
 from cdcsync_core.source_table import TableId
 from cdcsync_core.topic_check import TopicChecks
-from cdcsync_lake.check import check_lake
 from cdcsync_lake.location import Location
 from cdcsync_spark.sinks.base import Sink
 from cdcsync_spark.sinks.delta.history_target import HistorySink
 from cdcsync_spark.sinks.delta.policy import LEAVING_SMALL_FILES, POLICY
 from cdcsync_spark.sinks.delta.sink import DeltaSink
 from cdcsync_spark.sinks.lake.store_errors import of_the_run
-from cdcsync_spark.sinks.lake.stores import store_at
+from cdcsync_spark.sinks.lake.stores import store_at, store_errors
 
 if TYPE_CHECKING:
     from cdcsync_spark.sinks.kafka.client import Security
@@ -50,7 +49,7 @@ def sink_from_spec(sink: SinkSpec, secrets_dir: Path, sync: str, role: Role = Ro
 def refuse_unready(sink: SinkSpec, secrets_dir: Path, sync: str) -> None:
     """The check that the operator cannot always make: the identity, or the folder, may be the
     driver's own, and brokers are reached from there. Raises CdcError."""
-    for error in check_lake(Location.of(sink.kind.location(), secrets_dir)).errors:
+    for error in store_errors(Location.of(sink.kind.location(), secrets_dir)):
         raise of_the_run(error)
     for error in check_topics(sink, secrets_dir, sync, ()).errors:
         raise error

@@ -59,7 +59,7 @@ def test_credentials_come_by_mounted_secrets_only() -> None:
     assert mounts["/etc/cdcsync/secrets/login"]["readOnly"]
     assert mounts["/etc/cdcsync/secrets/lake"]["readOnly"]
     assert all("fieldRef" in e.get("valueFrom", {"fieldRef": ""}) for e in container["env"])
-    assert [e["name"] for e in container["env"] if "value" in e] == ["CDCSYNC_METRICS"]
+    assert [e["name"] for e in container["env"] if "value" in e] == ["CDCSYNC_METRICS", "CDCSYNC_REFUSED_NETWORKS"]
 
 
 def test_memory_is_the_heap_and_what_python_needs_beside_it() -> None:

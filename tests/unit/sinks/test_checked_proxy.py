@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import socket
 import threading
 from collections.abc import Iterator
@@ -76,3 +77,26 @@ def test_what_is_no_request_ends_the_connection(head: bytes) -> None:
         with suppress(ConnectionResetError):
             assert client.recv(4096) == b""
     assert proxy.refusal is None
+
+
+def test_a_proxy_of_the_environment_gets_the_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It resolves the name itself; its own address is checked."""
+    for name in ("http_proxy", "https_proxy", "no_proxy", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    request = b"CONNECT store.example:443 HTTP/1.1\r\nHost: x\r\n\r\n"
+    with echo_server() as port:
+        monkeypatch.setenv("HTTPS_PROXY", f"http://user:p%40ss@localhost:{port}")
+        with CheckedProxy((), through_proxies=True) as proxy, connected(proxy) as client:
+            client.sendall(request)
+            line, login, rest = client.recv(4096).split(b"\r\n", 2)
+            assert line + b"\r\n" + rest == request
+            assert login == b"Proxy-Authorization: Basic " + base64.b64encode(b"user:p@ss")
+        with CheckedProxy(("127.0.0.0/8",), through_proxies=True) as proxy, connected(proxy) as client:
+            client.sendall(request)
+            assert client.recv(4096).startswith(b"HTTP/1.1 403 ")
+        assert proxy.take_refusal() is not None
+        assert proxy.take_refusal() is None
+        monkeypatch.setenv("NO_PROXY", "localhost")
+        with CheckedProxy((), through_proxies=True) as proxy, connected(proxy) as client:
+            client.sendall(b"CONNECT localhost:%d HTTP/1.1\r\n\r\n" % port)
+            assert client.recv(4096).startswith(b"HTTP/1.1 200 ")

@@ -11,6 +11,7 @@ client as settings and appear in no message.
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -19,8 +20,10 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 
 from cdcsync_core.errors import RUN_AGAIN, CdcError, Reason, fail
+from cdcsync_core.networks import networks_of_the_run, parse_networks
 from cdcsync_core.quoting import quoted
 from cdcsync_core.remedies import resnapshot
+from cdcsync_spark.sinks.kafka.checked_names import guard
 from cdcsync_spark.sinks.kafka.client import KafkaSettings
 from cdcsync_spark.sinks.kafka.rights import is_refusal, is_unneeded, needed_where
 
@@ -49,6 +52,8 @@ class Brokers:
     _polled: list[AdminClient | Producer] = field(default_factory=list)
     #: by name: when, and what
     _reported: dict[str, tuple[float, KafkaError]] = field(default_factory=dict)
+    #: addresses that the operator's policy refuses
+    _refused: deque[CdcError] = field(default_factory=lambda: deque(maxlen=1))
 
     def admin(self) -> AdminClient:
         made = self._made(AdminClient, self.settings.admin())
@@ -67,8 +72,10 @@ class Brokers:
 
     def _made(self, kind: Callable[[dict[str, Any]], Client], settings: dict[str, Any]) -> Client:
         """Raises SpecInvalid for settings that the client refuses."""
+        networks = parse_networks(networks_of_the_run())
+        servers = settings.pop("bootstrap.servers") if networks else ""
         try:
-            return kind({**settings, "error_cb": self._note})
+            made = kind({**settings, "error_cb": self._note})
         except KafkaException as error:
             raise fail(
                 Reason.SPEC_INVALID,
@@ -76,6 +83,9 @@ class Brokers:
                 needed="settings, certificates and keys that it can read",
                 remedy=f"correct spec.sink.kafka, or the Secrets that it names, {RUN_AGAIN}",
             ) from None
+        if networks:
+            guard(made, servers, networks, self._refused.append)
+        return made
 
     def _note(self, error: KafkaError) -> None:
         self._reported[error.name()] = (time.monotonic(), error)
@@ -90,6 +100,7 @@ class Brokers:
             admin.poll(_REACH_STEP)
             refused = any(name in self._reported for name in _REFUSALS)
             waited = refused or time.monotonic() - begun > _REACH_SECONDS
+            waited = waited or bool(self._refused)
             if waited and _ALL_AWAY in self._reported and not answer.done():
                 raise self._unanswered(None, "asking for the brokers")
         try:
@@ -106,6 +117,8 @@ class Brokers:
         return self._unanswered(None, doing)
 
     def _unanswered(self, found: KafkaError | None, doing: str) -> CdcError:
+        if self._refused:
+            return self._refused.pop()
         cause = self._cause() or found
         if cause is not None and cause.name() == "_SSL" and "verif" in cause.str():
             return _untrusted(doing, cause)

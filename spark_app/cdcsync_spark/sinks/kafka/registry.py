@@ -34,6 +34,7 @@ _ATTEMPTS = 3
 _ANSWER_BYTES = 1 << 20
 _TYPE = "application/vnd.schemaregistry.v1+json"
 _OK = 200
+_FIELD = "spec.sink.kafka.schemaRegistry.url"
 _PASSING = (408, 429)
 #: a record has four bytes for the id of its schema
 _IDS = range(1 << 31)
@@ -122,7 +123,7 @@ class Registry:
         if self.account is not None:
             login = ":".join(map(credential, self.account))
             request.add_header("Authorization", "Basic " + base64.b64encode(login.encode()).decode())
-        with Deadline(self.seconds) as deadline:
+        with Deadline(self.seconds, _FIELD) as deadline:
             try:
                 return self._answer(question, request, deadline)
             except CdcError:

@@ -15,14 +15,19 @@ import urllib.request
 from contextlib import suppress
 from http.client import HTTPConnection, HTTPResponse, HTTPSConnection
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, cast
+
+from cdcsync_core.networks import networks_of_the_run, parse_networks
+from cdcsync_lake.checked_proxy import connect_checked
 
 
 class Deadline:
-    """Use as a context manager around what its `handlers` do. `over`: the time has passed."""
+    """Use as a context manager around what its `handlers` do, which connect with no address that
+    the operator's policy refuses to the spec's `field`. `over`: the time has passed."""
 
-    def __init__(self, seconds: float) -> None:
+    def __init__(self, seconds: float, field: str = "") -> None:
         self.over = False
+        self._field, self._networks = field, parse_networks(networks_of_the_run())
         self._lock = threading.Lock()
         self._held: list[socket.socket] = []
         self._timer = threading.Timer(seconds, self._end)
@@ -45,6 +50,10 @@ class Deadline:
         """What gives an opener connections that end at the deadline; `context` verifies by TLS,
         None: as urllib does."""
         return [_HttpHandler(self), _HttpsHandler(self, context)]
+
+    def connect(self, address: tuple[str, int], seconds: float, _source: object = None) -> socket.socket:
+        """As `socket.create_connection`, to an address that was checked."""
+        return connect_checked(self._field, *address, self._networks, seconds)
 
     def hold(self, sock: socket.socket) -> None:
         own = sock.dup()
@@ -81,6 +90,7 @@ def _factory(kind: type[_Timed], deadline: Deadline) -> Any:
     def connection(*args: Any, **options: Any) -> _Timed:
         unconnected = kind(*args, **options)
         unconnected.deadline = deadline
+        cast(Any, unconnected)._create_connection = deadline.connect
         return unconnected
 
     return connection

@@ -10,6 +10,8 @@ a client of its own; clients are kept, because each has its own connections.
 
 from __future__ import annotations
 
+import os
+import re
 import shutil
 import tempfile
 import uuid
@@ -24,7 +26,10 @@ import pyarrow.fs as pafs
 from obstore.exceptions import AlreadyExistsError, BaseError
 from obstore.store import S3Store
 
-from cdcsync_core.errors import Reason, fail
+from cdcsync_core.errors import CdcError, Reason, fail
+from cdcsync_core.networks import networks_of_the_run
+from cdcsync_lake.checked_proxy import CheckedProxy, proxied
+from cdcsync_lake.location import Location
 from cdcsync_lake.probe import PROBES
 from cdcsync_spark.sinks.lake.store import LocatedStore, refuse_large
 
@@ -32,6 +37,8 @@ from cdcsync_spark.sinks.lake.store import LocatedStore, refuse_large
 _LARGE = 8 * 2**20
 #: of lakes, not of tables: every client has its own connections
 _CLIENTS = 8
+#: variables of a Secret by which a client would pass the checked proxy by
+_AROUND = re.compile(r".*(PROXY|METADATA|CONTAINER_CREDENTIALS).*")
 #: how a client reaches its store: bucket and options
 _Access = tuple[str, tuple[tuple[str, str], ...]]
 #: clients whose store was seen to refuse a second put
@@ -48,7 +55,12 @@ class ObjectStore(LocatedStore):
 
     def storage_options(self) -> dict[str, str]:
         """A commit is a conditional put: the second of two writers of one version fails."""
-        return {"AWS_CONDITIONAL_PUT": "etag"} | self.location.store_config()
+        return {"AWS_CONDITIONAL_PUT": "etag"} | store_config(self.location)
+
+    def error(self, error: Exception, table: str, doing: str) -> CdcError:
+        """Where the policy refused an address, that."""
+        proxy = run_proxy()
+        return (proxy and proxy.take_refusal()) or super().error(error, table, doing)
 
     def files(self) -> pafs.FileSystem:
         """By delta-rs' own client, which holds up all threads of Python while it lists, deletes or
@@ -154,6 +166,27 @@ class ObjectStore(LocatedStore):
         """In the bucket."""
         prefix = self.location.prefix
         return f"{prefix}/{relative}" if prefix else relative
+
+
+def run_proxy() -> CheckedProxy | None:
+    """The proxy of this process, by the policy of the pod's operator; None where there is none."""
+    networks = networks_of_the_run()
+    return _proxy(os.getpid(), networks) if networks else None
+
+
+@lru_cache(maxsize=1)
+def _proxy(_process: int, networks: tuple[str, ...]) -> CheckedProxy:
+    """A process that was forked has one of its own: threads stay behind."""
+    return CheckedProxy(networks, through_proxies=True)
+
+
+def store_config(location: Location) -> dict[str, str]:
+    """The options of a client that connects as the policy allows."""
+    config, proxy = location.store_config(), run_proxy()
+    if proxy is None:
+        return config
+    checked = {name: value for name, value in config.items() if not _AROUND.fullmatch(name)}
+    return checked | proxied(proxy.url, checked)
 
 
 @contextmanager

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from cdcsync_core.errors import CdcError
+from cdcsync_lake.check import check_lake
 from cdcsync_lake.location import Location
 from cdcsync_spark.sinks.lake.local_store import LocalStore
 from cdcsync_spark.sinks.lake.store import Store
@@ -27,3 +29,15 @@ def open_store(path: str, endpoint: str = "", region: str = "", secret_dir: str 
 
 def store_at(location: Location) -> Store:
     return _KINDS[location.scheme](location)
+
+
+def store_errors(location: Location) -> tuple[CdcError, ...]:
+    """What the check of a lake finds, reached as its store is reached."""
+    if location.local:
+        return check_lake(location).errors
+    from cdcsync_spark.sinks.lake.object_store import run_proxy
+
+    proxy = run_proxy()
+    errors = check_lake(location, proxy=proxy.url if proxy else "").errors
+    refusal = proxy.take_refusal() if proxy else None
+    return (refusal,) if refusal else errors

@@ -1,0 +1,167 @@
+"""A run connects with no address that the operator's policy refuses: neither with one that a name
+of the spec has, nor with one that a peer sends it to."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka import TopicPartition
+from deltalake import DeltaTable
+
+from cdcsync_core.errors import CdcError, Reason
+from cdcsync_core.networks import VARIABLE
+from cdcsync_lake.location import Location
+from cdcsync_mysql.connection import Source, connect
+from cdcsync_spark.sinks.kafka.brokers import Brokers
+from cdcsync_spark.sinks.kafka.client import KafkaSettings
+from cdcsync_spark.sinks.kafka.registry import Registry
+from cdcsync_spark.sinks.lake.store import Store
+from cdcsync_spark.sinks.lake.stores import open_store, store_errors
+from contract.stores import ACCESS_KEY, REGION, SECRET_KEY, s3_server
+from servers.test_hostile_sinks import internal_page
+from support.hostile import Hostile
+from support.kafka import KafkaBroker
+from support.relay import relay_to
+
+pytestmark = [pytest.mark.server, pytest.mark.timeout(300)]
+FOUND = "is at 127.0.0.1, in the network 127.0.0.1/32 that the operator's policy refuses"
+
+
+@pytest.fixture
+def refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """127.0.0.2 and all others of this machine are not refused."""
+    monkeypatch.setenv(VARIABLE, "127.0.0.1/32 169.254.0.0/16")
+
+
+@pytest.fixture
+def inside() -> Iterator[tuple[Hostile, int]]:
+    """A server that no run may reach, and its port."""
+    server = Hostile(internal_page)
+    with server.listening() as port:
+        yield server, port
+    assert server.met.acquire(blocking=False) is False
+    assert server.sent == 0
+
+
+@pytest.fixture
+def secret(tmp_path: Path) -> Path:
+    folder = tmp_path / "lake"
+    folder.mkdir()
+    (folder / "AWS_ACCESS_KEY_ID").write_text(ACCESS_KEY)
+    (folder / "AWS_SECRET_ACCESS_KEY").write_text(SECRET_KEY)
+    return folder
+
+
+def _refusal(error: CdcError) -> None:
+    assert error.reason is Reason.SPEC_INVALID, error
+    assert FOUND in error.message
+
+
+@pytest.mark.usefixtures("refused")
+@pytest.mark.parametrize("host", ["localhost", "2130706433"])
+def test_a_source(host: str, inside: tuple[Hostile, int], tmp_path: Path) -> None:
+    (tmp_path / "login").write_text("x")
+    with pytest.raises(CdcError) as found:
+        connect(Source(host, inside[1], tmp_path / "login", tmp_path / "login"))
+    _refusal(found.value)
+
+
+@pytest.mark.usefixtures("refused")
+def test_a_registry(inside: tuple[Hostile, int]) -> None:
+    with pytest.raises(CdcError) as found:
+        Registry(f"http://localhost:{inside[1]}").register("topic-value", {"type": "string"})
+    _refusal(found.value)
+
+
+@pytest.mark.usefixtures("refused")
+@pytest.mark.parametrize("variables", [{}, {"AWS_PROXY_EXCLUDES": "*"}, {"AWS_METADATA_ENDPOINT": "http://127.0.0.1"}])
+def test_a_store(variables: dict[str, str], inside: tuple[Hostile, int], secret: Path) -> None:
+    for name, value in variables.items():
+        (secret / name).write_text(value)
+    place = ("s3://lake/cdc", f"http://localhost:{inside[1]}", REGION, str(secret))
+    (error,) = store_errors(Location.parse(*place))
+    _refusal(error)
+    for use in (_listed, _opened_by_delta_rs):
+        with pytest.raises(CdcError) as found:
+            use(open_store(*place))
+        _refusal(found.value)
+
+
+def _listed(store: Store) -> None:
+    with store.translating_errors("shop.orders", "reading"):
+        store.listed("shop")
+
+
+def _opened_by_delta_rs(store: Store) -> None:
+    with store.translating_errors("shop.orders", "opening"):
+        DeltaTable(store.uri, storage_options=store.storage_options())
+
+
+@pytest.mark.usefixtures("refused")
+def test_a_store_that_redirects(inside: tuple[Hostile, int], secret: Path) -> None:
+    location = f"http://127.0.0.1:{inside[1]}/x".encode()
+
+    def redirect(server: Hostile, client: socket.socket) -> None:
+        client.recv(65536)
+        head = b"HTTP/1.1 307 Temporary Redirect\r\nLocation: %s\r\nContent-Length: 0\r\n\r\n"
+        server.send(client, head % location)
+
+    with Hostile(redirect).listening("127.0.0.2") as port, pytest.raises(CdcError):
+        _listed(open_store("s3://lake/cdc", f"http://127.0.0.2:{port}", REGION, str(secret)))
+
+
+def test_another_address_is_reached_as_ever(secret: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A commit's requests through the policy's proxy, and past it."""
+    with s3_server(tmp_path) as server:
+        server.make_bucket("lake")
+        for networks in ("127.0.0.2/32", ""):
+            monkeypatch.setenv(VARIABLE, networks)
+            store = open_store("s3://lake/cdc", server.endpoint, REGION, str(secret))
+            assert store_errors(store.location) == ()
+            name = f"shop/orders{networks.replace('/', '-')}"
+            assert store.put_new(name, bytes(10_000_000))
+            assert not store.put_new(name, b"2")
+            assert store.read(name) == bytes(10_000_000)
+
+
+@pytest.mark.usefixtures("refused")
+def test_brokers_that_advertise_another_address(kafka: KafkaBroker) -> None:
+    """The bootstrap server is allowed; what it names is not, and gets no connection."""
+    host, _, port = kafka.bootstrap.partition(":")
+    with relay_to(host, int(port), "127.0.0.2") as relay:
+        brokers, topic = Brokers(KafkaSettings(f"127.0.0.2:{relay.port}", timeout=20)), kafka.new_topic("refused")
+        with pytest.raises(CdcError) as found:
+            _reach_and_write(brokers, topic)
+    _refusal(found.value)
+    assert f"the broker {kafka.bootstrap}" in found.value.message
+
+
+def _reach_and_write(brokers: Brokers, topic: str) -> None:
+    """Records go to the leader, by the address that it advertises."""
+    brokers.reach(brokers.admin())
+    producer = brokers.producer()
+    producer.produce(topic, b"x")
+    if producer.flush(20):
+        raise brokers.timeout("writing")
+
+
+def test_brokers_at_other_addresses_are_reached_as_ever(kafka: KafkaBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(VARIABLE, "127.0.0.2/32 ::1/128")
+    brokers = Brokers(KafkaSettings(kafka.bootstrap.replace("127.0.0.1", "localhost"), timeout=60))
+    _reach_and_write(brokers, topic := kafka.new_topic("checked"))
+    assert [r.value for r in kafka.read(topic)] == [b"x"]
+
+
+def test_a_client_that_resolves_waits_for_no_thread_that_waits_for_it(
+    kafka: KafkaBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An assignment holds Python's lock while a new client's threads resolve its servers."""
+    monkeypatch.setenv(VARIABLE, "127.0.0.2/32")
+    brokers, topic = Brokers(KafkaSettings(kafka.bootstrap)), kafka.new_topic("assigned")
+    for _ in range(30):
+        consumer = brokers.consumer("read_committed")
+        consumer.assign([TopicPartition(topic, 0, 0)])
+        consumer.close()
