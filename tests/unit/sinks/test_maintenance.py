@@ -74,11 +74,17 @@ def test_a_file_that_cannot_be_removed_stops_no_other(tmp_path: Path, monkeypatc
 
 def test_no_file_outside_of_the_tables_folder_is_removed(tmp_path: Path) -> None:
     """A clone that another program made names the files of its origin, by URL or from the folder
-    upwards."""
+    upwards; one that means harm names what is behind a link, or the Delta log itself."""
     path = TablePath(open_store(str(tmp_path)), "shop/orders", TableId("shop", "orders"))
     for name in ("shop/other/f", "shop/orders/f"):
         (tmp_path / name).parent.mkdir(parents=True)
         (tmp_path / name).touch()
-    view = TableView(gone=dict.fromkeys(["../other/f", str(tmp_path / "shop/other/f"), "s3://lake/f", "f"], 1))
+    entry = tmp_path / "shop/orders/_delta_log/0.json"
+    entry.parent.mkdir()
+    entry.touch()
+    (tmp_path / "shop/orders/link").symlink_to(tmp_path / "shop/other")
+    outside = ["../other/f", str(tmp_path / "shop/other/f"), "s3://lake/f", "link/f", "%2E%2E/other/f"]
+    view = TableView(gone=dict.fromkeys([*outside, "_delta_log/0.json", "f"], 1))
     delta_maintenance.remove(path, view, view.dead(2))
     assert [f.parent.name for f in tmp_path.rglob("f")] == ["other"]
+    assert entry.exists()

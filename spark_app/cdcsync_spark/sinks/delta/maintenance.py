@@ -142,8 +142,9 @@ def delete_files(table_path: TablePath, paths: Iterable[str]) -> None:
 
 
 def _delete(table_path: TablePath, path: str) -> None:
-    """Another program's entry may name a file elsewhere: it is not the table's to remove."""
-    if inside(path):
+    """Another program's entry may name a file elsewhere, behind a link or of the Delta log itself:
+    it is no data file of the table, and not for us to remove."""
+    if inside(path) and path.split("/", maxsplit=1)[0] != "_delta_log" and not table_path.store.linked(path):
         table_path.lake.delete(f"{table_path.folder}/{path}")
 
 
