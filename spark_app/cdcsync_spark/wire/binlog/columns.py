@@ -19,7 +19,7 @@ from cdcsync_core.logical_type import MAX_DECIMAL_PRECISION
 from cdcsync_core.source_table import BINARIES, GEOMETRIES, INTEGERS, TEXTS, Column, SourceType
 from cdcsync_spark.wire.binlog import table_map as types
 from cdcsync_spark.wire.binlog import value
-from cdcsync_spark.wire.binlog.compression import unpack_column
+from cdcsync_spark.wire.binlog.compression import BOUND, unpack_column
 from cdcsync_spark.wire.binlog.decimals import decimal_texts, decimals128
 from cdcsync_spark.wire.binlog.facts import MappedColumn
 from cdcsync_spark.wire.binlog.image import OLD_TEMPORALS
@@ -62,7 +62,11 @@ def _one_by_one(source: SourceType, mapped: MappedColumn, cells: Cells) -> pa.Ar
 
 
 def _unpacked(cells: Cells) -> Cells:
-    parts = [unpack_column(raw) if raw is not None else b"" for raw in _raw(cells).to_pylist()]
+    parts, total = [], 0
+    for raw in _raw(cells).to_pylist():
+        parts.append(b"" if raw is None else unpack_column(raw))
+        total += len(parts[-1])
+        BOUND.refuse(total)
     lengths = np.array([len(p) for p in parts], np.int64)
     return Cells(Lanes(parts), np.cumsum(lengths) - lengths, 0, 0, lengths, cells.valid)
 

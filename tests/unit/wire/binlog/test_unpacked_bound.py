@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import zlib
+from contextlib import nullcontext
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
 from cdcsync_core.errors import DecodeError
 from cdcsync_spark.binlog import memory
-from cdcsync_spark.wire.binlog import compression
+from cdcsync_spark.wire.binlog import columns, compression
+from cdcsync_spark.wire.columns.cells import Cells
+from cdcsync_spark.wire.columns.gather import Lanes
 
 LONG = 1 << 20
 
@@ -46,6 +50,16 @@ def test_what_does_not_fit_is_refused_by_the_length_that_it_states() -> None:
     ):
         with pytest.raises(DecodeError, match=r"spec\.driver\.memory"):
             unpack()
+
+
+def test_the_values_of_a_column_are_bounded_together() -> None:
+    """Each of them fits."""
+    for count, fits in ((2, True), (3, False)):
+        parts = [mariadb(LONG // 2)] * count
+        lengths = np.array([len(part) for part in parts], np.int64)
+        cells = Cells(Lanes(parts), np.cumsum(lengths) - lengths, 0, 0, lengths, None)
+        with nullcontext() if fits else pytest.raises(DecodeError, match=r"spec\.driver\.memory"):
+            columns._unpacked(cells)
 
 
 def test_no_event_beyond_the_length_that_a_transaction_states_is_unpacked() -> None:
