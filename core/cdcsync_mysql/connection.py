@@ -15,9 +15,8 @@ import codecs
 import socket
 import ssl
 import struct
-import threading
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
@@ -31,7 +30,7 @@ from cdcsync_core.errors import CdcError, Reason, fail
 from cdcsync_core.networks import networks_of_the_run
 from cdcsync_mysql.authentication import CACHING_SHA2, SHA256, plugins
 from cdcsync_mysql.failures import login_refused, map_error
-from cdcsync_mysql.protocol import interrupt
+from cdcsync_mysql.protocol import answered_within
 from cdcsync_mysql.question import LOGIN_SECONDS, Limits, Question, out_of_memory, out_of_time
 from cdcsync_mysql.session import apply_profile
 from cdcsync_mysql.version import flavor_of, parse_version
@@ -171,30 +170,8 @@ class SourceConnection(pymysql.connections.Connection):
         self._streams = unbuffered
         if unbuffered or not self._logged_in or self.source.question is not None:
             return super().query(sql, unbuffered)
-        with self._answered_in_time():
+        with answered_within(self, self.answer_seconds):
             return super().query(sql, unbuffered)
-
-    @contextmanager
-    def _answered_in_time(self) -> Iterator[None]:
-        """Keeps a clock: a server that sends a byte now and then is not silent."""
-        over = threading.Event()
-
-        def end() -> None:
-            over.set()
-            interrupt(self)
-
-        timer = threading.Timer(self.answer_seconds, end)
-        timer.daemon = True
-        timer.start()
-        try:
-            yield
-        except pymysql.MySQLError as error:
-            if not over.is_set():
-                raise
-            found = f"no whole answer within {self.answer_seconds:g} s"
-            raise pymysql.err.OperationalError(CR.CR_SERVER_LOST, found) from error
-        finally:
-            timer.cancel()
 
     def _execute_command(self, command: int, sql: Any) -> None:
         self._answer = self._most

@@ -8,9 +8,13 @@ bounds a connection (`connection.SourceConnection`), so a new version of it is c
 from __future__ import annotations
 
 import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, TypeAlias, cast
 
 import pymysql
+from pymysql.constants import CR
 
 Connection: TypeAlias = "pymysql.connections.Connection[Any]"
 _DEPRECATE_EOF = 1 << 24
@@ -69,3 +73,36 @@ def interrupt(connection: Connection) -> None:
         except OSError:
             sock = None  # the server was faster
     drop(connection)
+
+
+@contextmanager
+def answered_within(connection: Connection, seconds: float) -> Iterator[None]:
+    """Keeps a clock around what reads an answer: a server that sends a byte now and then, or rows
+    without end, is not silent. Raises pymysql's error of a lost connection once the time has
+    passed, however the reading ended: what was read then may lack its end."""
+    over = threading.Event()
+
+    def end() -> None:
+        over.set()
+        interrupt(connection)
+
+    timer = threading.Timer(seconds, end)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    except (pymysql.MySQLError, OSError, ValueError, AttributeError):
+        # PyMySQL raises ValueError and AttributeError when another thread closes it meanwhile
+        if not over.is_set():
+            raise
+    finally:
+        timer.cancel()
+    if over.is_set():
+        _give_up_answer(connection)
+        raise pymysql.err.OperationalError(CR.CR_SERVER_LOST, f"no whole answer within {seconds:g} s")
+
+
+def _give_up_answer(connection: Connection) -> None:
+    """Whoever lets go of rows that were read as they came would read their rest."""
+    if result := cast(Any, connection)._result:
+        result.unbuffered_active = False

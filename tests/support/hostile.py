@@ -14,7 +14,7 @@ from contextlib import contextmanager, suppress
 _HEAD = b"\x0a8.0.0\x00\x01\x00\x00\x00saltsalt\x00"
 _TAIL = b"\x2d\x02\x00\x08\x00\x15" + bytes(10) + b"saltsaltsalt\x00mysql_native_password\x00"
 _PLAIN, _WITH_TLS = _HEAD + b"\x08\xa2" + _TAIL, _HEAD + b"\x08\xaa" + _TAIL
-_OK = b"\x00\x00\x00\x02\x00\x00\x00"
+OK = b"\x00\x00\x00\x02\x00\x00\x00"
 _LONGEST = 0xFFFFFF
 #: one column `c` of type VARCHAR: catalog def; empty schema and tables; name; 12 bytes of fixed
 #: fields
@@ -101,7 +101,7 @@ def silence(server: Hostile, client: socket.socket) -> None:
 
 def endless_rows(server: Hostile, client: socket.socket) -> None:
     """Any login is right, and each statement's answer has no end."""
-    _log_in(server, client)
+    log_in(server, client)
     while client.recv(65536):
         for number, payload in enumerate((b"\x01", COLUMN, END), start=1):
             server.packet(client, number, payload)
@@ -115,7 +115,7 @@ def endless_rows(server: Hostile, client: socket.socket) -> None:
 
 def rows_then_silence(server: Hostile, client: socket.socket) -> None:
     """Any login is right; the answer to the first statement is long, and never ends."""
-    _log_in(server, client)
+    log_in(server, client)
     client.recv(65536)
     for number, payload in enumerate((b"\x01", COLUMN, END), start=1):
         server.packet(client, number, payload)
@@ -126,7 +126,7 @@ def rows_then_silence(server: Hostile, client: socket.socket) -> None:
 
 def one_endless_value(server: Hostile, client: socket.socket) -> None:
     """The same, in one row."""
-    _log_in(server, client)
+    log_in(server, client)
     while client.recv(65536):
         for number, payload in enumerate((b"\x01", COLUMN, END), start=1):
             server.packet(client, number, payload)
@@ -140,7 +140,7 @@ def answering(*payloads: bytes, drips: bool = False) -> Callable[[Hostile, socke
     """Any login is right, and each statement after it gets these packets, and nothing more."""
 
     def way(server: Hostile, client: socket.socket) -> None:
-        _log_in(server, client)
+        log_in(server, client)
         while client.recv(65536):
             for number, payload in enumerate(payloads, start=1):
                 server.packet(client, number, payload)
@@ -151,9 +151,9 @@ def answering(*payloads: bytes, drips: bool = False) -> Callable[[Hostile, socke
     return way
 
 
-def _log_in(server: Hostile, client: socket.socket) -> None:
+def log_in(server: Hostile, client: socket.socket) -> None:
     server.packet(client, 0, _PLAIN)
     client.recv(65536)
-    server.packet(client, 2, _OK)
+    server.packet(client, 2, OK)
     client.recv(65536)  # the character set; autocommit is on by the status
-    server.packet(client, 1, _OK)
+    server.packet(client, 1, OK)

@@ -7,7 +7,8 @@ packets in it are found at once, and their events can be read as columns.
 from __future__ import annotations
 
 import socket
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,6 +21,9 @@ from cdcsync_spark.wire.resultset.framing import FULL, HEADER, walk
 _BUFFER = 1 << 20
 #: so much at once comes from a source with more: the socket is read until it is empty
 _BACKLOG = 1 << 13
+#: bytes a second that come at least of a packet which has begun, on an average over the socket's
+#: timeout: a server that sends a byte now and then is never silent, and its packet never ends
+_LEAST_RATE = 1 << 10
 
 
 @dataclass(frozen=True)
@@ -52,8 +56,8 @@ class Arrived:
 
 
 class Packets:
-    def __init__(self, sock: socket.socket) -> None:
-        self._sock = sock
+    def __init__(self, sock: socket.socket, clock: Callable[[], float] = time.monotonic) -> None:
+        self._sock, self._clock = sock, clock
         self._buffer = memoryview(bytearray(_BUFFER + PAD))
         self._low = 0
         self._high = 0
@@ -99,13 +103,25 @@ class Packets:
             self._buffer = memoryview(bytearray(max(count, _BUFFER) + PAD))
         self._buffer[: len(rest)] = rest
         self._low, self._high = 0, len(rest)
-        received = 0
+        received = self._received(count)
+        if received >= _BACKLOG:
+            self._drain()
+
+    def _received(self, count: int) -> int:
+        """Waits for `count` bytes from `_low` on; how many came at once at the end. Raises
+        ConnectionError for a server that closes or that sends too slowly."""
+        received, begun, before = 0, float("inf"), self._high
         while self._high < count:
             received = self._receive()
             if not received:
                 raise ConnectionError("the server closed the connection")
-        if received >= _BACKLOG:
-            self._drain()
+            now, seconds = self._clock(), self._sock.gettimeout() or float("inf")
+            if now - begun > seconds:
+                if self._high - before < _LEAST_RATE * seconds:
+                    raise ConnectionError(f"less than {_LEAST_RATE} bytes a second of a packet")
+                begun, before = now, self._high
+            begun = min(begun, now)
+        return received
 
     def _receive(self) -> int:
         received = self._sock.recv_into(self._buffer[self._high : len(self._buffer) - PAD])

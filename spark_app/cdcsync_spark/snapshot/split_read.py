@@ -5,7 +5,8 @@ profile is the driver's own (R1), the SELECT runs in a REPEATABLE READ transacti
 ends the table's definition is read in it again and must say of rows what the planned one says. A
 result without its end packet raises, whichever protocol it came by. The transaction, and with it
 the metadata lock, ends with the last row: rows go to a local file first, staging to a store follows
-later.
+later. Why it ends: the server ends a SELECT after `max_seconds`; where it does not, because it
+means harm, a clock here does.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from cdcsync_core.run import Decoder
 from cdcsync_mysql.catalog import as_planned
 from cdcsync_mysql.connection import Source, connect, map_error
 from cdcsync_mysql.proof import prove
+from cdcsync_mysql.protocol import answered_within
 from cdcsync_mysql.splitquery import where
 from cdcsync_spark.snapshot import binary_select as preparedselect
 from cdcsync_spark.snapshot import text_select as textrows
@@ -39,6 +41,8 @@ from cdcsync_spark.wire.resultset.binary_row import Decoded
 _ROWS = 2_000
 _BYTES = 8 << 20
 _KEYS_A_QUERY = 200
+#: beyond the server's own limit: for what it has sent to be read, on a machine that is loaded
+_GRACE_SECONDS = 120.0
 Row = tuple[Cell, ...]
 
 
@@ -53,6 +57,7 @@ class SplitReader:
     low: Position
     max_seconds: int
     decoder: Decoder = Decoder.VECTORIZED
+    grace_seconds: float = _GRACE_SECONDS
     rows: int = field(default=0, init=False)
     nulled: int = field(default=0, init=False)
 
@@ -77,10 +82,11 @@ class SplitReader:
     def _select(self, connection: pymysql.Connection) -> Iterator[pa.RecordBatch]:
         read = READERS[self.decoder]
         for rows in self._conditions():
-            for decoded in read(connection, self.table, f"FROM {self.table.id.quoted} WHERE {rows}"):
-                self.rows += decoded.batch.num_rows
-                self.nulled += decoded.nulled
-                yield decoded.batch
+            with answered_within(connection, self.max_seconds + self.grace_seconds):
+                for decoded in read(connection, self.table, f"FROM {self.table.id.quoted} WHERE {rows}"):
+                    self.rows += decoded.batch.num_rows
+                    self.nulled += decoded.nulled
+                    yield decoded.batch
 
     def _same_definition(self, connection: pymysql.Connection) -> None:
         if not as_planned(connection, self.table):

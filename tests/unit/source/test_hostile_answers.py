@@ -4,7 +4,10 @@ driver does: whatever it is, it ends as a fault of that source, in bounded time 
 from __future__ import annotations
 
 import os
+import struct
 import threading
+import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,15 +17,19 @@ import pymysql
 import pytest
 
 from cdcsync_core.capture import Capture
+from cdcsync_core.chunk import Split
 from cdcsync_core.errors import CdcError, Reason
 from cdcsync_core.position import FilePosition, LogOffset
+from cdcsync_core.run import Decoder
 from cdcsync_core.source_table import Column, SourceTable, SourceType, TableId
 from cdcsync_mysql import connection as connections
 from cdcsync_mysql import watermark
 from cdcsync_mysql.connection import Source, SourceConnection, Tls, connect, fetch, fetch_dicts, map_error
+from cdcsync_mysql.protocol import answered_within
 from cdcsync_mysql.question import Limits
 from cdcsync_spark.binlog.client import BinlogClient
 from cdcsync_spark.snapshot.binary_select import read_select
+from cdcsync_spark.snapshot.split_read import SplitReader
 from support import hostile
 from support.hostile import COLUMN, END, Hostile, answering
 
@@ -134,6 +141,91 @@ def test_an_answer_that_drips_ends_by_the_clock(tmp_path: Path, monkeypatch: pyt
     assert error.reason is Reason.SOURCE_UNREACHABLE
     assert "no whole answer within 0.5 s" in error.found
     assert "question" not in {thread.name for thread in threading.enumerate()}, "the login's clock has ended"
+
+
+def _dripping_dump(server: Hostile, client: Any) -> None:
+    """Every statement succeeds; the dump's first event never comes to its end."""
+    hostile.log_in(server, client)
+    while command := client.recv(65536):
+        if command[4] == 0x12:
+            server.send(client, b"\xff\xff\x00\x01\x00")
+            server.drip(client)
+        server.packet(client, 1, hostile.OK)
+
+
+def test_a_dump_that_drips_ends_by_the_clock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is never silent."""
+    with _connected(_dripping_dump, tmp_path, monkeypatch) as (_, connection):
+        start = FilePosition(LogOffset("binlog.000001", 4))
+        client = BinlogClient(
+            connection, flavor="mysql", start=start, replica_id=7, heartbeat_seconds=1, silence_seconds=1
+        )
+        error = _ends(lambda: list(client.arrivals()))
+    assert error.reason is Reason.SOURCE_UNREACHABLE
+    assert "less than 1024 bytes a second of a packet" in error.found
+
+
+def _split(*, drips: bool) -> Way:
+    """A server whose SELECT, prepared or not, has rows without end, or a row without end."""
+
+    def way(server: Hostile, client: Any) -> None:
+        hostile.log_in(server, client)
+        while command := client.recv(65536):
+            if command[4] == 0x16:
+                server.packet(client, 1, struct.pack("<BIHHBH", 0, 7, 1, 0, 0, 0))
+                server.packet(client, 2, COLUMN)
+                server.packet(client, 3, END)
+            elif command[4] == 0x17 or b"SELECT" in command:
+                value = b"\x00\x00\x01x" if command[4] == 0x17 else b"\x01x"
+                for number, payload in enumerate((b"\x01", COLUMN, END), start=1):
+                    server.packet(client, number, payload)
+                if drips:
+                    server.send(client, b"\xff\x00\x00\x04")
+                    server.drip(client)
+                numbers = ((4 + n) & 0xFF for n in range(256))
+                block = b"".join(len(value).to_bytes(3, "little") + bytes([n]) + value for n in numbers)
+                while not server.ending.is_set():
+                    server.send(client, block)
+            else:
+                server.packet(client, 1, hostile.OK)
+
+    return way
+
+
+@pytest.mark.parametrize("decoder", Decoder)
+@pytest.mark.parametrize("drips", [False, True])
+def test_a_split_without_end_ends_by_the_clock(
+    decoder: Decoder, drips: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    column = Column("c", SourceType.parse("varchar(5)", "utf8mb4"), nullable=False)
+    table = Capture(SourceTable(TableId("d", "t"), (column,)), ("c",))
+    start = FilePosition(LogOffset("binlog.000001", 4))
+    with _connected(_split(drips=drips), tmp_path, monkeypatch) as (_, connection):
+        lineage: Any = None
+        reader = SplitReader(
+            connection.source, lineage, table, Split(None, None), start, 1, decoder=decoder, grace_seconds=0
+        )
+        with pytest.raises(pymysql.MySQLError) as caught:
+            deque(reader._select(connection), maxlen=0)
+    error = map_error(caught.value, "reading")
+    assert error.reason is Reason.SOURCE_UNREACHABLE
+    assert "no whole answer within 1 s" in error.found
+
+
+def _ended_by_the_clock(connection: SourceConnection) -> None:
+    with answered_within(connection, 0.01):
+        while connection.open:
+            time.sleep(0.01)
+
+
+def test_rows_that_ended_with_the_clock_are_not_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The reader saw no error: it may have taken the closed connection for the end of the rows."""
+    way = answering(b"\x01", COLUMN, END, END)
+    with (
+        _connected(way, tmp_path, monkeypatch) as (_, connection),
+        pytest.raises(pymysql.OperationalError, match="no whole answer"),
+    ):
+        _ended_by_the_clock(connection)
 
 
 def test_a_login_that_drips_ends_by_the_clock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
