@@ -51,6 +51,6 @@ def test_the_requests_of_a_commit_and_of_an_opening(s3: S3Server, tmp_path: Path
     before = len(s3.requests(bucket))
     assert target.writer(tmp_path).last_commit() is not None
     listed, *read = asked(s3, bucket, before)
-    assert listed.startswith("GET ?delimiter=/&list-type=2")
+    assert listed.startswith("GET ?list-type=2")
     assert read == [f"GET entry {n}" for n in range(5)]
     assert content(target) == model.content

@@ -237,12 +237,14 @@ class _Small(BaseHTTPRequestHandler):
             200,
             "<ListBucketResult><IsTruncated>false</IsTruncated>"
             "<Contents><Key>cdc/t/f</Key><Size>1</Size><LastModified>1970-01-02T00:00:00.000Z</LastModified></Contents>"
-            "<CommonPrefixes><Prefix>cdc/t/sub/</Prefix></CommonPrefixes></ListBucketResult>",
+            "<Contents><Key>cdc/t/sub/g</Key><Size>1</Size><LastModified>1970-01-02T00:00:00.000Z</LastModified></Contents>"
+            "</ListBucketResult>",
         )
 
     def do_POST(self) -> None:
         self.rfile.read(int(self.headers["Content-Length"]))
-        self._answer(200, "<DeleteResult><Deleted><Key>cdc/t/f</Key></Deleted></DeleteResult>")
+        keys = "".join(f"<Deleted><Key>cdc/t/{name}</Key></Deleted>" for name in ("f", "sub/g"))
+        self._answer(200, f"<DeleteResult>{keys}</DeleteResult>")
 
     def _answer(self, code: int, body: str) -> None:
         self.send_response(code)

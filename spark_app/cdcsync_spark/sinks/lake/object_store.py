@@ -14,27 +14,35 @@ import os
 import re
 import shutil
 import tempfile
+import time
 import uuid
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import obstore
 import pyarrow.fs as pafs
 from obstore.exceptions import AlreadyExistsError, BaseError
 from obstore.store import S3Store
 
-from cdcsync_core.errors import CdcError, Reason, fail
+from cdcsync_core.errors import RUN_AGAIN, CdcError, Reason, fail
 from cdcsync_core.networks import networks_of_the_run
 from cdcsync_lake.checked_proxy import CheckedProxy, proxied
 from cdcsync_lake.location import Location
 from cdcsync_lake.probe import PROBES
 from cdcsync_spark.sinks.lake.store import LocatedStore, refuse_large
 
+if TYPE_CHECKING:
+    from obstore import ObjectMeta
+
 #: files beyond this are sent in parts of it
 _LARGE = 8 * 2**20
+#: objects of a folder that is listed (30 days of commits by the second are 2,592,000), and the
+#: seconds for it
+MOST_NAMES, LONGEST_LISTING = 4_000_000, 1200.0
 #: of lakes, not of tables: every client has its own connections
 _CLIENTS = 8
 #: variables of a Secret by which a client would pass the checked proxy by
@@ -85,10 +93,30 @@ class ObjectStore(LocatedStore):
         return True
 
     def listed(self, relative: str) -> dict[str, float | None]:
+        """By what is in the folders, too: what is asked without them comes as a whole, however much
+        it is."""
+        found: dict[str, float | None] = {}
+        inside = len(self._key(relative)) + 1
+        for each in self._objects(relative):
+            name, folder, _ = each["path"][inside:].partition("/")
+            if not folder:
+                found[name] = each["last_modified"].timestamp()
+            else:
+                found.setdefault(name, None)
+        return found
+
+    def _objects(self, relative: str) -> Iterator[ObjectMeta]:
+        """All below a folder. Raises SinkConflict for more than any table has, OSError for a store
+        that does not come to an end in time."""
+        end, count = time.monotonic() + LONGEST_LISTING, 0
         with _os_errors():
-            found = obstore.list_with_delimiter(self._client(), self._key(relative))
-        folders = dict.fromkeys(map(_last, found["common_prefixes"]))
-        return folders | {_last(o["path"]): o["last_modified"].timestamp() for o in found["objects"]}
+            for part in obstore.list(self._client(), self._key(relative)):
+                count += len(part)
+                if count > MOST_NAMES:
+                    raise _too_many(f"{self.uri}/{relative}")
+                if time.monotonic() > end:
+                    raise TimeoutError(f"no end of a listing within {LONGEST_LISTING:g} s")
+                yield from part
 
     def linked(self, relative: str) -> bool:
         return False
@@ -98,9 +126,9 @@ class ObjectStore(LocatedStore):
             obstore.delete(self._client(), self._key(relative))
 
     def delete_folder(self, relative: str) -> None:
+        paths = [each["path"] for each in self._objects(relative)]
         with _os_errors():
-            client = self._client()
-            obstore.delete(client, [o["path"] for part in obstore.list(client, self._key(relative)) for o in part])
+            obstore.delete(self._client(), paths)
 
     def make_folder(self, relative: str) -> None:
         """There are none."""
@@ -189,6 +217,15 @@ def store_config(location: Location) -> dict[str, str]:
     return checked | proxied(proxy.url, checked)
 
 
+def _too_many(folder: str) -> CdcError:
+    return fail(
+        Reason.SINK_CONFLICT,
+        f"{folder} has more than {MOST_NAMES} objects",
+        needed="a table's folder, and a store whose listings end",
+        remedy=f"check options.endpoint of spec.sink; or remove objects that are no table's, {RUN_AGAIN}",
+    )
+
+
 @contextmanager
 def _os_errors() -> Iterator[None]:
     """What the client raises as the operating system would; a file that is not there is
@@ -211,7 +248,3 @@ def _file_system(uri: str, options: tuple[tuple[str, str], ...]) -> pafs.FileSys
     from deltalake.fs import DeltaStorageHandler
 
     return pafs.PyFileSystem(DeltaStorageHandler(uri, dict(options)))
-
-
-def _last(path: str) -> str:
-    return path.rpartition("/")[2]
