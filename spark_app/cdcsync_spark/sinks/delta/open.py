@@ -23,6 +23,7 @@ from cdcsync_spark.sinks.delta.foreign import settled_state
 from cdcsync_spark.sinks.delta.log import OWN_TABLE, Log, TornFile, parsing
 from cdcsync_spark.sinks.delta.paths import foreign_path, inside
 from cdcsync_spark.sinks.delta.view import Action, TableView
+from cdcsync_spark.sinks.lake.store import LARGEST_READ
 
 _ENTRY = re.compile(r"(\d{20})\.json")
 _CHECKPOINT = re.compile(r"(\d{20})\.checkpoint\.(?:(\d{10})\.(\d{10})\.)?parquet")
@@ -37,6 +38,42 @@ _NOTHING: _Checkpoint = (-1, [])
 _log = get_logger()
 
 
+#: entries that one opening reads: there is a checkpoint every few hundred, and other programs make
+#: one every ten
+MOST_ENTRIES = 100_000
+
+
+class _Reading:
+    """The files that one opening reads of a Delta log: so many, and together no more than one of
+    them may have. Raises SinkConflict."""
+
+    def __init__(self, log: Log) -> None:
+        self._log = log
+        self.entries = self._size = 0
+
+    def entry(self, version: int) -> str | None:
+        text = self._log.entry(version)
+        if text is not None:
+            self.entries += 1
+            self._take(len(text))
+        return text
+
+    def file(self, path: str) -> bytes | None:
+        content = self._log.read(path)
+        self._take(len(content or b""))
+        return content
+
+    def _take(self, size: int) -> None:
+        self._size += size
+        if self.entries > MOST_ENTRIES or self._size > LARGEST_READ:
+            raise fail(
+                Reason.SINK_CONFLICT,
+                f"the Delta log of {self._log.folder} has more than {MOST_ENTRIES} entries, or {LARGEST_READ} bytes, to be read",
+                needed="a checkpoint of a newer version",
+                remedy=f"make one; or, {OWN_TABLE}, {RUN_AGAIN}",
+            )
+
+
 def open_view(log: Log) -> TableView | None:
     """The newest version; None where there is no table. Raises `SinkConflict` for a Delta log with
     gaps, or with a file that cannot be parsed and is needed."""
@@ -45,8 +82,9 @@ def open_view(log: Log) -> TableView | None:
     checkpoints = _checkpoints(names)
     if not checkpoints and not versions:
         return None
-    view = _begun(log, versions, checkpoints)
-    catch_up(log, view)
+    reading = _Reading(log)
+    view = _begun(log, reading, versions, checkpoints)
+    _follow(log, reading, view)
     if view.version < max([view.version, *versions]) or not view.metadata:
         raise fail(
             Reason.SINK_CONFLICT,
@@ -59,15 +97,18 @@ def open_view(log: Log) -> TableView | None:
 
 def catch_up(log: Log, view: TableView) -> int:
     """Brings `view` to the newest version; the number of entries that were read."""
-    count = 0
-    while (text := log.entry(view.version + 1)) is not None:
+    return _follow(log, _Reading(log), view)
+
+
+def _follow(log: Log, reading: _Reading, view: TableView) -> int:
+    before = reading.entries
+    while (text := reading.entry(view.version + 1)) is not None:
         with parsing(log.entry_path(view.version + 1)):
             view.entry(view.version + 1, text)
-        count += 1
     _refuse_foreign(log, view)
     if view.unsettled if view.state else view.checkpoint >= 0:
         view.state, view.unsettled = settled_state(log, view.version, partial(view_at, log)), False
-    return count
+    return reading.entries - before
 
 
 def view_at(log: Log, version: int) -> TableView | None:
@@ -77,8 +118,9 @@ def view_at(log: Log, version: int) -> TableView | None:
     checkpoints = [checkpoint for checkpoint in _checkpoints(names) if checkpoint[0] <= version]
     if not versions and not checkpoints:
         return None
-    view = _begun(log, versions, checkpoints)
-    while view.version < version and (text := log.entry(view.version + 1)) is not None:
+    reading = _Reading(log)
+    view = _begun(log, reading, versions, checkpoints)
+    while view.version < version and (text := reading.entry(view.version + 1)) is not None:
         with parsing(log.entry_path(view.version + 1)):
             view.entry(view.version + 1, text)
     return view if view.version == version and view.metadata else None
@@ -113,14 +155,14 @@ def _refuse_foreign(log: Log, view: TableView) -> None:
     view.named.clear()
 
 
-def _begun(log: Log, versions: list[int], checkpoints: list[_Checkpoint]) -> TableView:
+def _begun(log: Log, reading: _Reading, versions: list[int], checkpoints: list[_Checkpoint]) -> TableView:
     """The table as of the newest checkpoint that can be read; an older one serves only with all
     entries after it."""
     first: TornFile | None = None
     for checkpoint in [*checkpoints, _NOTHING]:
         if first is None or _followed(checkpoint[0], max(checkpoints[0][0], *versions, 0), versions):
             try:
-                return _at(log, checkpoint)
+                return _at(log, reading, checkpoint)
             except TornFile as unreadable:
                 _log.warning("a checkpoint is passed over: remove it, readers stumble", error=unreadable.found)
                 first = first or unreadable
@@ -133,12 +175,12 @@ def _followed(version: int, newest: int, versions: list[int]) -> bool:
     return set(range(version + 1, newest + 1)) <= set(versions)
 
 
-def _at(log: Log, checkpoint: _Checkpoint) -> TableView:
+def _at(log: Log, reading: _Reading, checkpoint: _Checkpoint) -> TableView:
     view = TableView()
     view.version = view.checkpoint = checkpoint[0]
     for name in checkpoint[1]:
         path = f"{log.folder}/_delta_log/{name}"
-        content = log.read(path)
+        content = reading.file(path)
         if content is None:
             raise FileNotFoundError(path)
         with parsing(path):
