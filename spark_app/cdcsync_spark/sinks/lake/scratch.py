@@ -1,6 +1,7 @@
 """Scratch space: files whose pages the system may drop at will, mapped into memory.
 
-A file loses its name at once: it ends with the process, however that ends.
+A file loses its name when it is written: it ends with the process, however that ends. The folder is
+a run's and goes with it.
 """
 
 from __future__ import annotations
