@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import replace
+from typing import NamedTuple
 
 import pytest
 
@@ -68,6 +69,49 @@ def test_a_reader_may_begin_where_a_record_says(seed: int, fenced: bool) -> None
     for place in since:
         assert known(log, place) == expected
         assert known(compacted(log), place) == (expected if fenced else known(compacted(log)))
+
+
+class _Message(NamedTuple):
+    at: int
+    name: bytes | None
+    text: bytes | None
+
+    def offset(self) -> int:
+        return self.at
+
+    def key(self) -> bytes | None:
+        return self.name
+
+    def value(self) -> bytes | None:
+        return self.text
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_records_that_are_taken_at_once_mean_what_each_means(seed: int) -> None:
+    """Epochs that go back, writers of other names, repeats, removals and what is no record."""
+    rng, log = random.Random(seed), list[_Message]()
+    for at in range(400):
+        table, epoch = rng.choice((b"shop.a", b"shop.b", b"shop.c")), rng.choice((1, 2, 2, 2, 13, at // 50))
+        text = written(at, epoch).replace(b'"me"', b'"%s"' % (b"w" * rng.choice((1, 1, 1, 2))))
+        kind = rng.random()
+        if kind < 0.1:
+            repeated = text.replace(b'", "topic"', b'", "repeats": %d, "topic"' % rng.randint(0, at), 1)
+            log.append(_Message(at, b"\0" + table, repeated))
+        elif kind < 0.15:
+            log.append(_Message(at, *rng.choice(((table, None), (None, text), (b"shop.d", b"theirs")))))
+        else:
+            log.append(_Message(at, table, text))
+    singly, at_once = StateFold(), StateFold()
+    while log:
+        batch, log = log[: (size := rng.randint(1, 60))], log[size:]
+        for at, key, value in batch:
+            if key is not None and value is not None:
+                singly.take(at, key, value)
+        at_once.take_all(batch)
+        if rng.random() < 0.3:
+            assert dict(at_once.changed()) == dict(singly.changed())
+    assert dict(at_once.changed()) == dict(singly.changed())
+    assert at_once.repeats() == singly.repeats()
 
 
 def test_a_repeat_is_no_longer_than_what_it_repeats() -> None:

@@ -102,6 +102,8 @@ class KafkaSettings:
             "enable.auto.commit": False,
             "enable.partition.eof": True,
             "auto.offset.reset": "error",
+            # a client whose queue was full for a moment waits a second before it fetches again
+            "fetch.queue.backoff.ms": 10,
         }
 
     def transactional(self, transactional_id: str) -> dict[str, Any]:

@@ -13,16 +13,17 @@ newest repeat of a table beside each other, because their keys differ. `since` i
 all repeats are acknowledged, so that a record which has it, even one of a transaction that was
 aborted, says the truth.
 
-Of many records of a table the newest alone is parsed.
+Of many records of a table the newest alone is parsed, and of most of the others no more than the
+epoch is compared.
 """
 
 from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 #: before the table's name in the key of a repeat; no name has it
 _REPEATED = b"\0"
@@ -49,12 +50,24 @@ def header_of(value: bytes) -> Header:
     return Header(writer.decode(errors="replace"), *(None if n is None else int(n) for n in (since, repeats)))
 
 
+class Read(Protocol):
+    """A record of the state topic, as a consumer has it."""
+
+    def offset(self) -> int | None: ...
+    def key(self) -> str | bytes | None: ...
+    def value(self) -> str | bytes | None: ...
+
+
 class _Newest(NamedTuple):
-    """A table's record: its epoch, the offset where its state was written, the bytes."""
+    """A table's record: its epoch, the offset where its state was written, the bytes; the bytes
+    that say the epoch, and their place, so that another record with the same ones is known by one
+    comparison."""
 
     epoch: int
     at: int
     value: bytes
+    says_epoch: bytes
+    place: int
 
 
 @dataclass
@@ -63,6 +76,8 @@ class StateFold:
 
     _newest: dict[bytes, _Newest] = field(default_factory=dict)
     _changed: set[bytes] = field(default_factory=set)
+    #: by table, the last record with the epoch of its newest one
+    _last: dict[bytes, Read] = field(default_factory=dict)
 
     def take(self, at: int, key: bytes, value: bytes) -> None:
         """The record at offset `at`. Of a table's records that with the highest epoch counts,
@@ -73,14 +88,38 @@ class StateFold:
             repeats = header_of(value).repeats
             table, place = key[len(_REPEATED) :], at if repeats is None else repeats
         epoch = _EPOCH.search(value)
-        found = _Newest(int(epoch[1]) if epoch else sys.maxsize, place, value)
+        if epoch is None:
+            found = _Newest(sys.maxsize, place, value, b"", 0)
+        else:
+            found = _Newest(int(epoch[1]), place, value, epoch[0], epoch.start())
         known = self._newest.get(table)
         if known is None or found[:2] > known[:2]:
             self._newest[table] = found
             self._changed.add(table)
 
+    def take_all(self, records: Iterable[Read]) -> None:
+        """The same of records in their order. Almost all have the epoch that is known of their
+        table, so the last of these is its newest one, and the others are not taken at all."""
+        for record in records:
+            key, value = record.key(), record.value()
+            if not isinstance(key, bytes) or not isinstance(value, bytes):
+                continue
+            known = self._newest.get(key)
+            if known is not None and known.says_epoch and value.startswith(known.says_epoch, known.place):
+                self._last[key] = record
+            else:
+                self.take(record.offset() or 0, key, value)
+
+    def _take_last(self) -> None:
+        last, self._last = self._last, {}
+        for key, record in last.items():
+            value = record.value()
+            assert isinstance(value, bytes)
+            self.take(record.offset() or 0, key, value)
+
     def changed(self) -> Iterator[tuple[str, bytes]]:
         """Table and record of those that are new since the last time."""
+        self._take_last()
         changed, self._changed = self._changed, set()
         for table in changed:
             yield table.decode(errors="replace"), self._newest[table].value
@@ -88,6 +127,7 @@ class StateFold:
     def repeats(self) -> list[tuple[bytes, bytes]] | None:
         """Key and value of the records that repeat the newest ones; None where one of these is no
         record. Without the writer, none is longer than what it repeats."""
+        self._take_last()
         if not all(_HEADER.match(newest.value) for newest in self._newest.values()):
             return None
         return [(_REPEATED + table, _repeating(newest)) for table, newest in self._newest.items()]

@@ -39,7 +39,9 @@ _log = get_logger()
 #: values are the least that managed brokers allow
 STATE_CONFIG = {"cleanup.policy": "compact", "segment.bytes": str(50 << 20), "segment.ms": str(4 * 3600 * 1000)}
 _POLL, _PAUSE = 0.2, 1.0
-_AT_ONCE = 5000
+#: records that are taken from the client at once; with more of them each costs twice as much,
+#: because they no longer fit into the processor's caches
+_AT_ONCE = 1000
 #: of the end, which is read first
 _TAIL, _LONGER = 200, 16
 
@@ -114,12 +116,10 @@ class StateTopic:
 
     def _read_committed(self, end: int, patience: float, late: Late | None) -> None:
         assert self._committed is not None, "refreshed before"
-        for place, message in self._messages(self._committed, self.at, end, patience, late):
+        for place, messages in self._batches(self._committed, self.at, end, patience, late):
             self.at = place
-            key, value = (None, None) if message is None else (message.key(), message.value())
-            self.read += message is not None
-            if key is not None and value is not None:
-                self._fold.take(self.at - 1, _bytes(key), _bytes(value))
+            self.read += len(messages)
+            self._fold.take_all(messages)
 
     def _parsed(self, table: str, value: bytes) -> TableRecord:
         try:
@@ -163,38 +163,50 @@ class StateTopic:
                 self._foreign.setdefault(key.decode(errors="replace"), self._seen - 1)
 
     def _pairs_seen(self, start: int, end: int) -> Iterator[tuple[bytes, bytes]]:
-        """Keys and values, those of open transactions included; an absent value is empty."""
+        """Keys and values, those of open transactions included; an absent value is empty. Each is
+        behind `_seen` by one."""
         assert self._all is not None, "refreshed before"
         timeout = self.brokers.settings.timeout
-        for place, message in self._messages(self._all, start, end, timeout, self._silent):
+        for place, messages in self._batches(self._all, start, end, timeout, self._silent):
+            for message in messages:
+                self._seen = (message.offset() or 0) + 1
+                key = message.key()
+                if key is not None:
+                    yield _bytes(key), _bytes(message.value() or b"")
             self._seen = place
-            key = message.key() if message is not None else None
-            if message is not None and key is not None:
-                yield _bytes(key), _bytes(message.value() or b"")
 
-    def _messages(
+    def _batches(
         self, consumer: Consumer, at: int, end: int, patience: float, late: Late | None
-    ) -> Iterator[tuple[int, Message | None]]:
-        """From `at` to `end`, each with the place behind it; None where that is the end of what is
-        there. When nothing has come for `patience` seconds it ends, or raises what `late` makes."""
+    ) -> Iterator[tuple[int, list[Message]]]:
+        """Records from `at` to `end`, each list with the place behind it; an empty one where that
+        is the end of what is there. When nothing has come for `patience` seconds it ends, or raises
+        what `late` makes."""
         until = time.monotonic() + patience
         while at < end:
             before = at
-            for message in consumer.consume(_AT_ONCE, 0) or [consumer.poll(_POLL)]:
-                if message is None:
-                    continue
-                offset, error = message.offset(), message.error()
-                if error is not None and error.name() != "_PARTITION_EOF":
-                    self._raise_lasting(KafkaException(error))
-                elif offset is not None:
-                    at = max(at, offset + (error is None))
-                    yield at, message if error is None else None
+            messages, ended = self._taken(consumer)
+            if messages or ended is not None:
+                behind = (messages[-1].offset() or 0) + 1 if messages else 0
+                at = max(at, behind, ended or 0)
+                yield at, messages
             if at > before:
                 until = time.monotonic() + patience
             elif time.monotonic() > until:
                 if late is not None:
                     raise late(end)
                 return
+
+    def _taken(self, consumer: Consumer) -> tuple[list[Message], int | None]:
+        """Records that are there; where the topic ends, if the client has come there."""
+        taken = [m for m in consumer.consume(_AT_ONCE, 0) or [consumer.poll(_POLL)] if m is not None]
+        others = [(message, error) for message in taken if (error := message.error()) is not None]
+        ended = None
+        for message, error in others:
+            if error.name() == "_PARTITION_EOF":
+                ended = message.offset()
+            else:
+                self._raise_lasting(KafkaException(error))
+        return [m for m in taken if m.error() is None] if others else taken, ended
 
     def _assign(self, consumer: Consumer | None, offset: int) -> None:
         assert consumer is not None
