@@ -184,8 +184,18 @@ def _problem(error: dict[str, Any]) -> str:
         return f"{path} is not known or not built yet; needed: one of {', '.join(_fields(error['loc'][:-1]))}"
     if kind == "missing":
         return f"{path} is missing; needed: a value"
-    needed = str(context.get("error", "")) if kind == "value_error" else _needed(error["msg"], context)
-    return f"{path} is {_shown(error.get('input'))}; needed: {needed}"
+    if kind == "value_error":
+        return _refusal(path, str(context.get("error", "")), error.get("input"))
+    return f"{path} is {_shown(error.get('input'))}; needed: {_needed(error['msg'], context)}"
+
+
+def _refusal(path: str, rule: str, given: Any) -> str:
+    """A rule that says itself what it found has `; needed: ` in it. What fields mean together is no
+    matter of the kind of value that has them."""
+    if "; needed: " in rule:
+        return f"{path}: {rule}"
+    found = "refused" if isinstance(given, dict | list) else _shown(given)
+    return f"{path} is {found}; needed: {rule}"
 
 
 def _needed(message: str, context: dict[str, Any]) -> str:

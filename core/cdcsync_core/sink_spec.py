@@ -286,9 +286,16 @@ class Kafka(SinkKind):
         if self.sasl is None or self.sasl.mechanism != "PLAIN" or self.tls.verified:
             return self
         if self.tls.mode == "disabled":
-            raise ValueError("sasl.mechanism PLAIN with TLS, because it sends the password itself")
+            raise ValueError(
+                "sasl.mechanism is PLAIN, which sends the password itself, and tls.mode is disabled; needed: "
+                "tls.mode: verify-identity (or verify-ca), or mechanism: SCRAM-SHA-512, if the brokers have it"
+            )
         if not self.tls.allow_unverified:
-            raise ValueError("sasl.mechanism PLAIN with brokers that are verified, or tls.allowUnverified")
+            raise ValueError(
+                "sasl.mechanism is PLAIN, which sends the password itself, and tls.mode required verifies no broker; "
+                "needed: brokers that are verified, by tls.mode: verify-identity or tls.caSecretRef, "
+                "or tls.allowUnverified: true"
+            )
         return self
 
     @model_validator(mode="after")

@@ -44,9 +44,13 @@ def test_brokers_are_verified_unless_they_are_this_machine(
 @pytest.mark.parametrize(
     ("servers", "tls", "fault"),
     [
-        ("localhost:9092", {}, "PLAIN with TLS"),
-        ("kafka.example:9092", {"mode": "disabled"}, "PLAIN with TLS"),
-        ("kafka.example:9092", {"mode": "disabled", "allowUnverified": True}, "PLAIN with TLS"),
+        ("localhost:9092", {}, "tls.mode is disabled; needed: tls.mode: verify-identity"),
+        ("kafka.example:9092", {"mode": "disabled"}, "tls.mode is disabled; needed: tls.mode: verify-identity"),
+        (
+            "kafka.example:9092",
+            {"mode": "disabled", "allowUnverified": True},
+            "tls.mode is disabled; needed: tls.mode: verify-identity",
+        ),
         ("kafka.example:9092", {"mode": "required"}, "brokers that are verified"),
     ],
 )

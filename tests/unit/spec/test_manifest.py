@@ -142,7 +142,22 @@ def test_a_history_and_topics_may_be_delivered_early(sink: str) -> None:
 @pytest.mark.parametrize("sink", ["{}", "{type: delta}", "{delta: null}"])
 def test_a_sink_is_of_exactly_one_kind(sink: str) -> None:
     text = SYNC.replace("{type: delta, delta: {path: /tmp/lake}}", sink)
-    assert "spec.sink is a mapping; needed: exactly one kind of sink: delta" in faults(SECRET, text)
+    assert "spec.sink is refused; needed: exactly one kind of sink: delta" in faults(SECRET, text)
+
+
+@pytest.mark.parametrize(
+    ("tls", "found"),
+    [
+        ("mode: disabled", "tls.mode is disabled; needed: tls.mode: verify-identity"),
+        ("mode: required", "tls.mode required verifies no broker; needed: brokers that are verified"),
+    ],
+)
+def test_a_password_without_tls_is_refused_with_what_to_write(tls: str, found: str) -> None:
+    account = "sasl: {mechanism: PLAIN, credentialsSecretRef: {name: src}}"
+    kafka = f"kafka: {{bootstrapServers: 'broker:9092', staging: {{path: /tmp/staging}}, tls: {{{tls}}}, {account}}}"
+    text = SYNC.replace("{type: delta, delta: {path: /tmp/lake}}", f"{{{kafka}}}")
+    expected = f"spec.sink.kafka: sasl.mechanism is PLAIN, which sends the password itself, and {found}"
+    assert expected in faults(SECRET, text)
 
 
 def test_a_kind_of_sink_that_is_not_known_is_refused_with_those_that_are() -> None:
