@@ -1,4 +1,5 @@
-"""A broker with a listener of TLS and logins beside its plain one, and its certificates.
+"""A broker with a listener of TLS and logins, and one of logins alone, beside its plain one, and
+its certificates.
 
 The listener is at 127.0.0.1, and its certificate names `localhost` only: so the same broker has an
 address that is in its certificate, and one that is not.
@@ -74,7 +75,7 @@ class SecureBroker(KafkaBroker):
 
     def __init__(self, folder: Path, settings: dict[str, str] | None = None) -> None:
         self.authority = Authority("tests")
-        self._secure = free_port()
+        self._secure, self._login = free_port(), free_port()
         super().__init__(folder, settings)
         (folder / "broker.pem").write_text("".join(reversed(self.authority.pair("localhost"))))
         (folder / "ca.pem").write_text(self.authority.certificate)
@@ -90,24 +91,37 @@ class SecureBroker(KafkaBroker):
     def secure(self, host: str = "localhost") -> str:
         return f"{host}:{self._secure}"
 
+    @property
+    def with_logins(self) -> str:
+        """The listener that has logins and no TLS."""
+        return f"{LOOPBACK}:{self._login}"
+
     def _server_settings(self, port: int) -> dict[str, str]:
         plain = super()._server_settings(port)
-        listener = "listener.name.secure"
+        logins = f"LOGINS://{self.with_logins}"
         scram = f"{_LOGIN}.scram.ScramLoginModule required;"
+        accounts = {
+            "scram-sha-256.sasl.jaas.config": scram,
+            "scram-sha-512.sasl.jaas.config": scram,
+            "plain.sasl.jaas.config": f'{_LOGIN}.plain.PlainLoginModule required user_{USER}="{PASSWORD}";',
+        }
         return {
             **plain,
-            "listeners": f"{plain['listeners']},SECURE://{LOOPBACK}:{self._secure}",
-            "advertised.listeners": f"PLAINTEXT://{LOOPBACK}:{port},SECURE://localhost:{self._secure}",
-            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,SECURE:SASL_SSL",
-            "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512",
-            f"{listener}.ssl.keystore.type": "PEM",
-            f"{listener}.ssl.keystore.location": str(self.folder / "broker.pem"),
-            f"{listener}.ssl.truststore.type": "PEM",
-            f"{listener}.ssl.truststore.location": str(self.folder / "ca.pem"),
-            f"{listener}.ssl.client.auth": "requested",
-            f"{listener}.scram-sha-256.sasl.jaas.config": scram,
-            f"{listener}.scram-sha-512.sasl.jaas.config": scram,
-            f"{listener}.plain.sasl.jaas.config": (
-                f'{_LOGIN}.plain.PlainLoginModule required user_{USER}="{PASSWORD}";'
+            "listeners": f"{plain['listeners']},SECURE://{LOOPBACK}:{self._secure},{logins}",
+            "advertised.listeners": f"PLAINTEXT://{LOOPBACK}:{port},SECURE://localhost:{self._secure},{logins}",
+            "listener.security.protocol.map": (
+                "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,SECURE:SASL_SSL,LOGINS:SASL_PLAINTEXT"
             ),
+            "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512",
+            "listener.name.logins.sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-512",
+            "listener.name.secure.ssl.keystore.type": "PEM",
+            "listener.name.secure.ssl.keystore.location": str(self.folder / "broker.pem"),
+            "listener.name.secure.ssl.truststore.type": "PEM",
+            "listener.name.secure.ssl.truststore.location": str(self.folder / "ca.pem"),
+            "listener.name.secure.ssl.client.auth": "requested",
+            **{
+                f"listener.name.{where}.{name}": value
+                for where in ("secure", "logins")
+                for name, value in accounts.items()
+            },
         }

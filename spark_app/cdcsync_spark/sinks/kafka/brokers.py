@@ -25,6 +25,7 @@ from cdcsync_core.quoting import quoted
 from cdcsync_core.remedies import resnapshot
 from cdcsync_spark.sinks.kafka.checked_names import guard
 from cdcsync_spark.sinks.kafka.client import KafkaSettings
+from cdcsync_spark.sinks.kafka.obstacles import Obstacle, obstacle_of
 from cdcsync_spark.sinks.kafka.rights import is_refusal, is_unneeded, needed_where
 
 Client = TypeVar("Client", AdminClient, Producer, Consumer)
@@ -32,15 +33,32 @@ _LOST_TOPICS = frozenset(("UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC", "_UNKNOWN_P
 _TOO_LARGE = frozenset(("MSG_SIZE_TOO_LARGE", "RECORD_LIST_TOO_LARGE"))
 _FENCED = frozenset(("_FENCED", "PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH"))
 #: what a client reports of its own accord; the first ones say more
-_CAUSES = ("_AUTHENTICATION", "SASL_AUTHENTICATION_FAILED", "_SSL", "_RESOLVE", "_TRANSPORT")
+_CAUSES = ("_AUTHENTICATION", "SASL_AUTHENTICATION_FAILED", "_SSL", "_RESOLVE", "_TRANSPORT", "_BAD_MSG")
 _ALL_AWAY = "_ALL_BROKERS_DOWN"
 _UNAUTHENTICATED, _REFUSALS = _CAUSES[:2], _CAUSES[:3]
+#: by what it calls them in its log: connections, questions without an answer, answers that make no
+#: sense
+_FAILED = frozenset(("FAIL", "REQTMOUT", "PROTOERR"))
 #: seconds that brokers are given to listen, and between two times that reports are taken
 _REACH_SECONDS, _REACH_STEP = 2.0, 0.1
 #: of a question that got no answer
 _UNANSWERED = frozenset(
     ("_TIMED_OUT", "_TIMED_OUT_QUEUE", "_MSG_TIMED_OUT", "_ALL_BROKERS_DOWN", "_WAIT_COORD", *_CAUSES)
 )
+
+
+@dataclass
+class _Failures:
+    """Notes the last line that a client logs of a connection or a question that failed; most of
+    them it does not report."""
+
+    at: float = 0.0
+    line: str = ""
+
+    def log(self, level: int, form: str, facility: str, client: str, line: str) -> None:
+        """As of a `logging.Logger`."""
+        if facility in _FAILED and "retry-queued" not in line:  # a sum of the lines before
+            self.at, self.line = time.monotonic(), line.partition("]: ")[2] or line
 
 
 @dataclass
@@ -54,9 +72,10 @@ class Brokers:
     _reported: dict[str, tuple[float, KafkaError]] = field(default_factory=dict)
     #: addresses that the operator's policy refuses
     _refused: deque[CdcError] = field(default_factory=lambda: deque(maxlen=1))
+    _failures: _Failures = field(default_factory=_Failures)
 
     def admin(self) -> AdminClient:
-        made = self._made(AdminClient, self.settings.admin())
+        made = self._made(AdminClient, {**self.settings.admin(), "logger": self._failures})
         self._polled.append(made)
         return made
 
@@ -119,20 +138,30 @@ class Brokers:
     def _unanswered(self, found: KafkaError | None, doing: str) -> CdcError:
         if self._refused:
             return self._refused.pop()
-        cause = self._cause() or found
+        cause = self._cause() or (found if found is not None and found.name() in _CAUSES else None)
         if cause is not None and cause.name() == "_SSL" and "verif" in cause.str():
             return _untrusted(doing, cause)
+        line = self._last_failure() if cause is None else cause.str()
+        obstacle = obstacle_of(line, self.settings.kind)
+        if obstacle is not None:
+            return _obstructed(doing, obstacle, line)
         if cause is not None and cause.name() in _UNAUTHENTICATED:
             return sink_error(cause, doing)
-        return _unreachable(doing, f"no answer within {self.settings.timeout:.0f} s" if cause is None else _text(cause))
+        said = line or ("" if found is None else found.str())
+        return _unreachable(doing, quoted(said) if said else f"no answer within {self.settings.timeout:.0f} s")
 
     def _cause(self) -> KafkaError | None:
-        """The first of `_CAUSES` that was reported while a question could have waited."""
+        """The first of `_CAUSES` that was reported lately, while a question could have waited."""
         for client in self._polled:
             client.poll(0)
-        since = time.monotonic() - 2 * self.settings.timeout
         reported = (self._reported.get(name) for name in _CAUSES)
-        return next((error for at, error in filter(None, reported) if at >= since), None)
+        return next((error for at, error in filter(None, reported) if self._is_recent(at)), None)
+
+    def _last_failure(self) -> str:
+        return self._failures.line if self._is_recent(self._failures.at) else ""
+
+    def _is_recent(self, at: float) -> bool:
+        return at >= time.monotonic() - 2 * self.settings.timeout
 
 
 def error_of(error: KafkaException) -> KafkaError:
@@ -211,6 +240,11 @@ def _unreachable(doing: str, found: str, table: str = "") -> CdcError:
         ),
         table=table,
     )
+
+
+def _obstructed(doing: str, obstacle: Obstacle, line: str) -> CdcError:
+    remedy = obstacle.remedy if obstacle.reason.retried else f"{obstacle.remedy}, {RUN_AGAIN}"
+    return fail(obstacle.reason, f"{doing}: {obstacle.found}: {quoted(line)}", needed=obstacle.needed, remedy=remedy)
 
 
 def _untrusted(doing: str, found: KafkaError) -> CdcError:

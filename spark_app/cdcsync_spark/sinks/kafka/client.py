@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from cdcsync_core.errors import Reason, fail
+from cdcsync_spark.sinks.kafka.obstacles import Client
 
 #: seconds for one question to a broker
 TIMEOUT_SECONDS = 30.0
@@ -89,8 +90,14 @@ class KafkaSettings:
             **self.security.settings(),
         }
 
+    @property
+    def kind(self) -> Client:
+        return Client(self.security.tls, bool(self.security.mechanism))
+
     def admin(self) -> dict[str, Any]:
-        return {k: v for k, v in self.common().items() if k != "allow.auto.create.topics"}
+        """Of one that logs what fails, because it does not report all of it."""
+        settings = {k: v for k, v in self.common().items() if k != "allow.auto.create.topics"}
+        return {**settings, "log_level": 6}
 
     def consumer(self, isolation: str) -> dict[str, Any]:
         """Of one that is assigned its partitions and commits no offsets: the group is only a name,
