@@ -41,7 +41,7 @@ def test_what_a_selector_selects(selector: str, labels: dict[str, str], selected
     "text", ["a b", "=x", "a in b", "a in (b", "a=b,", "a,,b", "a>1", "-a=b", "a=b c", "a in (b c)"]
 )
 def test_what_is_no_selector_is_refused_at_the_start(text: str) -> None:
-    with pytest.raises(CdcError, match="the chart's value selector"):
+    with pytest.raises(CdcError, match="the chart's values selector"):
         from_environment({"CDCSYNC_DRIVER_IMAGE": "x", "CDCSYNC_SELECTOR": text})
 
 
