@@ -21,6 +21,7 @@ KAFKA := .cache/kafka-4.3.1
 FLINK := .cache/flink-2.0.0
 REGISTRY := .cache/apicurio-2.6.13
 DEBEZIUM := .cache/debezium-3.3.1
+DEBEZIUM_MARIADB := .cache/debezium-mariadb-3.4.0
 AVRO_CONVERTER := .cache/avro-converter-2.6.13
 GH_OST := .cache/gh-ost/gh-ost
 KEYS_PLUGIN := .cache/mariadb-plugins/file_key_management.so
@@ -44,7 +45,7 @@ venv: .venv/editable ## the Python packages alone: enough for the tests without 
 
 setup: .venv/ready ## install what is needed and leave .venv/bin/cdcsync ready
 
-servers: $(STAMPS)/mariadb1011 $(KEYS_PLUGIN) $(STAMPS)/mariadb114 $(MARIADB118)/usr/sbin/mariadbd $(MYSQL97)/usr/sbin/mysqld $(KAFKA)/formatted/meta.properties $(FLINK)/jars $(REGISTRY)/app $(DEBEZIUM)/jars $(AVRO_CONVERTER)/jars ## provide the servers that the tests start
+servers: $(STAMPS)/mariadb1011 $(KEYS_PLUGIN) $(STAMPS)/mariadb114 $(MARIADB118)/usr/sbin/mariadbd $(MYSQL97)/usr/sbin/mysqld $(KAFKA)/formatted/meta.properties $(FLINK)/jars $(REGISTRY)/app $(DEBEZIUM)/jars $(DEBEZIUM_MARIADB)/jars $(AVRO_CONVERTER)/jars ## provide the servers that the tests start
 
 gh-ost: $(GH_OST) ## build gh-ost, which tests of `make test-all` run beside a stream (needs Go)
 
@@ -194,7 +195,11 @@ $(REGISTRY)/app: | $(STAMPS)/system
 
 $(DEBEZIUM)/jars: | $(STAMPS)/system
 	@echo "servers: Debezium's engine, whose records are compared with ours, by Maven into $(DEBEZIUM) (42 MB)"
-	@tests/support/debezium-jars.sh $(DEBEZIUM)
+	@tests/support/debezium-jars.sh $(DEBEZIUM) mysql 3.3.1.Final
+
+$(DEBEZIUM_MARIADB)/jars: | $(STAMPS)/system
+	@echo "servers: Debezium's engine for MariaDB, by Maven into $(DEBEZIUM_MARIADB) (42 MB)"
+	@tests/support/debezium-jars.sh $(DEBEZIUM_MARIADB) mariadb 3.4.0.Final
 
 $(AVRO_CONVERTER)/jars: | $(STAMPS)/system
 	@echo "servers: what makes Avro of Debezium's records, by Maven into $(AVRO_CONVERTER) (26 MB)"

@@ -1,9 +1,8 @@
 #!/bin/sh
-# Provides Debezium's engine with its MySQL connector and Kafka's client.
+# Provides Debezium's engine with its connector for MySQL or MariaDB and Kafka's client.
 set -eu
 
-target=${1:?usage: debezium-jars.sh FOLDER}
-version=3.3.1.Final
+target=${1:?usage: debezium-jars.sh FOLDER mysql|mariadb VERSION}
 
-exec "$(dirname "$0")/maven-jars.sh" "$target" "io.debezium:debezium-embedded:$version" \
-    "io.debezium:debezium-connector-mysql:$version" org.slf4j:slf4j-simple:1.7.36
+exec "$(dirname "$0")/maven-jars.sh" "$target" "io.debezium:debezium-embedded:$3" \
+    "io.debezium:debezium-connector-$2:$3" org.slf4j:slf4j-simple:1.7.36

@@ -13,9 +13,25 @@ from pathlib import Path
 
 from support.servers import Server
 
-HOME = Path(__file__).parents[2] / ".cache" / "debezium-3.3.1"
+_CACHE = Path(__file__).parents[2] / ".cache"
+HOME = _CACHE / "debezium-3.3.1"
 #: what makes Avro of its records
-CONVERTER = Path(__file__).parents[2] / ".cache" / "avro-converter-2.6.13"
+CONVERTER = _CACHE / "avro-converter-2.6.13"
+#: by the flavour of the server: the folder of the engine, and the settings of its connector
+CONNECTORS = {
+    "mysql": (
+        HOME,
+        {
+            "connector.class": "io.debezium.connector.mysql.MySqlConnector",
+            "database.ssl.mode": "disabled",
+            "driver.allowPublicKeyRetrieval": "true",
+        },
+    ),
+    "mariadb": (
+        _CACHE / "debezium-mariadb-3.4.0",
+        {"connector.class": "io.debezium.connector.mariadb.MariaDbConnector", "database.ssl.mode": "disable"},
+    ),
+}
 #: the settings of Debezium that CdcSync's values are compared with
 SETTINGS = {
     "time.precision.mode": "isostring",
@@ -58,7 +74,8 @@ class BinlogPlace:
 
     @classmethod
     def end_of(cls, server: Server) -> BinlogPlace:
-        ((gtids,),) = server.query("SELECT REPLACE(@@global.gtid_executed, '\n', '')")
+        variable = "gtid_executed" if server.flavor == "mysql" else "gtid_binlog_pos"
+        ((gtids,),) = server.query(f"SELECT REPLACE(@@global.{variable}, '\n', '')")
         return cls(*server.binlog_status(), str(gtids))
 
     @property
@@ -104,18 +121,16 @@ def _records(
     server: Server, database: str, start: str, folder: Path, settings: Mapping[str, str], *form: str
 ) -> list[DebeziumRecord]:
     server.run(f"CREATE TABLE {_LAST} (id INT PRIMARY KEY)", f"INSERT INTO {_LAST} VALUES (1)", db=database)
-    name = uuid.uuid4().hex[:8]
+    name, (home, connector) = uuid.uuid4().hex[:8], CONNECTORS[server.flavor]
     server.create_user(f"d{name}", "secret")
     properties = {
         "name": name,
-        "connector.class": "io.debezium.connector.mysql.MySqlConnector",
+        **connector,
         "database.hostname": server.host,
         "database.port": str(server.port),
         "database.user": f"d{name}",
         "database.password": "secret",
         "database.server.id": "4000078",
-        "database.ssl.mode": "disabled",
-        "driver.allowPublicKeyRetrieval": "true",
         "database.include.list": database,
         "topic.prefix": "cdc",
         "include.schema.changes": "false",
@@ -129,7 +144,7 @@ def _records(
     file = folder / f"{name}.properties"
     file.write_text("".join(f"{key}={value}\n" for key, value in properties.items()))
     java = ["java", "-Xmx512m", "-XX:TieredStopAtLevel=1", "-Dorg.slf4j.simpleLogger.defaultLogLevel=error"]
-    command = [*java, "-cp", f"{HOME / 'jars'}/*:{CONVERTER / 'jars'}/*", str(_PROGRAM), str(file), start, _LAST, *form]
+    command = [*java, "-cp", f"{home / 'jars'}/*:{CONVERTER / 'jars'}/*", str(_PROGRAM), str(file), start, _LAST, *form]
     run = subprocess.run(command, check=False, capture_output=True, text=True, timeout=_SECONDS)
     assert run.returncode == 0, run.stderr
     return [_record(*line.split()) for line in run.stdout.splitlines()]
