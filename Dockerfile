@@ -79,7 +79,7 @@ COPY --from=delta-jars /opt/cdcsync/share/cdcsync /opt/cdcsync/share/cdcsync
 # What Spark starts faster with: its home and class archives, which know Spark's classes only, not ours.
 WORKDIR /tmp/warm/cdcsync_spark/session
 COPY spark_app/cdcsync_spark/session/__init__.py spark_app/cdcsync_spark/session/delta_jars.py spark_app/cdcsync_spark/session/start.py ./
-COPY spark_app/cdcsync_spark/session/home.py spark_app/cdcsync_spark/session/jar_index.py spark_app/cdcsync_spark/session/class_archive.py ./
+COPY spark_app/cdcsync_spark/session/home.py spark_app/cdcsync_spark/session/class_archive.py ./
 WORKDIR /tmp
 RUN PYTHONPATH=/tmp/warm SPARK_LOCAL_IP=127.0.0.1 SPARK_LOCAL_HOSTNAME=localhost python -m cdcsync_spark.session.class_archive && rm -rf /tmp/*
 COPY docker/entrypoint.py /opt/cdcsync/entrypoint.py

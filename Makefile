@@ -152,7 +152,7 @@ $(STAMPS)/system: tools/system-packages.sh | $(STAMPS)
 	@$(BIN)/pip install --quiet --no-deps --no-build-isolation --editable .
 	@touch $@
 
-.venv/ready: $(addprefix spark_app/cdcsync_spark/session/,delta_jars.py start.py home.py jar_index.py class_archive.py) .venv/editable | $(STAMPS)/system
+.venv/ready: $(addprefix spark_app/cdcsync_spark/session/,delta_jars.py start.py home.py class_archive.py) .venv/editable | $(STAMPS)/system
 	@echo "setup: Delta's jars for Spark, by Maven"
 	@$(BIN)/python -m cdcsync_spark.session.delta_jars
 	@echo "setup: a home and class archives, with which Spark starts in half the time"

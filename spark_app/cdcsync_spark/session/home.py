@@ -25,7 +25,6 @@ from pathlib import Path
 import pyspark
 
 from cdcsync_spark.session import delta_jars
-from cdcsync_spark.session.jar_index import write_index
 from cdcsync_spark.session.start import CLASS_PATH, java
 
 #: how the names of jars begin that nothing here uses, nor a jar that stays. A look-up of services
@@ -110,7 +109,6 @@ def make_home(home: Path) -> None:
         for jar in (*(found / "jars").iterdir(), *delta_jars.installed()):
             if not jar.name.startswith(_LEFT_OUT) and _runs_here(jar.name):
                 (made / "jars" / jar.name).symlink_to(jar)
-        write_index(made / "jars", home / "jars")
         if jvm := java():
             _write_program(made, home, found / "bin" / "spark-submit", jvm)
         if home.exists():
