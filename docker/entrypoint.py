@@ -47,7 +47,7 @@ def _executor(given: os._Environ[str]) -> list[str]:
         *_archive(),
         f"-Xms{memory}",
         f"-Xmx{memory}",
-        f"@{given['SPARK_HOME']}/class-path",
+        *("-cp", f"{given['SPARK_HOME']}/conf:{given['SPARK_HOME']}/jars/*"),
         "org.apache.spark.scheduler.cluster.k8s.KubernetesExecutorBackend",
         *("--driver-url", given["SPARK_DRIVER_URL"]),
         *("--executor-id", given["SPARK_EXECUTOR_ID"]),

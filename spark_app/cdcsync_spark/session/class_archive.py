@@ -28,7 +28,7 @@ from pyspark.sql.types import LongType, StructField, StructType
 
 from cdcsync_spark.session.home import make_home
 from cdcsync_spark.session.start import (
-    CLASS_PATH,
+    CLASS_PATH_JAR,
     IN_PLACE,
     JVM,
     QUERY_OPTIONS,
@@ -118,7 +118,8 @@ def _make(base: Path, above: Path, folder: str) -> None:
         _stream(spark, folder)
     _end_jvm(spark)
     dump = f"-Xshare:dump -Xlog:cds=error -Xmx1g -XX:SharedClassListFile={classes} -XX:SharedArchiveFile={made}"
-    subprocess.run([str(java()), *JVM.split(), *dump.split(), f"@{spark_home() / CLASS_PATH}"], check=True)
+    class_path = f"{spark_home()}/conf:{spark_home()}/jars/{CLASS_PATH_JAR}"
+    subprocess.run([str(java()), *JVM.split(), *dump.split(), "-cp", class_path], check=True)
     made.rename(base)
     options = f"-XX:SharedArchiveFile={base} {IN_PLACE} -XX:ArchiveClassesAtExit={made} -Xlog:cds=error"
     with _session(folder, options, tasks=True) as spark:

@@ -1,98 +1,30 @@
-"""The home that Spark is started from: PySpark's jars but those that only cost, Delta's, and a
-program of its own in the place of `spark-submit`.
+"""Makes the home that Spark is started from: PySpark's programs, and its jars but those for machine
+learning.
 
-PySpark starts its JVM by `bin/spark-submit`, which asks another JVM, Spark's launcher, for the
-command. It is the same each time but for the heap and the options of the JVM; so the launcher is
-asked when the home is made, and the program here starts the JVM itself. Where anything else is set
-that the launcher knows, the program runs PySpark's own. Source: Spark 4.1, `bin/spark-class`,
-`AbstractCommandBuilder`, `SparkSubmitCommandBuilder`.
-
-The class path is written out, jar by jar in order of their names, in a file that `java` reads. What
-`jars/*` stands for has the order of the file system, which is another one where an image is
-unpacked, and a class archive is good for one order.
+Spark's launcher names the class path `conf:jars/*`, and Java reads what `jars/*` stands for in the
+order of the file system, which is another one where an image is unpacked. A class archive is good
+for one order. So `jars` has one jar, whose manifest names the others in the order of their names.
+Source: "JAR File Specification", Java SE 17, Class-Path; Spark 4.1, `AbstractCommandBuilder`.
 """
 
 from __future__ import annotations
 
 import os
-import platform
-import re
-import shlex
-import subprocess
 import tempfile
+import zipfile
+from collections.abc import Sequence
 from pathlib import Path
 
 import pyspark
 
 from cdcsync_spark.session import delta_jars
-from cdcsync_spark.session.start import CLASS_PATH, java
+from cdcsync_spark.session.start import CLASS_PATH_JAR, LINKED_JARS
 
-#: how the names of jars begin that nothing here uses, nor a jar that stays. A look-up of services
-#: (data sources, extensions) opens every jar, and its list of files stays in the JVM's heap. That
-#: for machine learning costs most: a provider of extensions makes every session register its
+#: how the names of jars for machine learning begin. One of them makes every session register its
 #: functions by Scala's reflection, a fifth of what the JVM of a short run costs.
-_LEFT_OUT = (
-    # machine learning and graphs
-    *("spark-mllib", "spark-graphx", "breeze", "spire", "cats-kernel", "algebra", "JTransforms", "JLargeArrays"),
-    *("arpack", "lapack", "blas"),
-    # Spark Connect, shells
-    *("spark-connect", "connect-repl", "spark-pipelines", "spark-repl", "scala-compiler", "jline", "java-diff-utils"),
-    # Hive and its metastore; ORC files need hive-storage-api
-    *("spark-hive", "hive-beeline", "hive-cli", "hive-common", "hive-exec", "hive-jdbc", "hive-llap", "hive-metastore"),
-    *("hive-serde", "hive-service", "hive-shims", "datanucleus", "derby", "javax.jdo", "jdo-api", "bonecp", "HikariCP"),
-    *("commons-dbcp", "libfb303", "libthrift", "stax-api", "javolution", "antlr-runtime-", "ST4", "jta", "jpam"),
-    *("transaction-api", "super-csv", "opencsv", "json-1", "joda-time"),
-)
-_NATIVE = re.compile(r"-(linux|osx|windows)-(\w+)\.jar$")
-_SYSTEMS = {"Linux": "linux", "Darwin": "osx"}
-_MACHINES = {"aarch64": "aarch_64", "arm64": "aarch_64"}
-_MAIN = "org.apache.spark.deploy.SparkSubmit"
-#: settings whose values the launcher puts into its command
-_MEMORY, _OPTION = "1234m", "-Dplaceholder=1"
-_ASKED = ("--conf", f"spark.driver.memory={_MEMORY}", "--conf", f"spark.driver.extraJavaOptions={_OPTION}")
-
-#: what the launcher, or the programs that lead to it, read in the environment
-_READ_BY_LAUNCHER = (
-    "SPARK_CONF_DIR",
-    "SPARK_SUBMIT_OPTS",
-    "SPARK_DIST_CLASSPATH",
-    "HADOOP_CONF_DIR",
-    "YARN_CONF_DIR",
-    "SPARK_PREPEND_CLASSES",
-    "SPARK_TESTING",
-    "SPARK_SQL_TESTING",
-    "SPARK_REMOTE",
-    "SPARK_API_MODE",
-    "SPARK_PRINT_LAUNCH_COMMAND",
-)
-_PROGRAM = """\
-#!/bin/sh
-# Starts Spark's JVM as its launcher would, without the JVM of the launcher (cdcsync_spark.session.home).
-home={home}
-before= memory= options=
-other={environment}
-[ "${{SPARK_HOME:-$home}}" = "$home" ] && [ "${{SPARK_CONNECT_MODE:-0}}" = 0 ] && ! [ -e "$home/conf" ] || other=1
-for word do
-    case $before$word in
-    --conf | pyspark-shell) ;;
-    --confspark.driver.memory=*) memory=${{word#*=}} ;;
-    --confspark.driver.extraJavaOptions=*) options=${{word#*=}} ;;
-    --confspark.driver.extra* | --confspark.driver.default*) other=1 ;;
-    --confspark.remote=* | --confspark.api.mode=* | --confspark.submit.deployMode=*) other=1 ;;
-    --confspark.*=*) ;;
-    *) other=1 ;;
-    esac
-    if [ "$before$word" = --conf ]; then before=--conf; else before=; fi
-done
-case $options in *[\\'\\"\\\\]* | *-Xmx*) other=1 ;; esac
-if [ -n "$other" ] || [ -z "$memory" ]; then exec {launcher} "$@"; fi
-export SPARK_HOME="$home" SPARK_CONF_DIR="$home/conf" SPARK_ENV_LOADED=1 SPARK_SCALA_VERSION={scala} PYTHONHASHSEED=0
-set -f
-# shellcheck disable=SC2086 # options are words
-exec "${{JAVA_HOME:+$JAVA_HOME/bin/}}java" "@$home/{class_path}" "-Xmx$memory" $options \\
-    {fixed} \\
-    {main} "$@"
-"""
+_MACHINE_LEARNING = tuple("spark-mllib spark-graphx breeze spire cats-kernel algebra JTransforms JLargeArrays".split())
+#: of a manifest's line with its end, in bytes
+_LINE = 72
 
 
 def make_home(home: Path) -> None:
@@ -102,72 +34,32 @@ def make_home(home: Path) -> None:
     home.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=home.parent, prefix="home-") as folder:
         made = Path(folder) / "new"
-        (made / "jars").mkdir(parents=True)
-        (made / "bin").mkdir()
-        for program in (found / "bin").iterdir():
-            (made / "bin" / program.name).symlink_to(program)
-        for jar in (*(found / "jars").iterdir(), *delta_jars.installed()):
-            if not jar.name.startswith(_LEFT_OUT) and _runs_here(jar.name):
-                (made / "jars" / jar.name).symlink_to(jar)
-        if jvm := java():
-            _write_program(made, home, found / "bin" / "spark-submit", jvm)
+        made.mkdir()
+        (made / "bin").symlink_to(found / "bin")
+        _link_jars(made / "jars", [*(found / "jars").glob("*.jar"), *delta_jars.installed()])
         if home.exists():
             home.rename(Path(folder) / "old")
         made.rename(home)
 
 
-def _runs_here(jar: str) -> bool:
-    """False for native libraries of other systems."""
-    native, machine = _NATIVE.search(jar), platform.machine()
-    here = (_SYSTEMS.get(platform.system()), _MACHINES.get(machine, machine))
-    return native is None or native.groups() == here
+def _link_jars(folder: Path, jars: Sequence[Path]) -> None:
+    (folder / LINKED_JARS).mkdir(parents=True)
+    linked = sorted(jar for jar in jars if not jar.name.startswith(_MACHINE_LEARNING))
+    for jar in linked:
+        (folder / LINKED_JARS / jar.name).symlink_to(jar)
+    _write_class_path(folder / CLASS_PATH_JAR, [f"{LINKED_JARS}/{jar.name}" for jar in linked])
 
 
-def _write_program(made: Path, home: Path, launcher: Path, jvm: str) -> None:
-    """Into the home `made`, which will be `home`."""
-    (core,) = (made / "jars").glob("spark-core_*")
-    scala = core.name.removeprefix("spark-core_").partition("-")[0]
-    class_path, fixed = _command(made, scala, jvm)
-    words = ["-cp", ":".join(class_path).replace(str(made), str(home))]
-    quoted = ['"{}"'.format(word.replace("\\", "\\\\").replace('"', '\\"')) for word in words]
-    (made / CLASS_PATH).write_text("\n".join(quoted) + "\n")
-    program = made / "bin" / "spark-submit"
-    program.unlink()
-    program.write_text(
-        _PROGRAM.format(
-            home=shlex.quote(str(home)),
-            environment="".join(f"${{{name}:+1}}" for name in _READ_BY_LAUNCHER),
-            launcher=shlex.quote(str(launcher)),
-            scala=scala,
-            class_path=CLASS_PATH,
-            fixed=shlex.join(fixed),
-            main=_MAIN,
-        )
-    )
-    program.chmod(0o755)
+def _write_class_path(jar: Path, entries: Sequence[str]) -> None:
+    """Its bytes and its time are always the same: an archive is good for both."""
+    entry = zipfile.ZipInfo("META-INF/MANIFEST.MF")
+    with zipfile.ZipFile(jar, "w") as archive:
+        archive.writestr(entry, "Manifest-Version: 1.0\n" + _folded(f"Class-Path: {' '.join(entries)}"))
+    os.utime(jar, (315532800, 315532800))  # 1980, as the entry's
 
 
-def _command(home: Path, scala: str, jvm: str) -> tuple[list[str], list[str]]:
-    """The class path that the launcher of this home names, and its options for every JVM."""
-    environment = {k: v for k, v in os.environ.items() if k not in _READ_BY_LAUNCHER}
-    printed = subprocess.run(
-        [jvm, "-cp", f"{home}/jars/*", "org.apache.spark.launcher.Main", _MAIN, *_ASKED, "pyspark-shell"],
-        env={
-            **environment,
-            "SPARK_HOME": str(home),
-            "SPARK_CONF_DIR": str(home / "conf"),
-            "SPARK_SCALA_VERSION": scala,
-        },
-        check=True,
-        capture_output=True,
-        text=True,
-    ).stdout
-    words = printed.strip("\0\n").split("\0")
-    options = words[words.index("-cp") + 2 : words.index(_MAIN)]
-    fixed = [word for word in options if word not in (f"-Xmx{_MEMORY}", _OPTION)]
-    assert len(fixed) == len(options) - 2, f"Spark's launcher gave {words}"
-    class_path: list[str] = []
-    for entry in words[words.index("-cp") + 1].split(":"):
-        jars = sorted(str(jar) for jar in Path(entry).parent.glob("*.jar")) if entry.endswith("/*") else [entry]
-        class_path += [jar for jar in jars if jar not in class_path]
-    return class_path, fixed
+def _folded(line: str) -> str:
+    """A line of a manifest goes on in the next one after a space."""
+    first, rest = line[: _LINE - 1], line[_LINE - 1 :]
+    width = _LINE - 2
+    return "\n ".join([first, *(rest[at : at + width] for at in range(0, len(rest), width))]) + "\n"

@@ -51,8 +51,10 @@ QUERY_OPTIONS = {
     "asyncProgressTrackingCheckpointIntervalMs": "5000",
     "_asyncProgressTrackingOverrideSinkSupportCheck": "true",
 }
-#: in Spark's home, what is given to `java` as `@FILE`: its option of the class path
-CLASS_PATH = "class-path"
+#: in `jars` of Spark's home: the one jar there, which names the others
+CLASS_PATH_JAR = "class-path.jar"
+#: beside it: the others. `jars/*`, Spark's class path, does not stand for what is in a folder
+LINKED_JARS = "linked"
 _LOCAL = {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
 #: the driver's JVM plans short jobs whose work is done in Python: the first compiler suffices, and
 #: costs half the CPU seconds of both. One that ran out of memory may have lost any of its threads,
@@ -63,7 +65,7 @@ JVM = (
     "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:+ExitOnOutOfMemoryError -XX:-UsePerfData -Dio.netty.jfr.enabled=false"
 )
 #: the format of the archives below; another number replaces those of an environment
-_ARCHIVES = 2
+_ARCHIVES = 3
 #: a class archive is mapped where its addresses are right: else the JVM writes to all of its 130
 #: MiB, which it then shares with no other. A diagnostic option of Java 17.
 IN_PLACE = "-XX:+UnlockDiagnosticVMOptions -XX:ArchiveRelocationMode=0"
@@ -123,19 +125,17 @@ def archive_paths() -> tuple[Path, Path] | None:
     found = java()
     if found is None:
         return None
-    binary, class_path = Path(found).resolve(), spark_home() / CLASS_PATH
-    classes = class_path.read_text() if class_path.exists() else ""
-    made_with = f"{_ARCHIVES} {binary} {binary.stat().st_mtime_ns} {JVM} {classes}"
-    version = hashlib.sha256(made_with.encode()).hexdigest()[:12]
+    binary, class_path = Path(found).resolve(), spark_home() / "jars" / CLASS_PATH_JAR
+    made_with = f"{_ARCHIVES} {binary} {binary.stat().st_mtime_ns} {JVM} ".encode()
+    version = hashlib.sha256(made_with + (class_path.read_bytes() if class_path.exists() else b"")).hexdigest()[:12]
     folder, name = Path(sys.prefix) / "share" / "cdcsync", f"spark-{pyspark.__version__}-{version}"
     return folder / f"{name}.jsa", folder / f"{name}.tasks.jsa"
 
 
 def spark_home() -> Path:
-    """Where Spark is started from if `cdcsync_spark.session.class_archive` made it: PySpark's
-    programs, its jars but those that only cost, and Delta's. The zip of its Python part is not
-    there: it comes first on the path of Python's processes otherwise, and each compiles again what
-    it imports from it."""
+    """Where Spark is started from if `cdcsync_spark.session.class_archive` made it. The zip of
+    PySpark's Python part is not there: it comes first on the path of Python's processes otherwise,
+    and each compiles again what it imports from it."""
     return Path(sys.prefix) / "share" / "cdcsync" / "spark"
 
 
@@ -148,7 +148,7 @@ def _set_environment(python: str, *, tasks: bool) -> None:
     if not tasks:  # the C library keeps what is free for one thread apart from what is for another
         os.environ.setdefault("MALLOC_ARENA_MAX", "1")
     # a home may be of a PySpark that is gone
-    if any(jar.exists() for jar in (spark_home() / "jars").glob("spark-core_*")):
+    if (spark_home() / "bin" / "spark-submit").exists() and (spark_home() / "jars" / CLASS_PATH_JAR).exists():
         os.environ.setdefault("SPARK_HOME", str(spark_home()))
 
 
@@ -163,7 +163,7 @@ def _archive_option(tasks: bool) -> str:
 def _jars(extra: Mapping[str, str]) -> dict[str, str]:
     """Delta's jars beside the user's, where the home does not have them: classes that are loaded
     only if a table asks for Spark (`sinks.delta.delta_spark`)."""
-    present = Path(os.environ.get("SPARK_HOME", "")) / "jars"
+    present = Path(os.environ.get("SPARK_HOME", "")) / "jars" / LINKED_JARS
     missing = [jar for jar in delta_jars.installed() if not (present / jar.name).exists()]
     jars = [*filter(None, [extra.get("spark.jars", "")]), *map(str, missing)]
     return {"spark.jars": ",".join(jars)} if jars else {}

@@ -37,7 +37,7 @@ def run(folder: Path, *arguments: str, **environment: str) -> subprocess.Complet
 
 def test_an_executor_is_started_as_its_driver_describes_it(tmp_path: Path) -> None:
     assert run(tmp_path, "executor", **EXECUTOR).stdout.splitlines() == [
-        "-XX:TieredStopAtLevel=1", "-Dtwo=$(id)", "-Dten=a b", "-Xms512m", "-Xmx512m", "@/opt/spark/class-path",
+        "-XX:TieredStopAtLevel=1", "-Dtwo=$(id)", "-Dten=a b", "-Xms512m", "-Xmx512m", "-cp", "/opt/spark/conf:/opt/spark/jars/*",
         "org.apache.spark.scheduler.cluster.k8s.KubernetesExecutorBackend", "--driver-url", "spark://driver:7078",
         "--executor-id", "3", "--cores", "2", "--app-id", "spark-1", "--hostname", "10.0.0.3", "--resourceProfileId", "0",
         "--podName", "shop-exec-3",
