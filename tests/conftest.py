@@ -6,7 +6,6 @@ import os
 import sys
 from pathlib import Path
 
-import pyarrow.fs  # noqa: F401 (with S3, which tests use, before an application is imported without it)
 import pytest
 from hypothesis import HealthCheck, settings
 

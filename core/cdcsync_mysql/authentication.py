@@ -16,8 +16,6 @@ password are off. Sources: MySQL source documentation, "caching_sha2_password in
 
 from __future__ import annotations
 
-import importlib
-import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
@@ -80,18 +78,6 @@ class NoSha256(ChallengeOnly):
             raise refused(self._connection, SHA256)
         return self._answer(b"")
 
-
-def _with_cryptography(password: bytes, salt: bytes, public_key: bytes) -> bytes:
-    """PyMySQL's own function, whose library was hidden from its first import (`cdcsync_mysql`)."""
-    with _reloading:
-        if _auth.sha2_rsa_encrypt is _with_cryptography:
-            importlib.reload(_auth)
-    encrypted: bytes = _auth.sha2_rsa_encrypt(password, salt, public_key)
-    return encrypted
-
-
-_reloading = threading.Lock()
-_auth.sha2_rsa_encrypt = _with_cryptography
 
 Plugins: TypeAlias = dict[str, Callable[["pymysql.connections.Connection[Any]"], Any]]
 

@@ -1,6 +1,6 @@
 """The Spark application: copies tables and follows the binlog.
 
-Four things that its libraries do as they are imported serve nothing here and cost every process:
+Three things that its libraries do as they are imported serve nothing here and cost every process:
 - Arrow imports pandas with the first `pa.array`, to see whether it is given one of its columns:
   0.2 CPU seconds, 36 MiB. Arrow is made to look while pandas cannot be found. What asks for it by
   name (`to_pandas`, PySpark's `createDataFrame`) imports it still.
@@ -9,7 +9,6 @@ Four things that its libraries do as they are imported serve nothing here and co
   keeps what it will need again, and less of what it will not.
 - numpy's OpenBLAS starts a thread for each core, which spins until there is nothing to do for it:
   0.1 CPU seconds. Nothing here multiplies matrices.
-- PyMySQL imports `cryptography`, see `cdcsync_mysql`, which is imported first therefore.
 """
 
 from __future__ import annotations
@@ -22,7 +21,6 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import pyarrow as pa
 
-import cdcsync_mysql  # noqa: F401
 from cdcsync_core.hidden import hidden
 
 with hidden("pandas"):  # before any thread: an import of it elsewhere would fail meanwhile
