@@ -76,7 +76,7 @@ RUN mkdir -p /usr/share/man/man1 && apt-get update -qq \
  && rm -rf /var/lib/apt/lists/* /var/log/* /var/cache/*/*
 COPY --from=spark-packages /opt/cdcsync /opt/cdcsync
 COPY --from=delta-jars /opt/cdcsync/share/cdcsync /opt/cdcsync/share/cdcsync
-# What Spark starts faster with: its home and class archives, which know Spark's classes only, not ours.
+# What Spark starts faster with: its home and a class archive, which knows Spark's classes only, not ours.
 WORKDIR /tmp/warm/cdcsync_spark/session
 COPY spark_app/cdcsync_spark/session/__init__.py spark_app/cdcsync_spark/session/delta_jars.py spark_app/cdcsync_spark/session/start.py ./
 COPY spark_app/cdcsync_spark/session/home.py spark_app/cdcsync_spark/session/class_archive.py ./

@@ -155,7 +155,7 @@ $(STAMPS)/system: tools/system-packages.sh | $(STAMPS)
 .venv/ready: $(addprefix spark_app/cdcsync_spark/session/,delta_jars.py start.py home.py class_archive.py) .venv/editable | $(STAMPS)/system
 	@echo "setup: Delta's jars for Spark, by Maven"
 	@$(BIN)/python -m cdcsync_spark.session.delta_jars
-	@echo "setup: a home and class archives, with which Spark starts in half the time"
+	@echo "setup: a home and a class archive, with which Spark starts in half the time"
 	@$(BIN)/python -m cdcsync_spark.session.class_archive 2>$(CURDIR)/.cache/warmup.log || echo "setup: none made, see .cache/warmup.log; Spark starts without it"
 	@touch $@
 	@echo "setup: done, $(BIN)/cdcsync is ready"

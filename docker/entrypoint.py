@@ -60,15 +60,9 @@ def _executor(given: os._Environ[str]) -> list[str]:
 
 
 def _archive() -> list[str]:
-    """The class archives of drivers with tasks; they are taken where the class path is theirs, else
-    left."""
-    for tasks in sorted(_ARCHIVES.glob("*.tasks.jsa"))[:1]:
-        base = str(tasks).removesuffix(".tasks.jsa") + ".jsa"
-        return [
-            f"-XX:SharedArchiveFile={base}:{tasks}",
-            "-XX:+UnlockDiagnosticVMOptions",
-            "-XX:ArchiveRelocationMode=0",
-        ]
+    """The class archive of drivers; it is taken where the class path is the same, else left."""
+    for path in sorted(_ARCHIVES.glob("*.jsa"))[:1]:
+        return [f"-XX:SharedArchiveFile={path}", "-XX:+UnlockDiagnosticVMOptions", "-XX:ArchiveRelocationMode=0"]
     return []
 
 

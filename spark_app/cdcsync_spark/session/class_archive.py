@@ -1,14 +1,14 @@
 """Makes what Spark starts faster with: `python -m cdcsync_spark.session.class_archive`. A home of
-its own (`session.home`), and class archives, which halve the time of its JVM.
+its own (`session.home`), and a class archive, which halves the time of its JVM.
 
 The JVM does the stream's kind of work once and writes down which classes it loaded; an archive of
 just these is made of that list (class data sharing). It holds the classes of Java, too, so that
 Java's own archive is not mapped beside it. Nearly all of an archive becomes memory of the JVM that
-maps it, wanted or not: what a session with tasks loads besides lies in a second one above the first
-(application class data sharing, dynamic), and a stream maps the first alone.
+maps it, so it has no more than a stream needs; a session with tasks maps it, too, and reads the
+classes of its own from their jars.
 
-The archives lie in the Python environment, and their names hold the versions that they are good
-for; a JVM that does not match starts without them. Source: Java SE 17, "Class Data Sharing".
+The archive lies in the Python environment, and its name holds the versions that it is good for; a
+JVM that does not match starts without it. Source: Java SE 17, "Class Data Sharing".
 """
 
 from __future__ import annotations
@@ -20,8 +20,6 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-import pyarrow as pa
-from pyspark import SparkContext
 from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSource, SimpleDataSourceStreamReader
 from pyspark.sql.types import LongType, StructField, StructType
@@ -29,10 +27,9 @@ from pyspark.sql.types import LongType, StructField, StructType
 from cdcsync_spark.session.home import make_home
 from cdcsync_spark.session.start import (
     CLASS_PATH_JAR,
-    IN_PLACE,
     JVM,
     QUERY_OPTIONS,
-    archive_paths,
+    archive_path,
     java,
     spark_home,
     start_session,
@@ -63,12 +60,6 @@ class _TickReader(SimpleDataSourceStreamReader):
         """Nothing to keep."""
 
 
-def _numbers(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    for batch in batches:
-        numbers = batch.column(0).to_pylist()
-        yield pa.RecordBatch.from_pydict({"number": numbers, "result": [str(n) for n in numbers]})
-
-
 def _stream(spark: SparkSession, folder: str) -> None:
     """As `stream.query` does."""
     spark.dataSource.register(_Ticks)
@@ -87,68 +78,53 @@ def _stream(spark: SparkSession, folder: str) -> None:
     query.stop()
 
 
-def _snapshot(spark: SparkSession) -> None:
-    """As `snapshot.wave_job` does."""
-    spark.range(0, 4, 1, 2).mapInArrow(_numbers, "number long, result string").collect()
-
-
 def main() -> int:
     make_home(spark_home())
-    paths = archive_paths()
-    if paths is None:
-        sys.stdout.write("class archives: not possible without java\n")
+    path = archive_path()
+    if path is None:
+        sys.stdout.write("class archive: not possible without java\n")
         return 0
-    base, above = paths
-    for other in base.parent.glob("spark-*.jsa"):
-        if other not in paths:
+    for other in path.parent.glob("spark-*.jsa"):
+        if other != path:
             other.unlink()
-    made = not (base.exists() and above.exists())
+    made = not path.exists()
     if made:
-        with tempfile.TemporaryDirectory(dir=base.parent, prefix="archive-") as folder:
-            _make(base, above, folder)
-    sys.stdout.write(f"class archives: {'made ' if made else ''}{base}, {above.name}\n")
+        with tempfile.TemporaryDirectory(dir=path.parent, prefix="archive-") as folder:
+            _make(path, folder)
+    sys.stdout.write(f"class archive: {'made ' if made else ''}{path}\n")
     return 0
 
 
-def _make(base: Path, above: Path, folder: str) -> None:
-    """Each is installed by a rename in the same folder: another process sees a whole archive or
+def _make(path: Path, folder: str) -> None:
+    """It is installed by a rename in the same folder: another process sees a whole archive or
     none."""
     classes, made = Path(folder) / "classes", Path(folder) / "made"
-    with _session(folder, f"-Xshare:off -XX:DumpLoadedClassList={classes}", tasks=False) as spark:
-        _stream(spark, folder)
-    _end_jvm(spark)
-    dump = f"-Xshare:dump -Xlog:cds=error -Xmx1g -XX:SharedClassListFile={classes} -XX:SharedArchiveFile={made}"
-    class_path = f"{spark_home()}/conf:{spark_home()}/jars/{CLASS_PATH_JAR}"
-    subprocess.run([str(java()), *JVM.split(), *dump.split(), "-cp", class_path], check=True)
-    made.rename(base)
-    options = f"-XX:SharedArchiveFile={base} {IN_PLACE} -XX:ArchiveClassesAtExit={made} -Xlog:cds=error"
-    with _session(folder, options, tasks=True) as spark:
-        _snapshot(spark)
-    _end_jvm(spark)
-    made.rename(above)
-
-
-def _session(folder: str, options: str, *, tasks: bool) -> SparkSession:
-    return start_session(
+    spark = start_session(
         "cdcsync warm-up",
         cores=2,
         memory="1g",
         scratch_dir=folder,
         extra={"spark.python.daemon.module": "pyspark.daemon"},  # an image is warmed up before it has our own parts
-        jvm_options=options,
-        tasks=tasks,
+        jvm_options=f"-Xshare:off -XX:DumpLoadedClassList={classes}",
+        tasks=False,
     )
+    with spark:
+        _stream(spark, folder)
+    _end_jvm(spark)
+    dump = f"-Xshare:dump -Xlog:cds=error -Xmx1g -XX:SharedClassListFile={classes} -XX:SharedArchiveFile={made}"
+    class_path = f"{spark_home()}/conf:{spark_home()}/jars/{CLASS_PATH_JAR}"
+    subprocess.run([str(java()), *JVM.split(), *dump.split(), "-cp", class_path], check=True)
+    made.rename(path)
 
 
 def _end_jvm(spark: SparkSession) -> None:
-    """Waits for the end of the JVM, which writes then; a next session starts another."""
+    """Waits for the end of the JVM, which writes the list then."""
     gateway = spark.sparkContext._gateway
     assert gateway is not None
     process = gateway.proc
     gateway.shutdown()
     process.stdin.close()
     process.wait(120)
-    SparkContext._gateway = SparkContext._jvm = None
 
 
 if __name__ == "__main__":

@@ -22,7 +22,10 @@ from cdcsync_spark.session.start import CLASS_PATH_JAR, LINKED_JARS
 
 #: how the names of jars for machine learning begin. One of them makes every session register its
 #: functions by Scala's reflection, a fifth of what the JVM of a short run costs.
-_MACHINE_LEARNING = tuple("spark-mllib spark-graphx breeze spire cats-kernel algebra JTransforms JLargeArrays".split())
+_MACHINE_LEARNING = (
+    *("spark-mllib", "spark-graphx", "breeze", "spire"),
+    *("cats-kernel", "algebra", "JTransforms", "JLargeArrays"),
+)
 #: of a manifest's line with its end, in bytes
 _LINE = 72
 
@@ -44,7 +47,7 @@ def make_home(home: Path) -> None:
 
 def _link_jars(folder: Path, jars: Sequence[Path]) -> None:
     (folder / LINKED_JARS).mkdir(parents=True)
-    linked = sorted(jar for jar in jars if not jar.name.startswith(_MACHINE_LEARNING))
+    linked = sorted((jar for jar in jars if not jar.name.startswith(_MACHINE_LEARNING)), key=lambda jar: jar.name)
     for jar in linked:
         (folder / LINKED_JARS / jar.name).symlink_to(jar)
     _write_class_path(folder / CLASS_PATH_JAR, [f"{LINKED_JARS}/{jar.name}" for jar in linked])

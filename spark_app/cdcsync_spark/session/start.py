@@ -64,8 +64,8 @@ _LOCAL = {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0
 JVM = (
     "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:+ExitOnOutOfMemoryError -XX:-UsePerfData -Dio.netty.jfr.enabled=false"
 )
-#: the format of the archives below; another number replaces those of an environment
-_ARCHIVES = 3
+#: the format of the archive below; another number replaces that of an environment
+_ARCHIVE = 3
 #: a class archive is mapped where its addresses are right: else the JVM writes to all of its 130
 #: MiB, which it then shares with no other. A diagnostic option of Java 17.
 IN_PLACE = "-XX:+UnlockDiagnosticVMOptions -XX:ArchiveRelocationMode=0"
@@ -73,7 +73,7 @@ IN_PLACE = "-XX:+UnlockDiagnosticVMOptions -XX:ArchiveRelocationMode=0"
 #: end when they have answered; without this each kind of them has a daemon that stays. No executor
 #: is elsewhere, so a heartbeat every thirty seconds, of the JVM to itself, will do. There are no
 #: jobs, and what cleans up after them looks for work ten times a second: a quarter of what a stream
-#: at rest costs; it begins where there are some (`sinks.delta.delta_spark`).
+#: at rest costs.
 _WITHOUT_TASKS = {
     "spark.python.use.daemon": "false",
     "spark.executor.heartbeatInterval": "30s",
@@ -82,9 +82,8 @@ _WITHOUT_TASKS = {
 }
 #: its JVM's heap begins with what it needs, and grows where it has to: a new one takes the
 #: sixty-fourth part of the machine. Its young generation stays small, because all of it is touched
-#: between two collections: rows pass through this JVM only where a table's features ask for Spark
-#: (`sinks.delta.delta_spark`). Two threads of Java's that look for work several times a second do
-#: so every ten: by diagnostic options of Java 17.
+#: between two collections, and no rows pass through this JVM. Two threads of Java's that look for
+#: work several times a second do so every ten seconds: by diagnostic options of Java 17.
 _AT_REST = (
     "-Xms40m -Xmn8m -XX:+UnlockDiagnosticVMOptions -XX:AsyncDeflationInterval=10000"
     " -XX:GuaranteedSafepointInterval=10000"
@@ -118,18 +117,16 @@ def java() -> str | None:
     return shutil.which(Path(home) / "bin" / "java" if home else "java")
 
 
-def archive_paths() -> tuple[Path, Path] | None:
-    """Where the class archives of this Spark and this Java lie, made by
-    `cdcsync_spark.session.class_archive`: that of a session without tasks, and the one above it of
-    what a session with tasks loads besides. None without a Java."""
+def archive_path() -> Path | None:
+    """Where the class archive of this Spark and this Java lies, made by
+    `cdcsync_spark.session.class_archive`. None without a Java."""
     found = java()
     if found is None:
         return None
     binary, class_path = Path(found).resolve(), spark_home() / "jars" / CLASS_PATH_JAR
-    made_with = f"{_ARCHIVES} {binary} {binary.stat().st_mtime_ns} {JVM} ".encode()
+    made_with = f"{_ARCHIVE} {binary} {binary.stat().st_mtime_ns} {JVM} ".encode()
     version = hashlib.sha256(made_with + (class_path.read_bytes() if class_path.exists() else b"")).hexdigest()[:12]
-    folder, name = Path(sys.prefix) / "share" / "cdcsync", f"spark-{pyspark.__version__}-{version}"
-    return folder / f"{name}.jsa", folder / f"{name}.tasks.jsa"
+    return Path(sys.prefix) / "share" / "cdcsync" / f"spark-{pyspark.__version__}-{version}.jsa"
 
 
 def spark_home() -> Path:
@@ -152,12 +149,9 @@ def _set_environment(python: str, *, tasks: bool) -> None:
         os.environ.setdefault("SPARK_HOME", str(spark_home()))
 
 
-def _archive_option(tasks: bool) -> str:
-    base, above = archive_paths() or (None, None)
-    if base is None or not base.exists():
-        return ""
-    with_above = above if tasks and above is not None and above.exists() else None
-    return f"-XX:SharedArchiveFile={':'.join(map(str, filter(None, (base, with_above))))} {IN_PLACE}"
+def _archive_option() -> str:
+    path = archive_path()
+    return f"-XX:SharedArchiveFile={path} {IN_PLACE}" if path is not None and path.exists() else ""
 
 
 def _jars(extra: Mapping[str, str]) -> dict[str, str]:
@@ -188,7 +182,7 @@ def start_session(
     """
     _set_environment(python, tasks=tasks)
     at_rest = "" if tasks else _AT_REST
-    java_options = (JVM, at_rest, f"-Djava.io.tmpdir={scratch_dir}", jvm_options or _archive_option(tasks))
+    java_options = (JVM, at_rest, f"-Djava.io.tmpdir={scratch_dir}", jvm_options or _archive_option())
     settings = {
         **_SETTINGS,
         **({} if cluster else _LOCAL),
