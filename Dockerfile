@@ -46,11 +46,6 @@ COPY . .
 RUN pip wheel --quiet --no-deps --no-build-isolation --wheel-dir /wheels . \
  && pip install --quiet --no-deps --no-index --prefix /product /wheels/*.whl
 
-FROM tools AS delta-jars
-RUN mkdir -p /usr/share/man/man1 && apt-get update -qq && apt-get install -qqy --no-install-recommends maven >/dev/null
-COPY spark_app/cdcsync_spark/session/__init__.py spark_app/cdcsync_spark/session/delta_jars.py /tmp/fetch/cdcsync_spark/session/
-RUN PYTHONPATH=/tmp/fetch python -m cdcsync_spark.session.delta_jars
-
 FROM python AS operator
 LABEL org.opencontainers.image.title="cdcsync operator" \
       org.opencontainers.image.description="Runs CdcSync resources: change data capture from MySQL and MariaDB into Delta tables" \
@@ -75,10 +70,9 @@ RUN mkdir -p /usr/share/man/man1 && apt-get update -qq \
  && apt-get install -qqy --no-install-recommends openjdk-17-jre-headless procps >/dev/null \
  && rm -rf /var/lib/apt/lists/* /var/log/* /var/cache/*/*
 COPY --from=spark-packages /opt/cdcsync /opt/cdcsync
-COPY --from=delta-jars /opt/cdcsync/share/cdcsync /opt/cdcsync/share/cdcsync
 # What Spark starts faster with: its home and a class archive, which knows Spark's classes only, not ours.
 WORKDIR /tmp/warm/cdcsync_spark/session
-COPY spark_app/cdcsync_spark/session/__init__.py spark_app/cdcsync_spark/session/delta_jars.py spark_app/cdcsync_spark/session/start.py ./
+COPY spark_app/cdcsync_spark/session/__init__.py spark_app/cdcsync_spark/session/start.py ./
 COPY spark_app/cdcsync_spark/session/home.py spark_app/cdcsync_spark/session/class_archive.py ./
 WORKDIR /tmp
 RUN PYTHONPATH=/tmp/warm SPARK_LOCAL_IP=127.0.0.1 SPARK_LOCAL_HOSTNAME=localhost python -m cdcsync_spark.session.class_archive && rm -rf /tmp/*

@@ -15,7 +15,7 @@ import time
 
 from pyspark.sql import SparkSession
 
-from cdcsync_spark.session import delta_jars
+from support import delta_jars
 
 
 def start(scratch: str) -> SparkSession:
@@ -24,9 +24,7 @@ def start(scratch: str) -> SparkSession:
         "spark.local.dir": scratch,
         "spark.sql.warehouse.dir": scratch,
         "spark.ui.enabled": "false",
-        "spark.jars": ",".join(map(str, delta_jars.fetch())),
-        "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
-        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+        **delta_jars.settings(),
     }
     builder = SparkSession.builder.master("local[2]")
     for key, value in settings.items():

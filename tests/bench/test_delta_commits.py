@@ -23,6 +23,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 from deltalake import DeltaTable
@@ -31,9 +32,8 @@ from pyspark.sql import SparkSession
 from bench import spark_reader
 from bench.delta_contenders import Contender, DeltaRs, OwnEntry, SparkMerge
 from bench.delta_tables import Stream, filled, folder_bytes, linked, target_in
-from cdcsync_spark.session import delta_jars
 from cdcsync_spark.session.start import start_session
-from cdcsync_spark.sinks.delta.delta_spark import delta_session
+from support import delta_jars
 from support.lake import query
 
 pytestmark = [pytest.mark.bench, pytest.mark.spark, pytest.mark.timeout(3600)]
@@ -133,13 +133,21 @@ def base(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
 @pytest.fixture(scope="module")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    extra = {"spark.jars": ",".join(map(str, delta_jars.fetch()))}
+    extra = {
+        **delta_jars.settings(),
+        "spark.sql.codegen.wholeStage": "true",
+        "spark.sql.codegen.factoryMode": "FALLBACK",
+        "spark.sql.shuffle.partitions": "32",
+        "spark.databricks.delta.snapshotPartitions": "1",
+        "spark.databricks.delta.merge.materializeSource": "none",
+        "spark.databricks.delta.autoCompact.enabled": "false",
+    }
     scratch = str(tmp_path_factory.mktemp("spark"))
     compilers = "-XX:TieredStopAtLevel=4"  # as Spark is by itself
     with start_session(
         "bench", cores=2, memory="4g", scratch_dir=scratch, extra=extra, jvm_options=compilers
     ) as session:
-        yield delta_session(session)
+        yield session
 
 
 @pytest.mark.parametrize("kind", ["uniform", "newest", "mixed"])
@@ -194,7 +202,9 @@ def test_delta_reads(base: tuple[int, Path], tmp_path: Path, show: Show) -> None
 def _reader(scratch: Path) -> Iterator[Callable[[list[str], int, int], list[float]]]:
     """Median seconds of queries, by `spark_reader`."""
     command = [sys.executable, str(Path(spark_reader.__file__)), str(scratch)]
-    with subprocess.Popen(command, cwd=scratch, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+    environment = os.environ | {"PYTHONPATH": str(Path(spark_reader.__file__).parents[1])}
+    pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    with subprocess.Popen(command, cwd=scratch, env=environment, **pipes) as process:
         assert process.stdin
         assert process.stdout
         asked, answers = process.stdin, process.stdout

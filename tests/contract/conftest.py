@@ -11,15 +11,14 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from cdcsync_spark.session import delta_jars
 from cdcsync_spark.session.start import start_session
 from cdcsync_spark.sinks.base import Sink, Target
-from cdcsync_spark.sinks.delta.delta_spark import delta_session
 from cdcsync_spark.sinks.delta.sink import DeltaSink
 from cdcsync_spark.sinks.lake.store import Store
 from cdcsync_spark.sinks.lake.stores import open_store
 from contract.sinkcase import ORDERS, SYNC
 from contract.stores import STORES, S3Server, s3_server
+from support import delta_jars
 from support.memory_target import MemorySink
 
 #: `delta` commits by deletion vectors, `delta-rewritten` by rewriting files; `memory` has no store
@@ -46,13 +45,9 @@ def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
 def delta_spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """One session for all tests of a process; a start costs more than a test."""
     folder = str(tmp_path_factory.mktemp("spark"))
-    assert delta_jars.installed(), "run: make setup"
-    as_a_stream = {"spark.cleaner.referenceTracking": "false"}
-    with start_session("delta", cores=2, memory="1g", scratch_dir=folder, extra=as_a_stream) as spark:
-        session = delta_session(spark)
-        for name, value in INTERPRETED.items():
-            session.conf.set(name, value)
-        yield session
+    extra = delta_jars.settings() | INTERPRETED | {"spark.databricks.delta.snapshotPartitions": "1"}
+    with start_session("delta", cores=2, memory="1g", scratch_dir=folder, extra=extra) as spark:
+        yield spark
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

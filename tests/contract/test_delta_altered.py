@@ -180,6 +180,21 @@ def test_a_key_under_another_name_in_the_files_stops_a_merge(orders: DeltaTarget
 # -- rules
 
 
+@pytest.mark.parametrize(
+    "features", [("rowTracking", "domainMetadata"), ("inCommitTimestamp",), ("catalogManaged",), ("clustering",)]
+)
+def test_a_table_with_a_feature_that_nobody_here_writes_stops_with_its_name(
+    orders: DeltaTarget, tmp_path: Path, features: tuple[str, ...]
+) -> None:
+    """On a local disk as in an object store; other features that it has are not the reason."""
+    alter(orders, lambda _, properties: properties.update({"delta.enableDeletionVectors": "false"}), *features)
+    log = Path(orders.uri, "_delta_log")
+    before = sorted(log.iterdir())
+    for change in (merge(ORDERS, [(3, "secret")]), Replace(())):
+        stops(lambda change=change: orders.writer(tmp_path).commit(1, batch(1, change)), ", ".join(sorted(features)))
+    assert sorted(log.iterdir()) == before
+
+
 def stops(work: Callable[[], object], words: str) -> None:
     """For good, and each time; without the values of the row, which all have a secret in them."""
     for _ in range(2):

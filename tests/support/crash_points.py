@@ -98,14 +98,12 @@ CRASH_POINTS: dict[str, tuple[Phase, ...]] = {
     "step-committed": ("steps",),
     "resnapshot-decided": ("steps",),
 }
-#: where only Spark can write a table: tests/contract/test_sink_by_spark.py; where the source
-#: crashed: tests/servers/test_source_crash.py; where the catalog confirms a change:
-#: tests/servers/test_followed_by_runs.py; where the state topic of Kafka is long:
+#: where the source crashed: tests/servers/test_source_crash.py; where the catalog confirms a
+#: change: tests/servers/test_followed_by_runs.py; where the state topic of Kafka is long:
 #: tests/servers/test_kafka_state_topic.py; where another program wrote a target:
 #: tests/servers/test_foreign_writes.py; where a topic was deleted:
 #: tests/servers/test_kafka_refusals.py
 PASSED_ELSEWHERE = {
-    "spark-written",
     "crash-tail-read",
     "crash-repaired",
     "definitions-read",

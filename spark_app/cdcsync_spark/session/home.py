@@ -17,7 +17,6 @@ from pathlib import Path
 
 import pyspark
 
-from cdcsync_spark.session import delta_jars
 from cdcsync_spark.session.start import CLASS_PATH_JAR, LINKED_JARS
 
 #: how the names of jars for machine learning begin. One of them makes every session register its
@@ -39,7 +38,7 @@ def make_home(home: Path) -> None:
         made = Path(folder) / "new"
         made.mkdir()
         (made / "bin").symlink_to(found / "bin")
-        _link_jars(made / "jars", [*(found / "jars").glob("*.jar"), *delta_jars.installed()])
+        _link_jars(made / "jars", list((found / "jars").glob("*.jar")))
         if home.exists():
             home.rename(Path(folder) / "old")
         made.rename(home)

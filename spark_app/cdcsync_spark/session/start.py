@@ -20,8 +20,6 @@ import pyspark
 from py4j import clientserver
 from pyspark.sql import SparkSession
 
-from cdcsync_spark.session import delta_jars
-
 _MANAGER = "FileSystemBasedCheckpointFileManager"
 #: the class moved with 4.1
 _STREAMING = "org.apache.spark.sql.execution.streaming"
@@ -154,15 +152,6 @@ def _archive_option() -> str:
     return f"-XX:SharedArchiveFile={path} {IN_PLACE}" if path is not None and path.exists() else ""
 
 
-def _jars(extra: Mapping[str, str]) -> dict[str, str]:
-    """Delta's jars beside the user's, where the home does not have them: classes that are loaded
-    only if a table asks for Spark (`sinks.delta.delta_spark`)."""
-    present = Path(os.environ.get("SPARK_HOME", "")) / "jars" / LINKED_JARS
-    missing = [jar for jar in delta_jars.installed() if not (present / jar.name).exists()]
-    jars = [*filter(None, [extra.get("spark.jars", "")]), *map(str, missing)]
-    return {"spark.jars": ",".join(jars)} if jars else {}
-
-
 def start_session(
     name: str,
     *,
@@ -193,7 +182,6 @@ def start_session(
         "spark.sql.streaming.checkpointFileManagerClass": checkpoint_manager(),
         "spark.driver.extraJavaOptions": " ".join(filter(None, java_options)),
         **extra,
-        **({} if cluster else _jars(extra)),
         **(cluster or {}),
     }
     if not tasks:

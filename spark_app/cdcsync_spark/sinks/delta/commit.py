@@ -11,8 +11,8 @@ next opening finds it, or does not.
 Between commits the view and the key index stay in memory; both follow the Delta log, whatever
 program wrote it, and are dropped after an error of a commit; a step of maintenance that fails
 before its entry has changed neither. Where the table's protocol asks for more than native commits
-honour, or allows no deletion vectors, delta-rs commits, or Spark finds the actions of an entry that
-we complete (`sinks.delta.strategy`), and `WriterStatus.fallback` says why.
+honour, or allows no deletion vectors, delta-rs commits, and `WriterStatus.fallback` says why. A
+table with a feature that neither honours stops.
 """
 
 from __future__ import annotations
@@ -47,17 +47,18 @@ from cdcsync_spark.sinks.base import (
     check_successor,
     refuse_superseded,
 )
-from cdcsync_spark.sinks.delta import delta_spark, refusals
 from cdcsync_spark.sinks.delta import properties as delta_properties
+from cdcsync_spark.sinks.delta import refusals
 from cdcsync_spark.sinks.delta.batch import Batch, write_batch
 from cdcsync_spark.sinks.delta.evolution import not_native, write_emptied, write_evolution
 from cdcsync_spark.sinks.delta.features import (
     VECTORS_ENABLED,
     deletion_vectors_unavailable,
     unsupported_reason,
+    unwritable_features,
     upgrade,
 )
-from cdcsync_spark.sinks.delta.log import Log, LostRace, completed, entry_name, head
+from cdcsync_spark.sinks.delta.log import Log, LostRace, entry_name, head
 from cdcsync_spark.sinks.delta.maintenance import (
     HARMLESS,
     TableMaintenance,
@@ -68,7 +69,6 @@ from cdcsync_spark.sinks.delta.maintenance import (
 from cdcsync_spark.sinks.delta.open import catch_up
 from cdcsync_spark.sinks.delta.policy import LIMITS, POLICY, Limits, MaintenancePolicy
 from cdcsync_spark.sinks.delta.schema import delta_schema
-from cdcsync_spark.sinks.delta.strategy import CommitStrategy, choose, delta_rs_writes, rewritten
 from cdcsync_spark.sinks.delta.table_index import TableIndex
 from cdcsync_spark.sinks.delta.table_path import TablePath
 from cdcsync_spark.sinks.delta.view import Action, TableView, entry_text, new_file
@@ -322,35 +322,16 @@ class DeltaWriter:
         with self._forgetting():
             self._enter_batch(view, view.state, "OPTIMIZE", now, batch)
 
-    # -- fallbacks
+    # -- fallback
 
     def _fall_back(self, view: TableView, commit: Commit, reason: str) -> None:
         if self._path.events is not None:  # others would write rows without the metadata columns
             raise refusals.history_not_writable(str(self._path.table), reason)
-        spark = delta_spark.serves(self._path, view)
-        chosen = choose(
-            reason,
-            writable=delta_rs_writes(view),
-            spark=spark,
-            # with deletion vectors switched off there are none, whatever the table has
-            rewritten=rewritten(view, commit.change, commit.state.schema.key[0]) if spark and self._path.vectors else 0,
-            limit=self._limits.spark_merge_bytes,
-        )
-        if chosen is CommitStrategy.NONE:
-            raise refusals.not_writable(str(self._path.table), reason)
-        if chosen is CommitStrategy.SPARK:
-            self._commit_by_spark(view, commit)
-        else:
-            from cdcsync_spark.sinks.delta import delta_rs
+        if features := unwritable_features(view):
+            raise refusals.not_writable(str(self._path.table), features)
+        from cdcsync_spark.sinks.delta import delta_rs
 
-            delta_rs.publish(self._path, view, commit)
-
-    def _commit_by_spark(self, view: TableView, commit: Commit) -> None:
-        """Spark's actions, our state: one entry of the Delta log."""
-        actions, paths = delta_spark.work(self._path, view, commit)
-        gate("spark-written")
-        entry = completed(actions, commit.state, milliseconds())
-        self._enter(view, commit.state, entry, paths)
+        delta_rs.publish(self._path, view, commit)
 
     def _give_up(self, attempts: RetryCallState) -> TableState:
         raise refusals.contention_error(str(self._path.table), self._path.store.uri, attempts.attempt_number)

@@ -12,6 +12,8 @@ from __future__ import annotations
 
 import re
 import time
+from collections.abc import Iterable, Iterator
+from urllib.parse import unquote
 
 from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Schema, TableFeatures, Transaction
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
@@ -25,9 +27,9 @@ from cdcsync_spark.sinks.delta import properties as delta_properties
 from cdcsync_spark.sinks.delta import refusals
 from cdcsync_spark.sinks.delta.log import STATE_KEY, LostRace, entry_name, written
 from cdcsync_spark.sinks.delta.schema import delta_schema
-from cdcsync_spark.sinks.delta.shadow import new_paths
 from cdcsync_spark.sinks.delta.table_path import TablePath
-from cdcsync_spark.sinks.delta.view import TableView, actions_of
+from cdcsync_spark.sinks.delta.view import Action, TableView, actions_of
+from cdcsync_spark.sinks.lake.deletion_vectors import Descriptor
 from cdcsync_spark.sinks.lake.staging import DataFile, data_files
 from cdcsync_spark.wire.columns.typemap import arrow_schema
 
@@ -70,6 +72,22 @@ def _make_durable(table_path: TablePath, view: TableView) -> None:
     while table_path.store.local_folder is not None and (text := log.entry(version)) is not None:
         table_path.store.make_durable([*new_paths(view, actions_of(text)), entry_name(version)])
         version += 1
+
+
+def new_paths(view: TableView, actions: Iterable[Action]) -> list[str]:
+    """The files that `actions` name and `view` does not have, relative to the table."""
+    before = set(_paths({"add": f.add} for f in view.files.values()))
+    return sorted(set(_paths(actions)) - before)
+
+
+def _paths(actions: Iterable[Action]) -> Iterator[str]:
+    for named in (a.get("add") or a.get("cdc") for a in actions):
+        if named is None:
+            continue
+        yield unquote(named["path"])
+        vector = named.get("deletionVector")
+        if vector and (path := Descriptor.from_dict(vector).path):
+            yield path
 
 
 def _lost_or_refused(table_path: TablePath, view: TableView, failed: CommitFailedError) -> Exception:

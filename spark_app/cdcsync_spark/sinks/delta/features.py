@@ -44,6 +44,13 @@ _LEGACY = {
     5: ("columnMapping",),
     6: ("identityColumns",),
 }
+#: features of writers that delta-rs commits to
+_DELTA_RS = frozenset(
+    (
+        *("appendOnly", "invariants", "checkConstraints", "changeDataFeed", "generatedColumns", "columnMapping"),
+        *("deletionVectors", "timestampNtz", "v2Checkpoint", "variantType", "vacuumProtocolCheck"),
+    )
+)
 _FIELD_RULES = ("delta.invariants", "delta.generationExpression", "delta.identity.", "delta.columnMapping.")
 
 
@@ -62,6 +69,11 @@ def unsupported_reason(view: TableView) -> str:
         return "the table has CHECK constraints"
     ruled = [name for name, f in view.fields.items() if any(k.startswith(_FIELD_RULES) for k in f["metadata"])]
     return f"the table's column {ruled[0]!r} has rules of its own" if ruled else ""
+
+
+def unwritable_features(view: TableView) -> list[str]:
+    """The features of the table that neither a native commit nor delta-rs honours."""
+    return sorted(set(writer_features(view.protocol)) - _DELTA_RS)
 
 
 def deletion_vectors_unavailable(view: TableView) -> str:

@@ -169,13 +169,3 @@ def head(state: TableState, operation: str, now: int) -> list[dict[str, Any]]:
     }
     txn = {"appId": state.identity.app_id, "version": state.commit_number, "lastUpdated": now}
     return [{"commitInfo": info}, {"txn": txn}]
-
-
-def completed(actions: list[dict[str, Any]], state: TableState, now: int) -> list[dict[str, Any]]:
-    """Another program's entry with our state and transaction in it, its own transaction of that
-    name replaced."""
-    info, txn = head(state, "", now)
-    app = txn["txn"]["appId"]
-    theirs: dict[str, Any] = next((a["commitInfo"] for a in actions if "commitInfo" in a), {})
-    kept = [a for a in actions if "commitInfo" not in a and a.get("txn", {}).get("appId") != app]
-    return [{"commitInfo": {**theirs, STATE_KEY: info["commitInfo"][STATE_KEY]}}, txn, *kept]

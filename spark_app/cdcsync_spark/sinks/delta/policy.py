@@ -39,9 +39,6 @@ class Limits:
     attempts: int = 20
     #: rows from which a table's index is built before its first batch comes
     warm_rows: int = 1_000_000
-    #: bytes of touched files from which a MERGE is Spark's; delta-rs rewrote 0.15 GB a second on
-    #: two cores [measured]
-    spark_merge_bytes: int = 512 * 2**20
     #: bytes of files that a change of the schema rewrites at most; a table of more is resnapshotted
     rewritten_bytes: int = 2 * 2**30
 

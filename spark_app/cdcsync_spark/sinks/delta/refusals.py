@@ -5,6 +5,7 @@ Pure: functions of a view of the table, its name (`table`) and its place (`uri`)
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 
 from cdcsync_core.errors import RUN_AGAIN, CdcError, Reason, fail
 from cdcsync_core.event_columns import EventColumns
@@ -204,11 +205,11 @@ def history_not_writable(table: str, unsupported_reason: str) -> CdcError:
     )
 
 
-def not_writable(table: str, unsupported_reason: str) -> CdcError:
+def not_writable(table: str, features: Sequence[str]) -> CdcError:
     return fail(
         Reason.SINK_CONFLICT,
-        f"{unsupported_reason}, and neither we nor delta-rs write such tables",
-        needed="a table without it; where the lake is on a disk, Spark writes most of them while the stream runs",
+        f"the table has the feature {', '.join(features)}, and neither we nor delta-rs write such tables",
+        needed="a table without it",
         remedy=f"take the feature from the target table, or remove the table's folder, {RUN_AGAIN}",
         table=table,
     )

@@ -1,11 +1,9 @@
-"""The jars with which a Spark of ours knows Delta: which they are, where they lie, how they are
-fetched.
+"""The jars with which Spark knows Delta, so that tests read what was written and play other
+programs: which they are, where they lie, how they are fetched.
 
-Commits need none of them (`sinks`). They serve tables whose features only Spark knows
-(`sinks.delta.delta_spark`) and tests that read what we wrote. Fetched once by Maven, each proved by
-its checksum, into the Python environment: `python -m cdcsync_spark.session.delta_jars`. This file
-stands alone, because a layer of the image is made by it without the rest of the product. The list
-is closed: what delta-spark names besides them Spark has already, in another version.
+Fetched once by Maven, each proved by its checksum, into the Python environment:
+`python tests/support/delta_jars.py`. The list is closed: what delta-spark names besides them Spark
+has already, in another version.
 """
 
 from __future__ import annotations
@@ -64,6 +62,16 @@ def fetch() -> list[Path]:
                 _check(jar, expected)
                 jar.rename(folder() / jar.name)
     return installed()
+
+
+def settings() -> dict[str, str]:
+    """Those of a session that knows Delta."""
+    assert installed(), "run: make setup"
+    return {
+        "spark.jars": ",".join(map(str, installed())),
+        "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+    }
 
 
 def _file(artifact: str, version: str) -> str:
