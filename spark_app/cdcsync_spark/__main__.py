@@ -15,7 +15,6 @@ from dataclasses import replace
 from pathlib import Path
 
 from cdcsync_core.run import Decoder, RunConfig
-from cdcsync_spark.app.forking import begin_forks
 from cdcsync_spark.app.program import run
 from cdcsync_spark.app.stop_signal import StopSignal
 from cdcsync_spark.run.progress import Reporter
@@ -23,7 +22,6 @@ from cdcsync_spark.run.progress import Reporter
 
 def main(arguments: list[str]) -> int:
     config, signals, stopping = _config(arguments), StopSignal(), threading.Event()
-    begin_forks(config)
     signals.call(stopping.set)
     return run(config, Reporter(config.id, config.report_fd), stopping)
 

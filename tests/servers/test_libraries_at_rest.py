@@ -21,8 +21,8 @@ from support.sync_process import Sync
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 #: a part of the path of each library's code
 _ABSENT = {
-    "driver": ("/cryptography/", "/deltalake/", "/arro3/", "/obstore/", "/pandas/", "libarrow_s3"),
-    "controller": ("/cryptography/", "/obstore/", "/pyarrow/", "/numpy/"),
+    "driver": ("/deltalake/", "/arro3/", "/obstore/", "/pandas/"),
+    "controller": ("/obstore/", "/pyarrow/", "/numpy/"),
 }
 
 

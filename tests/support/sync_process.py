@@ -33,7 +33,6 @@ import pyarrow as pa
 import yaml
 from deltalake import DeltaTable
 
-from cdcsync_spark.forks.server import CALLS, SERVER, SOURCE
 from support.lake import rows_of
 from support.servers import Server
 
@@ -353,9 +352,13 @@ class Sync:
 
 _PROGRAM = (str(Path(sys.executable).with_name("cdcsync")),)
 _DAEMON = "cdcsync_spark.app.worker_preload"
-#: forked processes, by the names that they take
-_FORKS: dict[str, Part] = {SOURCE: "reader", SERVER: "forks", CALLS: "calls"}
+#: how the program of Python's fork server begins, which is that of its forks, too
+_FORK_SERVER = "from multiprocessing.forkserver import main"
 _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+def _forked(words: Sequence[str]) -> bool:
+    return any(word.startswith(_FORK_SERVER) for word in words)
 
 
 def _part_of(process: psutil.Process) -> Part | None:
@@ -363,8 +366,9 @@ def _part_of(process: psutil.Process) -> Part | None:
         name, words = process.name(), process.cmdline()
         if name == "java":
             return "jvm"
-        if name in _FORKS:
-            return _FORKS[name]
+        if _forked(words):
+            parent = process.parent()
+            return "calls" if parent and _forked(parent.cmdline()) else "forks"
         if "cdcsync_spark" in words:
             return "driver"
         if any(word.endswith("/cdcsync") for word in words[:2]):

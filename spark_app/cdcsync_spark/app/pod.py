@@ -22,7 +22,6 @@ from cdcsync_core.report import ReportParts
 from cdcsync_core.run import ExitCode, RunConfig, RunKind
 from cdcsync_kube.access import in_pod
 from cdcsync_kube.client import Api
-from cdcsync_spark.app.forking import begin_forks
 from cdcsync_spark.app.program import run
 from cdcsync_spark.app.stop_signal import StopSignal
 from cdcsync_spark.run.pod_report import PodReporter
@@ -39,7 +38,6 @@ def main(arguments: list[str]) -> int:
         return ExitCode.USAGE
     config = _here(read_config(Path(arguments[0])))
     signals, stopping = StopSignal(), threading.Event()
-    begin_forks(config)
     signals.call(stopping.set)
     api, namespace = in_pod(), os.environ["POD_NAMESPACE"]
     names = [str(t.table.id) for t in config.tables]

@@ -10,7 +10,6 @@ costs a driver, so a session that has some waits until the source has answered.
 from __future__ import annotations
 
 import os
-import sys
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -22,7 +21,6 @@ from cdcsync_core.hidden import hidden
 from cdcsync_core.run import RunConfig, RunKind
 from cdcsync_core.run_size import size_of
 from cdcsync_core.spec import CdcSync
-from cdcsync_spark.forks import client
 from cdcsync_spark.session.start import start_session
 
 with hidden("pandas"):
@@ -65,7 +63,6 @@ def _session(config: RunConfig, reach: Reach, start: Callable[..., SparkSession]
         extra=resource.spec.spark_conf,
         cluster=config.spark,
         tasks=reads_splits,
-        python=sys.executable if reads_splits else client.python(),
     )
 
 

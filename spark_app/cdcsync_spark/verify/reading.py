@@ -10,10 +10,7 @@ read once.
 
 from __future__ import annotations
 
-import multiprocessing
-import os
 import shutil
-import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from dataclasses import dataclass
@@ -30,6 +27,7 @@ from cdcsync_core.position import Position
 from cdcsync_core.run import Decoder
 from cdcsync_mysql.connection import Source, connect
 from cdcsync_mysql.planner import plan
+from cdcsync_spark.own_process import processes
 from cdcsync_spark.sinks.base import TargetSnapshot
 from cdcsync_spark.snapshot.split_read import SplitReader
 from cdcsync_spark.verify.digest import Digesters, Digests, DigestSet
@@ -71,20 +69,7 @@ class Candidates(NamedTuple):
 
 def start_workers(count: int) -> ProcessPoolExecutor:
     """Processes that end with this one, however it ends. What they import is imported once."""
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload([__name__])
-    return ProcessPoolExecutor(count, context, initializer=_end_with_parent)
-
-
-def _end_with_parent() -> None:
-    parent = multiprocessing.parent_process()
-    assert parent is not None
-
-    def watch() -> None:
-        parent.join()
-        os._exit(1)
-
-    threading.Thread(target=watch, daemon=True).start()
+    return processes(count, __name__)
 
 
 def count_rows(snapshot: TargetSnapshot) -> int:

@@ -38,8 +38,8 @@ from typing import Protocol
 import pyarrow as pa
 
 from cdcsync_core.errors import CdcError
-from cdcsync_spark.forks.client import in_own_process
 from cdcsync_spark.logs import get_logger
+from cdcsync_spark.own_process import in_own_process
 from cdcsync_spark.sinks.base import Maintenance, Step
 from cdcsync_spark.sinks.delta.batch import Batch
 from cdcsync_spark.sinks.delta.compaction import next_compaction, write_compaction

@@ -1,1 +1,0 @@
-"""Processes that are forked instead of started: the two sides are `client` and `server`."""
