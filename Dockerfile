@@ -72,7 +72,7 @@ RUN mkdir -p /usr/share/man/man1 && apt-get update -qq \
 COPY --from=spark-packages /opt/cdcsync /opt/cdcsync
 # What Spark starts faster with: its home and a class archive, which knows Spark's classes only, not ours.
 WORKDIR /tmp/warm/cdcsync_spark/session
-COPY spark_app/cdcsync_spark/session/__init__.py spark_app/cdcsync_spark/session/start.py ./
+COPY spark_app/cdcsync_spark/session/__init__.py spark_app/cdcsync_spark/session/start.py spark_app/cdcsync_spark/session/jvm_options.py ./
 COPY spark_app/cdcsync_spark/session/home.py spark_app/cdcsync_spark/session/class_archive.py ./
 WORKDIR /tmp
 RUN PYTHONPATH=/tmp/warm SPARK_LOCAL_IP=127.0.0.1 SPARK_LOCAL_HOSTNAME=localhost python -m cdcsync_spark.session.class_archive && rm -rf /tmp/*

@@ -152,7 +152,7 @@ $(STAMPS)/system: tools/system-packages.sh | $(STAMPS)
 	@$(BIN)/pip install --quiet --no-deps --no-build-isolation --editable .
 	@touch $@
 
-.venv/ready: $(addprefix spark_app/cdcsync_spark/session/,start.py home.py class_archive.py) tests/support/delta_jars.py .venv/editable | $(STAMPS)/system
+.venv/ready: $(addprefix spark_app/cdcsync_spark/session/,start.py jvm_options.py home.py class_archive.py) tests/support/delta_jars.py .venv/editable | $(STAMPS)/system
 	@echo "setup: Delta's jars, with which the tests' Spark reads what was written, by Maven"
 	@$(BIN)/python tests/support/delta_jars.py
 	@echo "setup: a home and a class archive, with which Spark starts in half the time"

@@ -1,7 +1,8 @@
-"""The class archive that a real session maps."""
+"""The class archive that a real session maps, and the options that real JVMs take."""
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from cdcsync_spark.session import class_archive, start
+from cdcsync_spark.session.jvm_options import JVM, SMALL_HEAP, Use, diagnostic_options, java, java_version
 from cdcsync_spark.session.start import archive_path
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
@@ -17,9 +19,9 @@ _PROGRAM = """
 import sys
 from pathlib import Path
 from cdcsync_spark.session.class_archive import _stream
-from cdcsync_spark.session.start import _archive_option, start_session
+from cdcsync_spark.session.start import start_session
 folder = sys.argv[1]
-options = f"{_archive_option()} -Xlog:class+load:file={folder}/classes:none"
+options = f"-Xlog:class+load:file={folder}/classes:none"
 spark = start_session(
     "archive", cores=1, memory="512m", scratch_dir=folder, extra={}, jvm_options=options, tasks=False
 )
@@ -75,3 +77,20 @@ def test_the_name_of_an_archive_changes_with_what_it_is_good_for(
     monkeypatch.setattr(start, "_ARCHIVE", 0)
     seen.add(archive_path())
     assert len(seen) == 5
+
+
+def test_the_jvms_of_this_machine_start_with_what_they_get(monkeypatch: pytest.MonkeyPatch) -> None:
+    here = java()
+    assert here is not None
+    homes = {
+        Path(here).resolve().parents[1],
+        *(p.resolve().parents[1] for p in Path("/usr/lib/jvm").glob("*/bin/java")),
+    }
+    for home in sorted(homes):
+        monkeypatch.setenv("JAVA_HOME", str(home))
+        version = java_version()
+        options = [*JVM.split(), *SMALL_HEAP.split(), *diagnostic_options(version, Use)[0], "-version"]
+        ended = subprocess.run(
+            [home / "bin" / "java", *options], env=dict(os.environ), capture_output=True, text=True, check=False
+        )
+        assert (ended.returncode, version is not None and version in ended.stderr) == (0, True), ended.stderr

@@ -25,12 +25,11 @@ from pyspark.sql.datasource import DataSource, SimpleDataSourceStreamReader
 from pyspark.sql.types import LongType, StructField, StructType
 
 from cdcsync_spark.session.home import make_home
+from cdcsync_spark.session.jvm_options import JVM, java
 from cdcsync_spark.session.start import (
     CLASS_PATH_JAR,
-    JVM,
     QUERY_OPTIONS,
     archive_path,
-    java,
     spark_home,
     start_session,
 )

@@ -20,6 +20,8 @@ import pyspark
 from py4j import clientserver
 from pyspark.sql import SparkSession
 
+from cdcsync_spark.session.jvm_options import JVM, SMALL_HEAP, Use, chosen, java
+
 _MANAGER = "FileSystemBasedCheckpointFileManager"
 #: the class moved with 4.1
 _STREAMING = "org.apache.spark.sql.execution.streaming"
@@ -54,19 +56,8 @@ CLASS_PATH_JAR = "class-path.jar"
 #: beside it: the others. `jars/*`, Spark's class path, does not stand for what is in a folder
 LINKED_JARS = "linked"
 _LOCAL = {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
-#: the driver's JVM plans short jobs whose work is done in Python: the first compiler suffices, and
-#: costs half the CPU seconds of both. One that ran out of memory may have lost any of its threads,
-#: and would wait for them forever: it ends. Its performance counters, which a thread writes
-#: twenty times a second, are not used, nor are Netty's events for Java's flight recorder, which
-#: start parts of it.
-JVM = (
-    "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:+ExitOnOutOfMemoryError -XX:-UsePerfData -Dio.netty.jfr.enabled=false"
-)
 #: the format of the archive below; another number replaces that of an environment
 _ARCHIVE = 3
-#: a class archive is mapped where its addresses are right: else the JVM writes to all of its 130
-#: MiB, which it then shares with no other. A diagnostic option of Java 17.
-IN_PLACE = "-XX:+UnlockDiagnosticVMOptions -XX:ArchiveRelocationMode=0"
 #: of a session without tasks in Python. The two processes that its JVM starts, to make the source,
 #: end when they have answered; without this each kind of them has a daemon that stays. No executor
 #: is elsewhere, so a heartbeat every thirty seconds, of the JVM to itself, will do. There are no
@@ -78,15 +69,6 @@ _WITHOUT_TASKS = {
     "spark.cleaner.referenceTracking": "false",
     "spark.shuffle.mapOutput.dispatcher.numThreads": "1",
 }
-#: its JVM's heap begins with what it needs, and grows where it has to: a new one takes the
-#: sixty-fourth part of the machine. Its young generation stays small, because all of it is touched
-#: between two collections, and no rows pass through this JVM. Two threads of Java's that look for
-#: work several times a second do so every ten seconds: by diagnostic options of Java 17.
-_AT_REST = (
-    "-Xms40m -Xmn8m -XX:+UnlockDiagnosticVMOptions -XX:AsyncDeflationInterval=10000"
-    " -XX:GuaranteedSafepointInterval=10000"
-)
-
 #: a thread of Py4J looks so often for objects of Java's that Python has no more use for
 _RELEASE_SECONDS = 30
 #: of a folder of Unix sockets at most: Spark refuses a longer one
@@ -109,12 +91,6 @@ def _socket_dir(scratch_dir: str) -> str:
     return folder
 
 
-def java() -> str | None:
-    """The program that starts a JVM, as Spark finds it; None where there is none."""
-    home = os.environ.get("JAVA_HOME")
-    return shutil.which(Path(home) / "bin" / "java" if home else "java")
-
-
 def archive_path() -> Path | None:
     """Where the class archive of this Spark and this Java lies, made by
     `cdcsync_spark.session.class_archive`. None without a Java."""
@@ -134,9 +110,9 @@ def spark_home() -> Path:
     return Path(sys.prefix) / "share" / "cdcsync" / "spark"
 
 
-def _set_environment(python: str, *, tasks: bool) -> None:
+def _set_environment(*, tasks: bool) -> None:
     """What Spark's launcher and its JVM read there."""
-    os.environ["PYSPARK_PYTHON"] = python
+    os.environ["PYSPARK_PYTHON"] = sys.executable
     # there is none to be asked for data sources that are installed: ours are registered
     os.environ["PYSPARK_DRIVER_PYTHON"] = "none"
     os.environ["SPARK_LAUNCHER_OPTS"] = JVM
@@ -147,9 +123,15 @@ def _set_environment(python: str, *, tasks: bool) -> None:
         os.environ.setdefault("SPARK_HOME", str(spark_home()))
 
 
-def _archive_option() -> str:
+def _java_options(tasks: bool, scratch_dir: str) -> str:
+    """The archive is mapped where its addresses are right: else the JVM writes to all of its 130
+    MiB, which it then shares with no other."""
     path = archive_path()
-    return f"-XX:SharedArchiveFile={path} {IN_PLACE}" if path is not None and path.exists() else ""
+    archive = path is not None and path.exists()
+    diagnostic = chosen(*([Use.ARCHIVE] if archive else []), *([] if tasks else [Use.AT_REST]))
+    heap = "" if tasks else SMALL_HEAP
+    options = (JVM, heap, f"-Djava.io.tmpdir={scratch_dir}", f"-XX:SharedArchiveFile={path}" if archive else "")
+    return " ".join(filter(None, (*options, diagnostic)))
 
 
 def start_session(
@@ -162,16 +144,13 @@ def start_session(
     cluster: Mapping[str, str] | None = None,
     jvm_options: str = "",
     tasks: bool = True,
-    python: str = sys.executable,
 ) -> SparkSession:
     """A `local[cores]` session, or one with executors where `cluster` has their settings.
 
     `memory` is in Spark's form (`1g`), `extra` the manifest's sparkConf, which never replaces what
-    makes the cluster. `tasks`: Python workers are used. `python` is what Spark starts as Python.
+    makes the cluster. `tasks`: Python workers are used.
     """
-    _set_environment(python, tasks=tasks)
-    at_rest = "" if tasks else _AT_REST
-    java_options = (JVM, at_rest, f"-Djava.io.tmpdir={scratch_dir}", jvm_options or _archive_option())
+    _set_environment(tasks=tasks)
     settings = {
         **_SETTINGS,
         **({} if cluster else _LOCAL),
@@ -180,7 +159,7 @@ def start_session(
         "spark.local.dir": scratch_dir,
         "spark.python.unix.domain.socket.dir": _socket_dir(scratch_dir),
         "spark.sql.streaming.checkpointFileManagerClass": checkpoint_manager(),
-        "spark.driver.extraJavaOptions": " ".join(filter(None, java_options)),
+        "spark.driver.extraJavaOptions": f"{_java_options(tasks, scratch_dir)} {jvm_options}".strip(),
         **extra,
         **(cluster or {}),
     }
