@@ -95,7 +95,8 @@ def _type(field: dict[str, Any]) -> str:
     if field.get("enum"):
         return " \\| ".join(f"`{value}`" for value in field["enum"])
     if field["type"] == "array":
-        return f"list of {field['items'].get('type', 'object')}s"
+        items = field["items"]
+        return "list of integers and texts" if "type" not in items else f"list of {items['type']}s"
     return str(field["type"])
 
 

@@ -19,11 +19,10 @@ from typing import Any, Literal
 
 from pydantic import ConfigDict, Field, RootModel, computed_field, model_serializer, model_validator
 
-from cdcsync_core.chunk import WHOLE
 from cdcsync_core.errors import Reason
 from cdcsync_core.quoting import visible
 from cdcsync_core.run import RunKind, TablePhase
-from cdcsync_core.status_part import StatusPart, StatusPosition, StatusWatermark
+from cdcsync_core.status_part import StatusPart, StatusPosition, StatusServer, StatusSplit, StatusWatermark, Text, Word
 from cdcsync_core.timestamps import unix_time, utc
 
 #: long enough for several failures with their remedies, short enough for an event and a terminal
@@ -56,8 +55,8 @@ class Condition(StatusPart):
 
     type: str
     status: Literal["True", "False", "Unknown"] = "Unknown"
-    reason: str = "Unknown"
-    message: str = ""
+    reason: Word = "Unknown"
+    message: Text = ""
     last_transition_time: str = ""
     observed_generation: int = 0
 
@@ -125,8 +124,8 @@ class Restarts(StatusPart):
     nothing waits."""
 
     consecutive: int = 0
-    reason: str = ""
-    message: str = ""
+    reason: Word = ""
+    message: Text = ""
     next_attempt_at: str | None = None
 
 
@@ -185,10 +184,10 @@ class SchemaStatus(StatusPart):
 
     version: int = 0
     at: str = ""
-    statement: str = ""
-    step: str = ""
-    proof: str = ""
-    proof_message: str = ""
+    statement: Text = ""
+    step: Word = ""
+    proof: Word = ""
+    proof_message: Text = ""
 
     @property
     def change(self) -> tuple[int, str, str, str]:
@@ -201,8 +200,8 @@ class SinkWriteStatus(StatusPart):
     `program` and its `operation` as the commit names them, and when it was made."""
 
     version: int = 0
-    program: str = ""
-    operation: str = ""
+    program: Word = ""
+    operation: Word = ""
     at: str = ""
 
 
@@ -212,8 +211,8 @@ class ResnapshotStatus(StatusPart):
     this was decided, the last hour's decisions, the newest last."""
 
     generation: int = 0
-    reason: str = ""
-    message: str = ""
+    reason: Word = ""
+    message: Text = ""
     at: tuple[str, ...] = ()
 
 
@@ -232,7 +231,7 @@ class TableStatus(StatusPart):
     phase: TablePhase = TablePhase.PENDING
     splits_total: int = 0
     splits_finished: int = 0
-    finished: tuple[dict[str, Any], ...] = ()
+    finished: tuple[StatusSplit, ...] = ()
     low: StatusPosition | None = None
     high: StatusWatermark | None = None
     rows: int = 0
@@ -241,11 +240,11 @@ class TableStatus(StatusPart):
     nonce: int = 0
     generation: int = 0
     position: StatusPosition | None = None
-    rewriting: str = ""
+    rewriting: Text = ""
     written: SinkWriteStatus | None = None
     run: str = ""
-    reason: str = ""
-    message: str = ""
+    reason: Word = ""
+    message: Text = ""
     schema_: SchemaStatus | None = Field(default=None, alias="schema")
     resnapshot: ResnapshotStatus | None = None
 
@@ -278,9 +277,14 @@ class TableStatus(StatusPart):
         return self.failed and self.reason == Reason.TABLE_BUSY.value
 
     @property
+    def is_read(self) -> bool:
+        """The snapshot has all of it."""
+        return self.finished == (StatusSplit(),)
+
+    @property
     def passed_high(self) -> bool:
         """The content has passed all that its snapshot rows may already contain (rule R2)."""
-        if not (self.position and self.high) or self.finished != (WHOLE.to_dict(),):
+        if not (self.position and self.high and self.is_read):
             return False
         return self.position.parsed().has_reached(self.high.parsed())
 
@@ -293,7 +297,7 @@ class Status(StatusPart):
     conditions: tuple[Condition, ...] = ()
     runs: Runs = Field(default_factory=Runs)
     restarts: Restarts = Field(default_factory=Restarts)
-    source: dict[str, Any] = Field(default_factory=dict)
+    source: StatusServer = Field(default_factory=StatusServer)
     tables: TableCounts = Field(default_factory=TableCounts)
     snapshot: SnapshotProgress = Field(default_factory=SnapshotProgress)
     position: StatusPosition | None = None

@@ -1,24 +1,52 @@
-"""A piece of the status, and the positions in it.
+"""A piece of the status, and the texts, positions and key ranges in it.
 
 Why positions have a type of their own: a status names a position by the fields that people read,
 and may have the time of its last transaction beside it. Why it is right: it keeps exactly the
 fields that were written, in their order, and parses a GTID set only where one is asked for its
-position: a status of ten thousand tables is read in each reconciliation.
+position: a status of ten thousand tables is read in each reconciliation. Texts for people go out as
+long as the CRD allows, so that no long message of a server keeps a status from being written; what
+a program reads again (names, positions, keys) is never shortened.
 """
 
 from __future__ import annotations
 
-from functools import cache
-from typing import Any
+from functools import cache, partial
+from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, SerializerFunctionWrapHandler, model_serializer
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    PlainSerializer,
+    SerializerFunctionWrapHandler,
+    StrictInt,
+    StrictStr,
+    WithJsonSchema,
+    model_serializer,
+)
 from pydantic.alias_generators import to_camel
 
+from cdcsync_core.chunk import Bound, KeyValue, Split
 from cdcsync_core.position import Position, Watermark, position_from_dict
 from cdcsync_core.timestamps import unix_time
 from cdcsync_core.watermark import watermark_from_dict
 
 _public_name = cache(to_camel)
+#: characters of a word of the manual or a name, and of a message or a statement
+_WORD, _TEXT = 1024, 32768
+#: a larger number becomes a rounded one in the API server
+_MOST_NUMBER = 2**63 - 1
+
+
+def _shortened(most: int, text: str) -> str:
+    return text if len(text) <= most else text[: most - 3] + "..."
+
+
+Word = Annotated[
+    str, PlainSerializer(partial(_shortened, _WORD)), WithJsonSchema({"type": "string", "maxLength": _WORD})
+]
+Text = Annotated[
+    str, PlainSerializer(partial(_shortened, _TEXT)), WithJsonSchema({"type": "string", "maxLength": _TEXT})
+]
 
 
 class StatusPart(BaseModel):
@@ -34,6 +62,16 @@ class _AsWritten(StatusPart):
     def _written(self, to_json: SerializerFunctionWrapHandler) -> dict[str, Any]:
         names = {n for field in self.model_fields_set for n in (field, _public_name(field))}
         return {name: value for name, value in to_json(self).items() if name in names}
+
+
+class StatusServer(_AsWritten):
+    """What a preflight found of the server."""
+
+    flavor: Word = ""
+    version: Word = ""
+    server_id: int = 0
+    server_uuid: Word = ""
+    gtid: bool = False
 
 
 class StatusAnchor(_AsWritten):
@@ -80,3 +118,23 @@ class StatusWatermark(_AsWritten):
 
     def parsed(self) -> Watermark:
         return watermark_from_dict(self.model_dump(by_alias=True))
+
+
+class StatusSplit(StatusPart):
+    """A `Split`; None is open. A number that an API server would round goes out as its digits."""
+
+    start: tuple[StrictInt | StrictStr, ...] | None = None
+    end: tuple[StrictInt | StrictStr, ...] | None = None
+
+    @model_serializer
+    def _with_open_ends(self) -> dict[str, list[KeyValue] | None]:
+        return {"start": _exact(self.start), "end": _exact(self.end)}
+
+    def parsed(self) -> Split:
+        return Split(self.start, self.end)
+
+
+def _exact(bound: Bound) -> list[KeyValue] | None:
+    if bound is None:
+        return None
+    return [str(value) if isinstance(value, int) and value > _MOST_NUMBER else value for value in bound]

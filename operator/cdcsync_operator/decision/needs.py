@@ -13,15 +13,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import IntEnum, StrEnum
 
-from cdcsync_core.chunk import WHOLE
 from cdcsync_core.run import TablePhase
 from cdcsync_core.spec import Spec
 from cdcsync_core.status import CONSISTENT, Status, TableStatus
 
 #: names of tables, each with the generation of its content
 Generations = tuple[tuple[str, int], ...]
-
-_WHOLE = (WHOLE.to_dict(),)
 
 
 class Need(StrEnum):
@@ -119,7 +116,7 @@ def assigned(status: Status) -> tuple[TableStatus, ...]:
 def is_read(spec: Spec, table: TableStatus) -> bool:
     """Whether the snapshot is complete, of the generation that is asked for. Of a failed table its
     content decides, not its phase."""
-    whole = table.finished == _WHOLE and table.position is not None if table.failed else table.positioned
+    whole = table.is_read and table.position is not None if table.failed else table.positioned
     return whole and table.generation >= asked(spec, table)
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 from cdcsync_core.errors import Reason
 from cdcsync_core.run import RunKind, TablePhase
 from cdcsync_core.status import Phase, Restarts, only_tables
+from cdcsync_core.status_part import StatusServer
 from cdcsync_core.timestamps import unix_time
 from cdcsync_operator.decision.assignment import reset_failure, resolve
 from cdcsync_operator.decision.data_flow import STARTING, flow_problem, sink_doubt, source_doubt
@@ -45,7 +46,9 @@ def apply_preflight(s: Situation) -> Situation:
     after = _reset_failures(s) if s.changed else s
     if s.changed or recovered:
         after = after.with_status(phase=Phase.PENDING)
-    status = after.status.with_(source=s.preflight.source, observed_generation=s.generation)
+    status = after.status.with_(
+        source=StatusServer.model_validate(s.preflight.source), observed_generation=s.generation
+    )
     appeared = _may_capture_new_tables(after)
     found, busy = s.preflight.tables, s.preflight.busy
     return s.with_(status=resolve(s.spec, status, found, asked=everything, appeared=appeared, busy=busy))

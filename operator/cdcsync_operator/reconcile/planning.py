@@ -35,6 +35,8 @@ _FLUSH_SECONDS = 1.0
 _MAX_FAILURES = 5
 #: a frontier that no target has, so that the driver plans by itself
 _NOWHERE: list[Any] = ["the plan could not be made"]
+#: types whose keys may have numbers of 64 bits without a sign
+_NUMBERED = frozenset({"bigint", "bit", "set"})
 
 #: the splits of a table from a frontier on, in key order
 Splits: TypeAlias = Callable[[Capture, Bound], Iterator[Split]]
@@ -182,5 +184,13 @@ def _frontier(entry: TableStatus | None, assignment: TableAssignment) -> Bound:
     """The plan of a resnapshot begins at the table's first key."""
     if entry is None or entry.phase is not TablePhase.SNAPSHOTTING or entry.generation != assignment.generation:
         return None
-    finished = Intervals.from_list(list(entry.finished))
-    return None if finished.complete else finished.frontier
+    finished = Intervals(tuple(part.parsed() for part in entry.finished))
+    return None if finished.complete else _numbered(finished.frontier, assignment.table)
+
+
+def _numbered(bound: Bound, table: Capture) -> Bound:
+    """Large numbers are digits in a status."""
+    if bound is None:
+        return None
+    columns = zip(table.key_columns, bound, strict=True)
+    return tuple(int(value) if column.type.base in _NUMBERED else value for column, value in columns)

@@ -16,6 +16,7 @@ from pydantic import BaseModel
 from cdcsync_core.quantity import parse_cpu, parse_seconds, parse_size
 from cdcsync_core.spec import Spec
 from cdcsync_core.status import Status
+from cdcsync_core.status_part import StatusPosition, StatusServer, StatusSplit, StatusWatermark
 from cdcsync_operator.cluster.pod_policy import ALLOWED_BY, COMMANDS, CONTAINER_FIELDS, POD_FIELDS, VOLUMES
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -72,7 +73,23 @@ def pairs(
 
 
 SPEC = list(pairs(Spec, schema_of("spec"), "validation"))
-STATUS = list(pairs(Status, schema_of("status"), "serialization"))
+#: parts that go out as they were written, of which the model describes only what comes in
+AS_WRITTEN = {
+    "source": StatusServer, "position": StatusPosition, "tableStatus[].low": StatusPosition, "tableStatus[].high": StatusWatermark,
+    "tableStatus[].position": StatusPosition, "tableStatus[].finished[]": StatusSplit,
+}  # fmt: skip
+
+
+def status_pairs() -> Iterator[tuple[str, dict[str, Any], dict[str, Any]]]:
+    for path, model, crd in pairs(Status, schema_of("status"), "serialization"):
+        part = AS_WRITTEN.get(path)
+        if part is None:
+            yield path, model, crd
+        else:
+            yield from ((f"{path}.{name}".rstrip("."), *both) for name, *both in pairs(part, crd, "validation"))
+
+
+STATUS = list(status_pairs())
 OBJECTS = [(p, m, c) for p, m, c in [*SPEC, *STATUS] if "properties" in m]
 SCALARS = [(p, m, c) for p, m, c in SPEC if m.get("type") in ("integer", "string", "boolean", "number", "array")]
 
@@ -119,18 +136,22 @@ def check_quantity(model: dict[str, Any], crd: dict[str, Any]) -> None:
     assert re.findall(r"'(\d+[a-zA-Z]*)'", rule["rule"]) == [least, most]
 
 
-def test_state_that_a_driver_wrote_is_never_pruned() -> None:
-    """R4: positions and finished intervals are values that only their owners know the form of."""
-    for path, model, crd in STATUS:
-        inner = crd.get("items", crd)
-        if model.get("additionalProperties") is True:
-            assert inner.get("x-kubernetes-preserve-unknown-fields"), path
+def test_nothing_that_is_not_described_is_stored() -> None:
+    """What is written into a resource has the form of its fields, a status like a spec."""
+    assert "x-kubernetes-preserve-unknown-fields" not in CRD.read_text()
+    assert [path for path, model, _ in STATUS if model.get("additionalProperties") is True] == []
+    assert {path for path, *_ in STATUS} >= {
+        "source.gtid",
+        "tableStatus[].low.anchor.file",
+        "tableStatus[].finished[].end",
+    }
 
 
-def test_every_text_list_and_map_of_the_spec_has_a_bound() -> None:
+@pytest.mark.parametrize("part", ["spec", "status"])
+def test_every_text_list_and_map_has_a_bound(part: str) -> None:
     def unbounded(path: str, node: dict[str, Any]) -> Iterator[str]:
         bound = {"string": "maxLength", "array": "maxItems"}.get(node.get("type", ""))
-        if (bound and bound not in node and "enum" not in node) or (
+        if (bound and bound not in node and not {"enum", "format"} & node.keys()) or (
             "additionalProperties" in node and "maxProperties" not in node
         ):
             yield path
@@ -139,7 +160,13 @@ def test_every_text_list_and_map_of_the_spec_has_a_bound() -> None:
         if "items" in node:
             yield from unbounded(f"{path}[]", node["items"])
 
-    assert list(unbounded("spec", schema_of("spec"))) == []
+    assert list(unbounded(part, schema_of(part))) == []
+
+
+def test_the_texts_of_a_status_go_out_within_their_bounds() -> None:
+    bounds = {path: (model["maxLength"], crd["maxLength"]) for path, model, crd in STATUS if "maxLength" in model}
+    assert {path.rpartition(".")[2] for path in bounds} >= {"message", "statement", "program", "reason", "version"}
+    assert [path for path, (ours, theirs) in bounds.items() if ours != theirs] == []
 
 
 def test_nothing_unseen_passes_for_healthy() -> None:
