@@ -13,6 +13,8 @@ from typing import Any, Required, TypedDict, cast
 
 from cdcsync_core.errors import CdcError
 
+#: finished key ranges of a table, which grow from its first key, and columns of a key
+MOST_RANGES, MOST_COLUMNS = 4, 32
 #: a `Position`, an offset, or merged intervals, in JSON
 PositionJson = dict[str, Any]
 OffsetJson = dict[str, Any]
@@ -72,11 +74,44 @@ class TableReport(TableParts, total=False):
 
 
 def table_report(data: Mapping[str, Any]) -> TableReport:
-    """Of JSON; what a newer driver reports beyond that is left aside."""
-    return cast("TableReport", {k: v for k, v in data.items() if k in _TABLE_PARTS})
+    """Of JSON; what a newer driver reports beyond that is left aside, so that an entry is as small
+    in memory as its parts, whatever was written. Raises ValueError for key ranges that no driver
+    makes."""
+    return cast("TableReport", {k: _known_parts(k, v) for k, v in data.items() if k in _TABLE_PARTS})
 
 
 _TABLE_PARTS = TableReport.__annotations__.keys() | TableParts.__annotations__.keys()
+_ANCHOR_PARTS = frozenset({"file", "offset", "created"})
+_INNER = {
+    **dict.fromkeys(("low", "high", "position"), _ANCHOR_PARTS | {"gtidSet", "exact", "anchor", "timestamp"}),
+    "anchor": _ANCHOR_PARTS,
+    "schema": SchemaJson.__annotations__.keys(),
+    "written": SinkWriteJson.__annotations__.keys(),
+}
+
+
+def _known_parts(name: str, value: Any) -> Any:
+    if name == "finished":
+        return _key_ranges(value)
+    if isinstance(value, dict):
+        return {k: _known_parts(k, v) for k, v in value.items() if k in _INNER.get(name, ())}
+    return None if isinstance(value, list) else value
+
+
+def _key_ranges(value: Any) -> list[dict[str, Any]]:
+    if isinstance(value, list) and len(value) <= MOST_RANGES and all(isinstance(r, dict) for r in value):
+        ranges = [{"start": r.get("start"), "end": r.get("end")} for r in value]
+        if all(bound is None or _is_bound(bound) for r in ranges for bound in r.values()):
+            return ranges
+    raise ValueError(f"finished key ranges; needed: at most {MOST_RANGES}, of at most {MOST_COLUMNS} columns")
+
+
+def _is_bound(values: Any) -> bool:
+    return (
+        isinstance(values, list)
+        and len(values) <= MOST_COLUMNS
+        and all(isinstance(value, int | str) for value in values)
+    )
 
 
 def failed_table(name: str, error: CdcError) -> TableReport:

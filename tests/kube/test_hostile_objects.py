@@ -13,10 +13,13 @@ import psutil
 import yaml
 
 from cdcsync_kube.client import Api
+from cdcsync_operator.cluster.report_bounds import ReportBounds
+from cdcsync_operator.cluster.room import Bounds, Room, Rooms
 from support.apiserver import kubeconfig
 from support.hostile_objects import HostileTenant
 from support.in_process_sync import InProcessSync
 
+_MIB = 2**20
 #: the memory of the operator's pod, by the chart
 _LIMIT = 2**30
 _WRITES = 80
@@ -55,3 +58,28 @@ def test_random_and_hostile_objects_end_no_operator(api: Api, sync: InProcessSyn
         process.kill()
         process.wait()
     assert max(memory) < _LIMIT
+
+
+def test_reports_beyond_a_namespaces_room_are_its_own_fault_and_end_no_run(sync: InProcessSync) -> None:
+    """And are read again when they have become smaller."""
+    rooms = Rooms(reports=Room(Bounds(total=2 * _MIB, own=_MIB // 4, reserved=_MIB)))
+    controller = sync.create().operator(rooms=rooms)
+    sync.to_streaming(controller)
+    pods = sync.pods().keys()
+    run = sync.stored.runs.stream
+    assert run is not None
+    report = f"{sync.base}/configmaps/{run.id}-report-0"
+    sync.api.merge(report, {"data": {"more": "x" * (_MIB * 3 // 4)}})
+    other = ReportBounds(rooms, sync.namespace)
+    other.start("another-run", [{"data": {"more": "x" * (_MIB // 2)}}])
+    controller.reset()
+    stalled = sync.until(controller, lambda s: s.condition("Stalled").status == "True").condition("Stalled")
+    assert stalled.reason == "QuotaExceeded"
+    assert f"reports of the run {run.id}" in stalled.message
+    assert "at most 1.0 MiB for a namespace" in stalled.message
+    assert "spec.tables" in stalled.message
+    assert sync.pods().keys() == pods
+    ReportBounds(rooms, "elsewhere").start("run", [{"data": {"more": "x" * (_MIB // 5)}}])
+    other.removed("another-run")
+    sync.until(controller, lambda s: s.condition("Ready").status == "True")
+    assert sync.pods().keys() == pods

@@ -22,6 +22,7 @@ from cdcsync_kube.client import Api, Object
 from cdcsync_operator.cluster.controller import KubeController
 from cdcsync_operator.cluster.driver_pod import Image
 from cdcsync_operator.cluster.pod_policy import Policy
+from cdcsync_operator.cluster.room import Rooms
 from cdcsync_operator.cluster.run_objects import REPORT_TABLES
 from cdcsync_operator.cluster.settings import OperatorSettings
 from cdcsync_operator.decision.observed import ObservedTable, PreflightResult
@@ -98,11 +99,13 @@ class InProcessSync:
 
     # -- the operator
 
-    def operator(self, api: Api | None = None) -> KubeController:
+    def operator(self, api: Api | None = None, rooms: Rooms | None = None) -> KubeController:
         """A new one, as after a restart; it reaches the server by `api` where one is given."""
         settings = OperatorSettings(Image("cdcsync/spark:test"), self.policy, identity="test")
         calls = SourceCalls(self.preflight, self.current, lambda r, s: nullcontext(self.splits))
-        controller = KubeController(api or self.api, settings, self.namespace, "shop", calls, self._now, lambda: None)
+        controller = KubeController(
+            api or self.api, settings, self.namespace, "shop", calls, self._now, lambda: None, rooms or Rooms()
+        )
         self.controllers.append(controller)
         return controller
 

@@ -97,7 +97,7 @@ class KubeController:
             record.get,
             lambda r: self.calls.planning(r, where),
             self.settings.network_policies,
-            self.rooms.plans,
+            self.rooms,
             untouched=self.untouched,
             release=self.settings.release,
         )

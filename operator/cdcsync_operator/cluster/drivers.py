@@ -48,7 +48,8 @@ from cdcsync_operator.cluster.driver_pod import (
 from cdcsync_operator.cluster.owned import uid_only
 from cdcsync_operator.cluster.plan_maps import MOST_SPLITS, PlanMaps
 from cdcsync_operator.cluster.pod_outcome import in_grace
-from cdcsync_operator.cluster.room import PLANS, Room
+from cdcsync_operator.cluster.report_bounds import ReportBounds
+from cdcsync_operator.cluster.room import Rooms
 from cdcsync_operator.cluster.run_calls import RunCalls, explained, translating_api_errors
 from cdcsync_operator.cluster.run_objects import PART_LABEL, PLANNED, STOP_ASKED
 from cdcsync_operator.cluster.run_removal import KEPT, RunRemoval
@@ -116,24 +117,29 @@ class KubeDrivers:
     table: Callable[[str], Capture]
     planning: Callable[[CdcSync], AbstractContextManager[Splits]]
     policies: bool = False
-    plan_room: Room = field(default_factory=lambda: Room(PLANS))
+    rooms: Rooms = field(default_factory=Rooms)
     most_splits: int = MOST_SPLITS
     untouched: Callable[[], bool] = lambda: False
     release: str = ""
     _runs: dict[str, _Run] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._bounds = ReportBounds(self.rooms, self.namespace)
 
     # -- the port
 
     def observe(self, status: Status) -> Observation:
         """Reads the traces of all runs once, and takes from them both how the runs are and what
         they have reported."""
-        if status.runs.named or self._runs or not self.untouched():
-            self._find(status)
-        runs = tuple(self._classify(run) for run in self._runs.values() if run.found or run.failed)
-        merged = self._merge(status)
-        for run in self._runs.values():
-            run.found = run.found and run.found.without_content()
-        return Observation(runs, merged)
+        try:
+            if status.runs.named or self._runs or not self.untouched():
+                self._find(status)
+            runs = tuple(self._classify(run) for run in self._runs.values() if run.found or run.failed)
+            return Observation(runs, self._merge(status))
+        finally:
+            for run in self._runs.values():
+                run.found = run.found and run.found.without_content()
+            self._bounds.merged()
 
     def start(self, resource: CdcSync, action: StartRun, status: Status) -> None:
         try:
@@ -163,16 +169,21 @@ class KubeDrivers:
                 return  # what it still writes would be left over; the run is found again by the next reconcile
         self._runs.pop(action.id)
         removal.maps(action.id)
-        self.plan_room.free(self.namespace, action.id)
+        self._free(action.id)
 
     def close(self) -> None:
         """Ends the plans that are made here, which no reconcile would wait for any more."""
         for run in self._runs.values():
             if run.planner is not None:
                 run.planner.stop()
-            self.plan_room.free(self.namespace, run.id)  # its maps go with the resource
+            self._free(run.id)  # its maps go with the resource
 
     # -- inside
+
+    def _free(self, run: str) -> None:
+        """The room that its maps took."""
+        self.rooms.plans.free(self.namespace, run)
+        self._bounds.removed(run)
 
     @property
     def _calls(self) -> RunCalls:
@@ -210,16 +221,20 @@ class KubeDrivers:
         started = (run.id for run in self._runs.values() if run.planner or run.failed)
         recorded = frozenset((*(ref.id for ref in status.runs.named), *started))
         shards = len(run_objects.report_names("", len(status.table_status)))
-        found = RunFinder(self.api, self.namespace, self.name, self.uid()).find(recorded, shards)
+        finder = RunFinder(self.api, self.namespace, self.name, self.uid(), self._bounds)
+        found = finder.find(recorded, shards)
         for run in sorted(found.keys() | self._runs.keys()):
             self._run(run).take(found.get(run), self.clock())
             self._hold_plan(self._run(run))
-        self._runs = {name: run for name, run in self._runs.items() if run.found or run.failed or run.planner}
+        left = {name: run for name, run in self._runs.items() if run.found or run.failed or run.planner}
+        for gone in self._runs.keys() - left.keys():
+            self._free(gone)
+        self._runs = left
 
     def _hold_plan(self, run: _Run) -> None:
         """The room of a plan that the operator before this one made."""
         if run.found is not None and run.found.planned and run.planner is None:
-            self.plan_room.hold(self.namespace, run.id, run.found.plan_bytes)
+            self.rooms.plans.hold(self.namespace, run.id, run.found.plan_bytes)
 
     def _classify(self, run: _Run) -> ObservedRun:
         """As the decisions see it."""
@@ -245,7 +260,9 @@ class KubeDrivers:
 
     def _make(self, resource: CdcSync, action: StartRun, status: Status) -> None:
         assignments, unknown = self._assignments(resource, action)
-        reports = [self._calls.create("configmaps", r) for r in run_objects.reports(resource, action, unknown)]
+        bodies = run_objects.reports(resource, action, unknown)
+        self._bounds.start(action.id, bodies)
+        reports = [self._calls.create("configmaps", body) for body in bodies]
         gate("report-made")
         account = self._make_access(resource, action, reports[0])
         configs = run_objects.config_maps(
@@ -309,7 +326,7 @@ class KubeDrivers:
         sink = PlanMaps(
             resource,
             action.id,
-            self.plan_room,
+            self.rooms.plans,
             self.clock,
             self._create_of_plan,
             lambda size: self._mark_planned(action.id, size),

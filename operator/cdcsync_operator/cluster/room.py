@@ -29,6 +29,12 @@ class Bounds:
 SECRETS = Bounds(total=48 * _MIB, own=2 * _MIB, reserved=24 * _MIB)
 #: chunk plans, which are in the cluster's etcd (2 GiB by default, for everything in the cluster)
 PLANS = Bounds(total=64 * _MIB, own=4 * _MIB, reserved=32 * _MIB)
+#: reports of runs, which are in the cluster's etcd, too: a run of 50,000 tables has some 32 MiB,
+#: and a sync may have three runs
+REPORTS = Bounds(total=256 * _MIB, own=16 * _MIB, reserved=128 * _MIB)
+#: what is held of reports while they are merged into statuses, in the operator's memory, where it
+#: takes up to eight times as much
+READ_REPORTS = Bounds(total=72 * _MIB, own=4 * _MIB, reserved=8 * _MIB)
 #: what is held of sources' answers while they are asked, in the operator's memory
 ANSWERS = Bounds(total=224 * _MIB, own=24 * _MIB, reserved=80 * _MIB)
 #: definitions of tables, which are kept as long as their sync, in the operator's memory
@@ -82,6 +88,11 @@ class Room:
             f" and {_mib(bounds.total)} for all of them"
         )
 
+    def size(self, namespace: str, holder: object) -> int:
+        """What the holder has."""
+        with self._lock:
+            return self._held.get(namespace, {}).get(holder, 0)
+
     def hold(self, namespace: str, holder: object, size: int) -> None:
         """What the holder has already, whether there is room for it or not."""
         with self._lock:
@@ -107,4 +118,6 @@ class Rooms:
 
     secrets: Room = field(default_factory=lambda: Room(SECRETS))
     plans: Room = field(default_factory=lambda: Room(PLANS))
+    reports: Room = field(default_factory=lambda: Room(REPORTS))
+    read_reports: Room = field(default_factory=lambda: Room(READ_REPORTS))
     records: Room = field(default_factory=lambda: Room(RECORDS))

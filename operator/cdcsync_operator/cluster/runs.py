@@ -15,13 +15,14 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from cdcsync_core.errors import Reason, fail
+from cdcsync_core.errors import Reason
 from cdcsync_core.report import TableReport, table_report
 from cdcsync_core.run import ExitCode, Flow, Report, RunKind
 from cdcsync_core.timestamps import unix_time
 from cdcsync_kube.client import Api, ApiError, Object
 from cdcsync_operator.cluster.owned import is_owned_by
 from cdcsync_operator.cluster.pod_outcome import outcome, waiting
+from cdcsync_operator.cluster.report_bounds import ReportBounds
 from cdcsync_operator.cluster.run_objects import (
     KIND_LABEL,
     PART_LABEL,
@@ -43,8 +44,6 @@ _MOST_OBJECTS = 20_000
 _UNNAMED = 8
 #: shards up to which each is asked for by itself
 _FEW = 4
-#: bytes of all reports of one run: those of 50,000 tables have about half of it
-_MOST_BYTES = 64 * 2**20
 #: an operator before this one wrote the time there
 _PLAN_DIGITS = 9
 
@@ -64,8 +63,10 @@ class FoundRun:
         """How it was started; its tables may be in several shards."""
         if not self.reports:
             return {}
-        first, *further = (_json(shard, "run") for shard in self.reports)
-        return first | {"tables": [t for part in (first, *further) for t in part.get("tables", [])]}
+        first = _json(self.reports[0], "run")
+        parts = itertools.chain([first], (_json(shard, "run") for shard in self.reports[1:]))
+        tables = [(str(name), int(generation)) for part in parts for name, generation in part.get("tables", [])]
+        return first | {"tables": tables}
 
     @property
     def unknown(self) -> list[TableReport]:
@@ -191,6 +192,7 @@ class RunFinder:
     namespace: str
     name: str
     uid: str
+    bounds: ReportBounds
 
     def find(self, named: frozenset[str], most_shards: int) -> Mapping[str, FoundRun]:
         """By id. `named` are the ids of the runs on record, each of which has at most `most_shards`
@@ -232,16 +234,16 @@ class RunFinder:
 
     def _reports(self, run: str, shards: Mapping[int, Object], most: int) -> tuple[Object, ...]:
         """The first `most` reports in order, with their content, or as many as the tables that the
-        first one names can have. Raises QuotaExceeded beyond `_MOST_BYTES`."""
+        first one names can have. Raises QuotaExceeded."""
         first = self._report(f"{run}-report-0") if 0 in shards else None
         if first is None:
             return ()
         most = max(most, len(report_names(run, len(_json(first, "run").get("tables", [])))) if most > 1 else most)
         numbers = [number for number in sorted(shards) if 0 < number < most]
         if len(numbers) >= _FEW and len(numbers) == len(shards) - 1:
-            return _bounded(run, self._all_reports(run))
+            return _ordered(self.bounds.read(run, self._all_reports(run)))
         further = (self._report(f"{run}-report-{number}") for number in numbers)
-        return _bounded(run, (first, *(report for report in further if report is not None)))
+        return _ordered(self.bounds.read(run, itertools.chain([first], filter(None, further))))
 
     def _all_reports(self, run: str) -> Iterator[Object]:
         """By pages, where nothing else has their names."""
@@ -299,20 +301,8 @@ def _created(shards: Mapping[int, Object]) -> str:
     return max(str(about.get("creationTimestamp", "")) for about in shards.values())
 
 
-def _bounded(run: str, reports: Iterable[Object]) -> tuple[Object, ...]:
-    """In order of their numbers."""
-    kept, size = [], 0
-    for report in reports:
-        size += sum(len(text) for text in (report.get("data") or {}).values())
-        if size > _MOST_BYTES:
-            raise fail(
-                Reason.QUOTA_EXCEEDED,
-                f"reports of the run {run} with more than {_MOST_BYTES} bytes",
-                needed="the reports that its own driver writes",
-                remedy=f"delete the ConfigMaps {run}-report-N that are not its own, or name fewer tables in spec.tables",
-            )
-        kept.append(report)
-    return tuple(sorted(kept, key=lambda report: _shard_number(report["metadata"])))
+def _ordered(reports: Iterable[Object]) -> tuple[Object, ...]:
+    return tuple(sorted(reports, key=lambda report: _shard_number(report["metadata"])))
 
 
 def _without_content(shards: Mapping[int, Object]) -> tuple[Object, ...]:

@@ -20,7 +20,7 @@ from cdcsync_core.status import Status
 from cdcsync_operator.cluster.driver_pod import Image
 from cdcsync_operator.cluster.drivers import KubeDrivers
 from cdcsync_operator.cluster.plan_maps import MOST_BYTES, MOST_SPLITS
-from cdcsync_operator.cluster.room import Bounds, Room
+from cdcsync_operator.cluster.room import Bounds, Room, Rooms
 from cdcsync_operator.cluster.run_objects import PLANNED
 from cdcsync_operator.decision.observed import ForgetRun, StartRun
 from unit.cluster.fake_api import FakeApi
@@ -69,7 +69,7 @@ class Cluster:
         return KubeDrivers(
             self.api, namespace, "shop", lambda: "u", Image("x"), lambda: 0.0, lambda: None, _table,
             lambda _: nullcontext(splits),
-            plan_room=self.room, most_splits=self.most_splits,
+            rooms=Rooms(plans=self.room), most_splits=self.most_splits,
         )  # fmt: skip
 
     def planned(self, run: str = RUN, tables: tuple[tuple[str, int], ...] = (("shop.a", 0),)) -> list[PlanShard]:
