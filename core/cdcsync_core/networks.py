@@ -13,6 +13,7 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
+from functools import cache
 
 from cdcsync_core.errors import Reason, fail
 
@@ -25,6 +26,7 @@ _NUMBER = re.compile(r"0[xX][0-9a-fA-F]{1,8}|0[0-7]{0,11}|[1-9][0-9]{0,9}")
 _NAT64 = tuple(ipaddress.IPv6Network(text) for text in ("64:ff9b::/96", "64:ff9b:1::/48"))
 
 
+@cache
 def parse_networks(texts: tuple[str, ...]) -> tuple[Network, ...]:
     """Raises ValueError naming the text."""
     return tuple(ipaddress.ip_network(text, strict=False) for text in texts)

@@ -58,6 +58,7 @@ class Sample:
     cpu: float
     memory: float
     ready: int
+    syncs: int
 
 
 def _value(page: str, name: str) -> float:
@@ -76,7 +77,8 @@ class Operator:
         calls, reconciliations = (_value(page, name) for name in _TOTALS)
         times, memory = self._process.cpu_times(), self._process.memory_info().rss / 2**20
         ready = len(re.findall(rf'^cdcsync_phase{{.*phase="{phase}"}} 1', page, re.MULTILINE))
-        return Sample(time.monotonic(), calls, reconciliations, times.user + times.system, memory, ready)
+        cpu, syncs = times.user + times.system, int(_value(page, "cdcsync_syncs"))
+        return Sample(time.monotonic(), calls, reconciliations, cpu, memory, ready, syncs)
 
     def settled(self, phase: str, count: int, quiet: bool) -> Sample:
         """Once every sync has been reconciled, and, where `quiet`, the events of the
@@ -99,16 +101,17 @@ class Operator:
         raise AssertionError(f"not all {count} are {phase}")
 
     def reconciled(self, count: int) -> Sample:
-        """Once so many syncs have been reconciled at least once."""
+        """Once so many syncs have been reconciled at least once: a new one counts among the
+        operator's as its first reconciliation begins. A page of few samples costs little."""
         deadline = time.monotonic() + 1200
         while time.monotonic() < deadline:
-            time.sleep(0.2)
+            time.sleep(0.5)
             assert self._process.status() != psutil.STATUS_ZOMBIE, "the operator has ended; see operator.log"
             try:
                 found = self.sample("Paused")
             except OSError:
                 continue
-            if found.ready == count:
+            if found.syncs == count and found.reconciliations >= count:
                 return found
         raise AssertionError(f"not all {count} were reconciled")
 
@@ -117,11 +120,13 @@ _TOTALS = ("cdcsync_api_calls_total", "cdcsync_reconcile_total")
 
 
 @contextmanager
-def operator(api: Api, folder: Path) -> Iterator[Operator]:
+def operator(api: Api, folder: Path, samples: int = 1_000_000) -> Iterator[Operator]:
+    """Whose page of metrics has at most so many samples."""
     (folder / "kubeconfig").write_text(yaml.safe_dump(kubeconfig(api)))
     settings = {
         "KUBECONFIG": str(folder / "kubeconfig"), "CDCSYNC_DRIVER_IMAGE": "x", "CDCSYNC_METRICS_PORT": str(PORT),
-        "HOSTNAME": "bench", "CDCSYNC_LEASE": "default/cdcsync", "CDCSYNC_SAMPLE_LIMIT": "1000000", "PYTHONPATH": os.pathsep.join(sys.path),
+        "HOSTNAME": "bench", "CDCSYNC_LEASE": "default/cdcsync", "CDCSYNC_SAMPLE_LIMIT": str(samples),
+        "PYTHONPATH": os.pathsep.join(sys.path),
     }  # fmt: skip
     with (folder / "operator.log").open("wb") as log:
         process = subprocess.Popen([sys.executable, "-c", _PROGRAM], env=os.environ | settings, stderr=log, stdout=log)

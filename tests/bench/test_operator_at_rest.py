@@ -76,7 +76,7 @@ def test_start_at_rest(tmp_path: Path) -> None:
             changed = f"s{SYNCS // 2:05d}"
             api.merge(f"{_SYNCS}/{changed}", {"spec": {"restartNonce": 1 + (which == "known")}})
             begun = time.monotonic()
-            with operator(api, tmp_path) as found:
+            with operator(api, tmp_path, samples=500) as found:
                 first = _observed(api, changed) - begun
                 after = found.reconciled(SYNCS)
             times = f"{first:.1f} s until the last change is observed, {after.at - begun:.0f} s until all"

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 import yaml
 
-from cdcsync_operator.cluster.operator import list_syncs
+from cdcsync_operator.cluster.sync_list import list_syncs
 from support.apiserver import kubeconfig
 from support.in_process_sync import InProcessSync
 
@@ -109,10 +109,15 @@ def test_it_sees_what_is_there_and_what_comes_and_ends_in_order(
 
 
 def test_the_syncs_that_there_are_can_be_listed(sync: InProcessSync) -> None:
-    assert list_syncs(sync.api, (sync.namespace,)) == []
+    """With when their specs were changed, which a write of their status does not move."""
+    assert list(list_syncs(sync.api, (sync.namespace,))) == []
+    began = int(time.time())
     sync.create(state="paused")
-    assert list_syncs(sync.api, (sync.namespace,)) == [(sync.namespace, "shop")]
-    assert (sync.namespace, "shop") in list_syncs(sync.api, ())
+    (found,) = list_syncs(sync.api, (sync.namespace,))
+    assert (found.key, found.generation) == ((sync.namespace, "shop"), 1)
+    assert found.changed_at is not None
+    assert began <= found.changed_at <= time.time()
+    assert found in list(list_syncs(sync.api, ()))
 
 
 def test_a_second_operator_waits_and_takes_over(

@@ -22,13 +22,13 @@ import structlog
 from kopf._cogs.structs import references
 
 from cdcsync_core.spec import GROUP
-from cdcsync_core.timestamps import unix_time
 from cdcsync_kube.access import connect_api
 from cdcsync_kube.pages import serve
 from cdcsync_operator.cluster.operator import KubeOperator
 from cdcsync_operator.cluster.run_objects import PART_LABEL, SYNC_LABEL
 from cdcsync_operator.cluster.settings import from_environment
 from cdcsync_operator.cluster.source import ClusterSource
+from cdcsync_operator.cluster.sync_list import SyncMetadata
 from cdcsync_operator.cluster.watch_session import log_in
 from cdcsync_operator.reconcile.secret_files import remove_leftovers
 
@@ -49,6 +49,7 @@ def register(registry: kopf.OperatorRegistry, operator: KubeOperator) -> None:
         settings.posting.enabled = False
         settings.scanning.disabled = True
         settings.peering.standalone = True
+        settings.persistence.diffbase_storage = _NoEssence()
         settings.watching.chunk_size = _PAGE
         settings.networking.error_backoffs = Backoffs()
         settings.watching.label_selectors["", "v1", "pods"] = f"{SYNC_LABEL},{PART_LABEL}=driver"
@@ -58,9 +59,8 @@ def register(registry: kopf.OperatorRegistry, operator: KubeOperator) -> None:
     kopf.on.login(registry=registry)(log_in)
 
     @kopf.on.event(GROUP, "v1alpha1", "cdcsyncs", registry=registry)
-    async def sync_changed(namespace: str | None, name: str, meta: Mapping[str, Any], **_: Any) -> None:
-        generation, version = int(meta.get("generation") or 0), str(meta.get("resourceVersion") or "")
-        operator.changed((namespace or "", name), generation, spec_changed_at(meta), version)
+    async def sync_changed(meta: Mapping[str, Any], **_: Any) -> None:
+        operator.changed(SyncMetadata.of(meta))
 
     @kopf.on.event("", "v1", "pods", labels={SYNC_LABEL: kopf.PRESENT, PART_LABEL: "driver"}, registry=registry)
     async def driver_changed(namespace: str | None, labels: Mapping[str, str], **_: Any) -> None:
@@ -75,11 +75,18 @@ class Backoffs:
         return itertools.chain((1, 1, 2, 3, 5, 8, 13, 21), itertools.repeat(30))
 
 
-def spec_changed_at(about: Mapping[str, Any]) -> float | None:
-    """When somebody wrote an object last, its status aside; None where its metadata do not say."""
-    writes = [entry for entry in about.get("managedFields") or () if not entry.get("subresource")]
-    times = [about.get("creationTimestamp"), *(entry.get("time") for entry in writes)]
-    return max((at for text in times if (at := unix_time(text)) is not None), default=None)
+class _NoEssence(kopf.DiffBaseStorage):
+    """Kopf copies each object to compare it with what it was; nothing here asks for a
+    difference."""
+
+    def build(self, **_: Any) -> kopf.BodyEssence:
+        return kopf.BodyEssence()
+
+    def fetch(self, **_: Any) -> None:
+        return None
+
+    def store(self, **_: Any) -> None:
+        return None
 
 
 def raise_file_limit() -> None:

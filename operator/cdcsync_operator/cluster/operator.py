@@ -25,6 +25,7 @@ from cdcsync_operator.cluster.metrics import Metrics
 from cdcsync_operator.cluster.namespaces import Namespaces
 from cdcsync_operator.cluster.room import Rooms
 from cdcsync_operator.cluster.settings import OperatorSettings
+from cdcsync_operator.cluster.sync_list import SyncMetadata, list_syncs
 from cdcsync_operator.cluster.traces import Traces
 from cdcsync_operator.cluster.work_queue import Key, WorkQueue
 from cdcsync_operator.reconcile.preflight import SourceCalls
@@ -72,16 +73,16 @@ class KubeOperator:
         self._leading = threading.Lock()
         self._lease_api = self.api.with_timeout(TIMEOUT)
 
-    def changed(self, key: Key, generation: int = 0, changed_at: float | None = None, version: str = "") -> None:
+    def changed(self, sync: SyncMetadata) -> None:
         """Something about this sync may be different: its spec, where that has another generation
         than the one that was met before; nothing, where the version is what its controller wrote
         itself."""
-        controller = self._controllers.get(key)
-        if controller is not None and version and controller.store.version == version:
+        controller = self._controllers.get(sync.key)
+        if controller is not None and sync.version and controller.store.version == sync.version:
             return
-        is_new = self._generations.get(key) != generation
-        self._generations[key] = generation
-        self.queue.add(key, changed_at=changed_at if is_new else None)
+        is_new = self._generations.get(sync.key) != sync.generation
+        self._generations[sync.key] = sync.generation
+        self.queue.add(sync.key, changed_at=sync.changed_at if is_new else None)
 
     def driver_changed(self, key: Key) -> None:
         """A pod of this sync, which may be another release's."""
@@ -174,7 +175,8 @@ class KubeOperator:
         return {"apiVersion": "apps/v1", "kind": "Deployment", "name": name, "uid": about["uid"]}
 
     def _list(self) -> None:
-        """Finds the syncs of which no event came, and more often the namespaces."""
+        """Finds the syncs of which no event came: at the start all, with the newest changes, long
+        before Kopf's pages have brought them. More often it asks for the namespaces."""
         list_at = float("-inf")
         while not self._stopping.is_set():
             self._refresh_namespaces()
@@ -196,9 +198,9 @@ class KubeOperator:
         """All namespaces where it is empty. One that is gone, with its rights, keeps no other from
         its list."""
         try:
-            found = list_syncs(self.api, (namespace,) if namespace else (), self.settings.selector)
-            for key in set(found) - self.statuses().keys():
-                self.queue.add(key)
+            for sync in list_syncs(self.api, (namespace,) if namespace else (), self.settings.selector):
+                if sync.key not in self._controllers:
+                    self.changed(sync)
         except ApiError as error:
             _log.warning("the syncs could not be listed", namespace=namespace, error=str(error))
 
@@ -255,11 +257,3 @@ class KubeOperator:
             self._generations.pop(key, None)
         if controller is not None:
             controller.close()
-
-
-def list_syncs(api: Api, namespaces: tuple[str, ...], selector: str = "") -> list[Key]:
-    """All syncs of a label selector that there are now. Raises ApiError."""
-    query = {"labelSelector": selector} if selector else {}
-    base = "/apis/cdcsync.io/v1alpha1"
-    paths = [f"{base}/namespaces/{n}/cdcsyncs" for n in namespaces] or [f"{base}/cdcsyncs"]
-    return [(about["namespace"], about["name"]) for path in paths for about in api.metadata(path, **query)]

@@ -83,6 +83,7 @@ class KubeStore:
         )
         self._object: Object = {}
         self._resource: CdcSync | None = None
+        self._judged: tuple[tuple[object, ...], str] | None = None
         self._written: Object | None = None
         self._saved: Status | None = None
         self._complete: tuple[object, ...] | None = None
@@ -96,12 +97,13 @@ class KubeStore:
         return self._resource, self.status()
 
     def refusal(self) -> str:
-        """By the operator's policy."""
+        """By the operator's policy; a resource that is as it was is not judged again."""
         assert self._resource is not None
-        found = violations(self._resource, self._policy, self._image)
-        if not found:
-            return ""
-        return fail(Reason.SPEC_INVALID, "; ".join(found), remedy="change the spec, or the operator's policy").message
+        about = self._object["metadata"]
+        judged = (self._object["spec"], about.get("labels"), about.get("annotations"))
+        if self._judged is None or self._judged[0] != judged:
+            self._judged = judged, _refused(violations(self._resource, self._policy, self._image))
+        return self._judged[1]
 
     def refresh(self) -> None:
         """Reads the resource. Raises StatusTakenOver if its status is not the one that was written
@@ -169,6 +171,12 @@ class KubeStore:
     def close(self) -> None:
         """Nothing of this resource is kept any more."""
         self._secrets.close()
+
+
+def _refused(found: list[str]) -> str:
+    if not found:
+        return ""
+    return fail(Reason.SPEC_INVALID, "; ".join(found), remedy="change the spec, or the operator's policy").message
 
 
 def _without_weight(found: Object) -> Object:

@@ -18,6 +18,7 @@ from cdcsync_operator.cluster.driver_pod import Image
 from cdcsync_operator.cluster.namespaces import NamespaceRule
 from cdcsync_operator.cluster.operator import KubeOperator
 from cdcsync_operator.cluster.settings import OperatorSettings
+from cdcsync_operator.cluster.sync_list import SyncMetadata
 from cdcsync_operator.reconcile.preflight import SourceCalls
 from cdcsync_operator.reconcile.secret_files import SecretFiles
 from unit.cluster.fake_api import FakeApi
@@ -151,14 +152,36 @@ def test_a_sync_of_another_release_is_left_alone(cluster: Cluster) -> None:
     cluster.add("other", shard="two")
     cluster.operator.start()
     eventually(lambda: cluster.phase("mine") == "Paused")
-    cluster.operator.changed(("lake", "other"), 1, 1.0)
+    cluster.operator.changed(SyncMetadata(("lake", "other"), 1, "", 1.0))
     cluster.operator.driver_changed(("lake", "other"))
     eventually(lambda: len(cluster.operator.queue) == 1)
     assert ("lake", "other") not in cluster.operator.statuses()
     assert "status" not in cluster.api.objects[f"{SYNCS}/other"]
     cluster.api.objects[f"{SYNCS}/mine"]["metadata"]["labels"] = {"shard": "two"}
-    cluster.operator.changed(("lake", "mine"), 1, 1.0)
+    cluster.operator.changed(SyncMetadata(("lake", "mine"), 1, "", 1.0))
     eventually(lambda: cluster.operator.statuses() == {})
+
+
+def test_a_start_begins_with_the_newest_change(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of all that there are, before Kopf has brought any of them."""
+    cluster.operator.settings = OperatorSettings(Image("x"), namespaces=("lake",), workers=1)
+    for n in range(100):
+        cluster.add(f"s{n:02d}")
+        times = [{"time": "2026-01-01T00:00:00Z"}, {"time": f"2027-01-01T00:00:{n % 60:02d}Z", "subresource": "status"}]
+        cluster.api.objects[f"{SYNCS}/s{n:02d}"]["metadata"]["managedFields"] = times
+    cluster.api.objects[f"{SYNCS}/s70"]["metadata"]["managedFields"].append({"time": "2026-06-01T00:00:00Z"})
+    order: list[str] = []
+
+    def record(controller: KubeController) -> float:
+        if not order:
+            eventually(lambda: len(cluster.operator.queue) >= 100)
+        order.append(controller.name)
+        return 300.0
+
+    monkeypatch.setattr(KubeController, "reconcile", record)
+    cluster.operator.start()
+    eventually(lambda: len(set(order)) == 100)
+    assert "s70" in order[:3]
 
 
 def test_no_file_is_kept_open_for_a_sync(cluster: Cluster) -> None:
@@ -180,7 +203,7 @@ def test_the_event_of_an_operators_own_write_is_no_news(cluster: Cluster) -> Non
     eventually(lambda: cluster.operator._working == {})
     done = cluster.operator.metrics.reconciliations
     version = str(cluster.api.objects[f"{SYNCS}/one"]["metadata"]["resourceVersion"])
-    cluster.operator.changed(("lake", "one"), 1, 1.0, version)
+    cluster.operator.changed(SyncMetadata(("lake", "one"), 1, version, 1.0))
     assert cluster.operator.queue._due["lake", "one"] > time.monotonic() + 60, "when it is due anyway"
-    cluster.operator.changed(("lake", "one"), 1, 1.0, "another")
+    cluster.operator.changed(SyncMetadata(("lake", "one"), 1, "another", 1.0))
     eventually(lambda: cluster.operator.metrics.reconciliations > done)
