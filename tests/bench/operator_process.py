@@ -12,7 +12,7 @@ import threading
 import time
 import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -80,6 +80,15 @@ class Operator:
         cpu, syncs = times.user + times.system, int(_value(page, "cdcsync_syncs"))
         return Sample(time.monotonic(), calls, reconciliations, cpu, memory, ready, syncs)
 
+    def waits(self) -> dict[str, float]:
+        """Seconds for which each thread could have run and had no CPU."""
+        tasks = Path(f"/proc/{self._process.pid}/task")
+        found = {}
+        for task in tasks.iterdir():
+            with suppress(OSError):
+                found[task.name] = int((task / "schedstat").read_text().split()[1]) / 1e9
+        return found
+
     def settled(self, phase: str, count: int, quiet: bool) -> Sample:
         """Once every sync has been reconciled, and, where `quiet`, the events of the
         reconciliations' writes have been seen, too."""
@@ -102,10 +111,10 @@ class Operator:
 
     def reconciled(self, count: int) -> Sample:
         """Once so many syncs have been reconciled at least once: a new one counts among the
-        operator's as its first reconciliation begins. A page of few samples costs little."""
+        operator's as its first reconciliation begins. It is asked seldom: a page costs CPU time."""
         deadline = time.monotonic() + 1200
         while time.monotonic() < deadline:
-            time.sleep(0.5)
+            time.sleep(3)
             assert self._process.status() != psutil.STATUS_ZOMBIE, "the operator has ended; see operator.log"
             try:
                 found = self.sample("Paused")

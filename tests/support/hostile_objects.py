@@ -7,6 +7,7 @@ import json
 import random
 import sys
 import threading
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -45,17 +46,25 @@ class HostileTenant:
         self._api, self._namespace = api, namespace
         self._random = random.Random(seed)
         self._stopping = threading.Event()
-        self.written = 0
+        self.written = self.refused = 0
+        #: what was written, by the way
+        self.kinds: Counter[str] = Counter()
         self._core = f"/api/v1/namespaces/{namespace}"
         self._ways = (
             self._sync,
             self._sync,
             self._report,
             self._report,
+            self._overwrite,
+            self._overwrite,
             self._tables,
             self._secret,
             self._change,
             self._delete,
+            self._event,
+            self._pod,
+            self._status,
+            self._apply,
         )
         self._uids: dict[str, str] = {}
 
@@ -72,11 +81,14 @@ class HostileTenant:
 
     def _write(self) -> None:
         while not self._stopping.is_set():
+            way = self._random.choice(self._ways)
             try:
-                self._random.choice(self._ways)()
-                self.written += 1
+                way()
             except ApiError:
-                continue
+                self.refused += 1
+            else:
+                self.written += 1
+                self.kinds[way.__name__.strip("_")] += 1
 
     def _name(self) -> str:
         return f"hostile-{self._random.randrange(100)}"
@@ -113,7 +125,13 @@ class HostileTenant:
         if self._random.random() < 0.2:
             owner = _KIND | {"name": "x" * 200, "uid": "u" * 200}
             about["ownerReferences"] = [owner] * self._random.choice((1, 2_000))
-        return about
+        if self._random.random() < 0.2:
+            about["finalizers"] = [f"hostile.io/{n}" for n in range(self._random.choice((1, 3_000)))]
+        return self._in_any_order(about)
+
+    def _in_any_order(self, value: Object) -> Object:
+        """The same fields."""
+        return dict(self._random.sample(sorted(value.items()), len(value)))
 
     def _managed(self) -> Object:
         fields: Object = {}
@@ -124,7 +142,7 @@ class HostileTenant:
 
     def _sync(self) -> None:
         name = self._name()
-        body = _KIND | {"metadata": self._about(name), "spec": self._spec()}
+        body = self._in_any_order(_KIND | {"metadata": self._about(name), "spec": self._spec()})
         self._uids[name] = self._api.create(_SYNCS.format(self._namespace), body)["metadata"]["uid"]
 
     def _owned(self, name: str, part: str, run: str) -> Object:
@@ -142,6 +160,14 @@ class HostileTenant:
             f"{self._core}/configmaps", {"apiVersion": "v1", "kind": "ConfigMap", "metadata": about, "data": data}
         )
 
+    def _overwrite(self) -> None:
+        """What a driver of its own syncs reports into."""
+        path = f"{self._core}/configmaps"
+        found = [about["name"] for about in self._api.metadata(path, labelSelector="cdcsync.io/part=report")]
+        if found:
+            data = {key: self._json() for key in self._random.sample(["run", "head", "tables"], 2)}
+            self._api.merge(f"{path}/{self._random.choice(found)}", {"data": data})
+
     def _tables(self) -> None:
         about = self._owned(f"tables-{self._random.randrange(1000)}", "tables", "x")
         body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": about, "data": {"tables": self._json()}}
@@ -154,6 +180,8 @@ class HostileTenant:
         }
         return self._random.choice((
             json.dumps(entry), json.dumps(self._value()), "[" * 100_000, '{"entries":[' + "1," * 200_000 + "1]}",
+            '{"number":1,"number":"x","entries":["\\ud800",{"name":"a.b","number":9,"finished":[[[]]]}]}',
+            '{"entries":[' + ",".join(['{"name":"a.b","number":1e9,"low":{"anchor":{}}}'] * 9_000) + "]}",
             '{"number":' + "9" * 100_000 + "}", '{"tables":' + json.dumps([["t" * 200, 0]] * 2_000) + "}",
         ))  # fmt: skip
 
@@ -170,6 +198,50 @@ class HostileTenant:
 
     def _change(self) -> None:
         self._api.merge(f"{_SYNCS.format(self._namespace)}/{self._name()}", {"spec": self._spec()})
+
+    def _event(self) -> None:
+        """Of a sync of another tenant, or of its own."""
+        target = _KIND | {"namespace": self._namespace, "name": self._name(), "uid": self._random.choice(_TEXTS)[:60]}
+        body = {
+            "metadata": {"generateName": "hostile-"}, "involvedObject": target, "reason": "x" * 128,
+            "message": self._random.choice(_TEXTS)[:1000], "type": self._random.choice(("Normal", "Warning")),
+        }  # fmt: skip
+        self._api.create(f"{self._core}/events", body)
+
+    def _pod(self) -> None:
+        """As if it were a run's driver."""
+        run = f"{self._random.randrange(2**16):04x}-1"
+        about = self._owned(f"{run}-driver", "driver", run)
+        variables = [{"name": f"V{n}", "value": "x" * 1000} for n in range(self._random.choice((0, 900)))]
+        container = {"name": "driver", "image": "x", "env": variables}
+        made = self._api.create(f"{self._core}/pods", {"metadata": about, "spec": {"containers": [container]}})
+        phase = self._random.choice(("Running", "Failed", "Succeeded"))
+        message = self._random.choice(_TEXTS)[:4000]
+        self._api.merge(
+            f"{self._core}/pods/{made['metadata']['name']}/status", {"status": {"phase": phase, "message": message}}
+        )
+
+    def _status(self) -> None:
+        """Of a sync of its own, of any form, and runs and tables that are not there."""
+        named = {
+            "id": f"{self._name()}-{self._random.randrange(2**16):04x}-1",
+            "epoch": self._random.choice((1, 2**62)),
+        }
+        tables = [{"name": f"a.t{n}", "phase": "Streaming"} for n in range(self._random.choice((1, 1_000)))]
+        status = {"tableStatus": tables, "runs": {"stream": named}, "tables": {"total": 10**6}}
+        chosen = self._random.choice((self._value(), status, {"position": self._value()}, {"source": self._value()}))
+        self._api.merge(f"{_SYNCS.format(self._namespace)}/{self._name()}/status", {"status": chosen})
+
+    def _apply(self) -> None:
+        """Server-side, in YAML, with many managers."""
+        name = self._name()
+        body = _KIND | {
+            "metadata": {"name": name, "labels": {f"l{self._random.randrange(500)}": "x"}},
+            "spec": self._spec(),
+        }
+        path = f"{_SYNCS.format(self._namespace)}/{name}"
+        query = {"fieldManager": f"m{self._random.randrange(50)}", "force": "true"}
+        self._api._call("PATCH", path, query, body, "application/apply-patch+yaml")
 
     def _delete(self) -> None:
         folder = self._random.choice((_SYNCS.format(self._namespace), f"{self._core}/secrets"))
