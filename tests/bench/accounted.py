@@ -153,7 +153,7 @@ def part_of(pid: int) -> str:
     if name == "java":
         return "jvm"
     words = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").split("\0")
-    return Path(next((word for word in words if "cdcsync" in word), "?")).name
+    return Path(next((word for word in words if "cdcsync" in word or word.startswith("pyspark.")), "?")).name
 
 
 def _descendants(root: int) -> Iterator[int]:
