@@ -40,6 +40,12 @@ class Decoder(StrEnum):
     VECTORIZED = "vectorized"
     REFERENCE = "reference"
 
+    @classmethod
+    def _missing_(cls, value: object) -> Decoder | None:
+        """The values of the version before, which the configuration of a run that goes on may
+        have."""
+        return {"lockstep": cls.VECTORIZED, "plain": cls.REFERENCE}.get(str(value))
+
 
 class ExitCode(IntEnum):
     """Of drivers and of the command line alike."""
