@@ -1,13 +1,13 @@
 """A changelog as the records of Debezium's own engine: `debezium-json` with `compatible: exact`.
 
 The records, their order, the order of their members, their headers and each value are Debezium's
-with the settings that `debezium_text` names. Its program cannot be told by a record but by what no
-two programs have in common: the version, when a record was made, and what CdcSync does not keep of
-an event, which is its place within the transaction and the thread that made it. So `pos` is where
-the transaction ends, and `row` counts the table's changes in it: as with Debezium, no two changes
-of a table have the same `file`, `pos` and `row`, and they ascend.
+with the settings that `debezium_text` names. What cannot be equal is the version and the time at
+which a record was made. CdcSync keeps neither the place of an event within its transaction nor the
+thread that made it: `pos` is where the transaction ends, `row` counts the table's changes in it,
+and `thread` is null. As with Debezium, no two changes of a table have the same `file`, `pos` and
+`row`, and they ascend.
 
-A test compares the records with those of the engine, member by member.
+A test compares the records of topics with those of the engine, byte by byte.
 """
 
 from __future__ import annotations
