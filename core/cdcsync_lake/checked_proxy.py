@@ -14,30 +14,46 @@ RFC 9112, absolute-form.
 from __future__ import annotations
 
 import base64
+import ipaddress
+import re
 import selectors
 import socket
 import threading
+import time
 from collections.abc import Mapping
 from contextlib import ExitStack, suppress
 from urllib.parse import unquote, urlsplit
 from urllib.request import getproxies_environment, proxy_bypass_environment  # type: ignore[attr-defined]
 
-from cdcsync_core.errors import CdcError
+from cdcsync_core.errors import CdcError, Reason, fail
 from cdcsync_core.networks import Network, parse_networks, refuse_addresses
 
 #: bytes of a request's line and headers, and of what is copied at once
 _HEAD, _BLOCK = 64 * 2**10, 64 * 2**10
 #: seconds to connect, and without any byte in either direction
-_CONNECT, _SILENT = 5.0, 30.0
+_CONNECT, _SILENT = 5.0, 120.0
+#: seconds for which a refusal explains an error of the client
+_RECENT = 120.0
 
 #: where a cloud gives a pod the credentials of its own identity
 _IDENTITY = "169.254.169.254,169.254.170.2,169.254.170.23,fd00:ec2::254,fd00:ec2::23"
 
 
+#: a region is a part of the name of the cloud's endpoint
+_REGION = re.compile(r"[a-z0-9-]+")
+
+
 def proxied(url: str, options: Mapping[str, str]) -> dict[str, str]:
-    """What lets the client of a store, which has `options`, connect through the proxy `url`. One
-    without keys asks the cloud for those of the pod's own identity, past the proxy."""
-    return {"proxy_url": url, **({} if "AWS_ACCESS_KEY_ID" in options else {"proxy_excludes": _IDENTITY})}
+    """What lets the client of a store, which has `options`, connect through the proxy `url`.
+
+    One without keys asks the cloud for those of the pod's own identity, past the proxy. Only the
+    cloud's own endpoints may lead it there: another one could by a redirect.
+    """
+    region = options.get("AWS_REGION") or options.get("AWS_DEFAULT_REGION") or "us-east-1"
+    named = [name for name in options if "ENDPOINT" in name.upper()]
+    if "AWS_ACCESS_KEY_ID" in options or named or not _REGION.fullmatch(region):
+        return {"proxy_url": url}
+    return {"proxy_url": url, "proxy_excludes": _IDENTITY}
 
 
 def connect_checked(
@@ -59,13 +75,13 @@ def connect_checked(
 
 class CheckedProxy:
     """Serves until `close`; `url` is the client's proxy. No address in `refused_networks` is
-    connected with; `refusal` is the error of the first connection that asked for one, and
-    `take_refusal` gives it once. With `through_proxies` it goes on through the environment's."""
+    connected with; `take_refusal` gives the error of the last connection that asked for one, once,
+    for two minutes. With `through_proxies` it goes on through the environment's."""
 
     def __init__(self, refused_networks: tuple[str, ...], *, through_proxies: bool = False) -> None:
         self._refused = parse_networks(refused_networks)
         self._through_proxies = through_proxies
-        self.refusal: CdcError | None = None
+        self._refusal: tuple[float, CdcError] | None = None
         self._server = socket.create_server(("127.0.0.1", 0))
         self.url = f"http://127.0.0.1:{self._server.getsockname()[1]}"
         threading.Thread(target=self._accept, name="proxy", daemon=True).start()
@@ -86,8 +102,8 @@ class CheckedProxy:
                     client.close()
 
     def take_refusal(self) -> CdcError | None:
-        taken, self.refusal = self.refusal, None
-        return taken
+        taken, self._refusal = self._refusal, None
+        return taken[1] if taken and time.monotonic() - taken[0] < _RECENT else None
 
     def _serve(self, client: socket.socket) -> None:
         with ExitStack() as stack, suppress(OSError, ValueError):
@@ -95,11 +111,11 @@ class CheckedProxy:
             client.settimeout(_SILENT)
             head = _read_head(client)
             tunnel, host, port = _target(head)
-            beyond = self._proxy_beyond(tunnel, host)
             try:
+                beyond = self._proxy_beyond(tunnel, host)
                 server = stack.enter_context(self._connect(*(beyond or (host, port))[:2]))
             except CdcError as error:
-                self.refusal = self.refusal or error
+                self._refusal = time.monotonic(), error
                 client.sendall(b"HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
                 return
             except OSError:
@@ -113,17 +129,36 @@ class CheckedProxy:
             _copy(client, server)
 
     def _proxy_beyond(self, tunnel: bool, host: str) -> tuple[str, int, str] | None:
-        """Host, port and login of the environment's proxy for `host`."""
+        """Host, port and login of the environment's proxy for `host`. Raises SpecInvalid for one
+        that is reached by TLS."""
         proxies = getproxies_environment() if self._through_proxies else {}
         url = proxies.get("https" if tunnel else "http") or proxies.get("all")
-        if not url or proxy_bypass_environment(host, proxies):
+        if not url or proxy_bypass_environment(host, proxies) or _in_networks(host, proxies.get("no", "")):
             return None
+        if url.startswith("https:"):
+            raise fail(
+                Reason.SPEC_INVALID,
+                "the variable HTTPS_PROXY or HTTP_PROXY of the pod names a proxy that is reached by https",
+                needed="a proxy that is reached by http, through which TLS goes on to the store",
+                remedy="name it as http://host:port in the podTemplate",
+            )
         parts = urlsplit(url if "://" in url else f"//{url}")
         login = f"{unquote(parts.username)}:{unquote(parts.password or '')}" if parts.username else ""
         return (parts.hostname, parts.port or 80, login) if parts.hostname else None
 
     def _connect(self, host: str, port: int) -> socket.socket:
         return connect_checked("options.endpoint of spec.sink", host, port, self._refused)
+
+
+def _in_networks(host: str, no_proxy: str) -> bool:
+    """Whether `host` is an address in one of the networks that NO_PROXY lists beside names."""
+    with suppress(ValueError):
+        address = ipaddress.ip_address(host)
+        for entry in no_proxy.split(","):
+            with suppress(ValueError):
+                if "/" in entry and address in ipaddress.ip_network(entry.strip(), strict=False):
+                    return True
+    return False
 
 
 def _authorized(head: bytes, login: str) -> bytes:

@@ -125,6 +125,10 @@ def test_another_address_is_reached_as_ever(secret: Path, tmp_path: Path, monkey
             assert store.put_new(name, bytes(10_000_000))
             assert not store.put_new(name, b"2")
             assert store.read(name) == bytes(10_000_000)
+            # delta-rs' client holds up all threads of Python until it has an answer
+            with store.files().open_input_file(name) as opened:
+                assert opened.size() == 10_000_000
+                assert opened.read(1000) == bytes(1000)
 
 
 @pytest.mark.usefixtures("refused")

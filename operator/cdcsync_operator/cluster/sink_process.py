@@ -98,8 +98,8 @@ def main() -> None:
     asked = json.load(sys.stdin)
     with CheckedProxy(tuple(asked["refused"])) as proxy:
         errors: tuple[CdcError, ...] = check_lake(Location(**asked["location"]), proxy=proxy.url).errors
-    found = (proxy.refusal,) if proxy.refusal else errors
-    text = json.dumps([error.to_json() for error in found])
+    refusal = proxy.take_refusal()
+    text = json.dumps([error.to_json() for error in ((refusal,) if refusal else errors)])
     sys.stdout.write(text if len(text) <= _ANSWER_BYTES else "")
 
 

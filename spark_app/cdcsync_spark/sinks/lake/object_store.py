@@ -14,6 +14,7 @@ import os
 import re
 import shutil
 import tempfile
+import threading
 import time
 import uuid
 from collections.abc import Iterable, Iterator
@@ -30,9 +31,10 @@ from obstore.store import S3Store
 
 from cdcsync_core.errors import RUN_AGAIN, CdcError, Reason, fail
 from cdcsync_core.networks import networks_of_the_run
-from cdcsync_lake.checked_proxy import CheckedProxy, proxied
+from cdcsync_lake.checked_proxy import proxied
 from cdcsync_lake.location import Location
 from cdcsync_lake.probe import PROBES
+from cdcsync_lake.proxy_process import ProxyProcess
 from cdcsync_spark.sinks.lake.store import LocatedStore, refuse_large
 
 if TYPE_CHECKING:
@@ -49,6 +51,9 @@ _CLIENTS = 8
 _AROUND = re.compile(r".*(PROXY|METADATA|CONTAINER_CREDENTIALS).*")
 #: how a client reaches its store: bucket and options
 _Access = tuple[str, tuple[tuple[str, str], ...]]
+#: by process and networks
+_PROXIES: dict[tuple[int, tuple[str, ...]], ProxyProcess] = {}
+_STARTING = threading.Lock()
 #: clients whose store was seen to refuse a second put
 _PROVEN: set[_Access] = set()
 
@@ -196,16 +201,18 @@ class ObjectStore(LocatedStore):
         return f"{prefix}/{relative}" if prefix else relative
 
 
-def run_proxy() -> CheckedProxy | None:
-    """The proxy of this process, by the policy of the pod's operator; None where there is none."""
+def run_proxy() -> ProxyProcess | None:
+    """The proxy of this process, by the policy of the pod's operator; None where there is none. A
+    process that was forked has one of its own; one that ended has a successor."""
     networks = networks_of_the_run()
-    return _proxy(os.getpid(), networks) if networks else None
-
-
-@lru_cache(maxsize=1)
-def _proxy(_process: int, networks: tuple[str, ...]) -> CheckedProxy:
-    """A process that was forked has one of its own: threads stay behind."""
-    return CheckedProxy(networks, through_proxies=True)
+    if not networks:
+        return None
+    with _STARTING:
+        key = os.getpid(), networks
+        proxy = _PROXIES.get(key)
+        if proxy is None or proxy.ended:
+            proxy = _PROXIES[key] = ProxyProcess(networks)
+        return proxy
 
 
 def store_config(location: Location) -> dict[str, str]:
