@@ -119,10 +119,13 @@ class _Reading:
         watched = self.watched.get(table)
         if watched is None:
             return
+        if watched.stop is None and not _is_whole(event):
+            watched.stop = _not_whole(table)
+        if watched.stop is not None:
+            return
         transaction = self.open.setdefault(table, Transaction())
-        changes = list(_changes_of(event))
-        for first in range(0, len(changes), _ROWS_AT_ONCE):
-            for _, change in watched.changes(_batch(watched.table, changes[first : first + _ROWS_AT_ONCE])):
+        for batch in _batches(watched.table, list(_changes_of(event))):
+            for _, change in watched.changes(batch):
                 watched.change(change, transaction)
 
     def commit(self, _event: Any, end: LogOffset) -> None:
@@ -251,6 +254,25 @@ def _changes_of(event: Any) -> Iterator[tuple[ChangeKind, dict[str, Any]]]:
             yield ChangeKind.UPDATE_AFTER, row["after_values"]
 
 
+def _is_whole(event: Any) -> bool:
+    """Whether its rows have all columns, named by the binlog: where it does not name them,
+    mysql-replication takes the names that the source has now."""
+    every = (1 << event.number_of_columns) - 1
+    bitmaps = [getattr(event, name, None) for name in ("columns_present_bitmap", "columns_present_bitmap2")]
+    present = [int.from_bytes(bitmap, "little") for bitmap in bitmaps if bitmap is not None]
+    named: bool = event.table_map[event.table_id].column_name_flag
+    return named and all(bits & every == every for bits in present)
+
+
+def _batches(table: Capture, changes: list[tuple[ChangeKind, dict[str, Any]]]) -> Iterator[pa.RecordBatch]:
+    """Raises CdcError where the rows are not those of the definition."""
+    for first in range(0, len(changes), _ROWS_AT_ONCE):
+        try:
+            yield _batch(table, changes[first : first + _ROWS_AT_ONCE])
+        except (KeyError, TypeError, ValueError, pa.ArrowException) as e:
+            raise _unread(f"rows of {table.id} that are not of its definition: {e}", "one definition") from e
+
+
 def _batch(table: Capture, changes: list[tuple[ChangeKind, dict[str, Any]]]) -> pa.RecordBatch:
     """The captured columns of the rows, in the types of a target, with kind and transaction."""
     schema = captured_schema(table)
@@ -268,6 +290,16 @@ def _after(position: Position, end: LogOffset, gtid: Gtid | None) -> Position:
     if isinstance(position, FilePosition):
         return FilePosition(end)
     return GtidPosition(position.gtids.with_gtids([gtid] if gtid else []), end)
+
+
+def _not_whole(table: TableId) -> CdcError:
+    return fail(
+        Reason.ROW_IMAGE_NOT_FULL,
+        "rows in the binlog without some columns, or without the columns' names",
+        needed="binlog_row_image=FULL and binlog_row_metadata=FULL, to confirm by mysql-replication",
+        remedy="verify this table without --reader mysql-replication",
+        table=str(table),
+    )
 
 
 def _redefined(table: TableId) -> CdcError:
