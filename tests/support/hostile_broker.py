@@ -20,6 +20,8 @@ from cdcsync_demo.server_process import LOOPBACK
 API_VERSIONS, METADATA = 18, 3
 _KINDS = (0, 1, 2, METADATA, 10, API_VERSIONS, 19, 22, 24, 25, 26, 32, 60, 75)
 _MEBIBYTE = bytes(1 << 20)
+#: its first label is longer than a label may be, so no name service is asked for it
+UNKNOWN_HOST = f"{'no-such-host' * 6}.invalid"
 
 Behaviour = Callable[[socket.socket], None]
 
@@ -92,7 +94,7 @@ def counting_too_far(client: socket.socket) -> None:
 def naming_another(client: socket.socket) -> None:
     """Says that the brokers are one of a name that has no address."""
     host, port, rack, cluster = (
-        _text(b"no-such-host.invalid"),
+        _text(UNKNOWN_HOST.encode()),
         struct.pack(">i", 9092),
         struct.pack(">h", -1),
         _text(b"c"),
@@ -132,7 +134,10 @@ def hostile_broker(behaviour: Behaviour) -> Iterator[str]:
     """Its address."""
     with socket.create_server((LOOPBACK, 0), backlog=64) as server:
         threading.Thread(target=_serve, args=(server, behaviour), daemon=True).start()
-        yield f"{LOOPBACK}:{server.getsockname()[1]}"
+        try:
+            yield f"{LOOPBACK}:{server.getsockname()[1]}"
+        finally:
+            server.shutdown(socket.SHUT_RDWR)  # wakes `accept`, as closing it does not
 
 
 def _serve(server: socket.socket, behaviour: Behaviour) -> None:
