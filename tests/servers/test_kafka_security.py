@@ -3,6 +3,7 @@ with its reason."""
 
 from __future__ import annotations
 
+import socket
 import time
 import uuid
 from collections.abc import Iterator
@@ -14,10 +15,11 @@ import pytest
 
 from cdcsync_core.errors import CdcError, Reason
 from cdcsync_core.sink_spec import Sink
-from cdcsync_demo.server_process import free_port
+from cdcsync_demo.server_process import LOOPBACK
 from cdcsync_spark.sinks import Role, sink_from_spec
 from cdcsync_spark.sinks.kafka.target import KafkaSink
 from contract.sinkcase import ORDERS, SYNC, first_state
+from support.hostile_broker import UNKNOWN_HOST
 from support.secure_kafka import PASSWORD, USER, Authority, SecureBroker
 
 pytestmark = [pytest.mark.server, pytest.mark.timeout(300)]
@@ -179,16 +181,24 @@ MISMATCHES = {
 }
 
 
+@pytest.fixture(scope="module")
+def closed() -> Iterator[str]:
+    """A port that no other program can take, and at which none listens."""
+    with socket.socket() as bound:
+        bound.bind((LOOPBACK, 0))
+        yield f"{LOOPBACK}:{bound.getsockname()[1]}"
+
+
 @pytest.mark.parametrize("mismatch", MISMATCHES)
-def test_what_does_not_meet_is_named_at_once(case: Case, mismatch: str) -> None:
+def test_what_does_not_meet_is_named_at_once(case: Case, closed: str, mismatch: str) -> None:
     """The timeout of a question is far longer than the test."""
     listener, tls, mechanism, reason, found, remedy = MISMATCHES[mismatch]
     servers = {
         "plain": case.broker.bootstrap,
         "secure": case.broker.secure(),
         "logins": case.broker.with_logins,
-        "closed": f"localhost:{free_port()}",
-        "nowhere": "no-such-host.invalid:9092",
+        "closed": closed,
+        "nowhere": f"{UNKNOWN_HOST}:9092",
     }[listener]
     sink = case.sink(mechanism or "SCRAM-SHA-512", **({} if tls else {"caSecretRef": None, "mode": "disabled"}))
     security = sink.settings.security if mechanism else replace(sink.settings.security, mechanism="")

@@ -44,7 +44,7 @@ class KafkaBroker:
         self.folder, self._settings = folder, settings or {}
         self.outside = f"{address}:{free_port()}" if address else ""
         shutil.copytree(BROKER / "formatted", folder / "data")
-        self._controller = free_port()
+        self._chosen_with: int | None = None
         self._process = ServerProcess(self._command, folder / "broker.log", _serves)
 
     def start(self) -> KafkaBroker:
@@ -82,7 +82,14 @@ class KafkaBroker:
         """See `read_topic`."""
         return read_topic(self.bootstrap, topic, committed=committed)
 
+    def _choose_ports(self) -> None:
+        """Those beside the one that `ServerProcess` chooses."""
+        self._controller = free_port()
+
     def _command(self, port: int) -> Sequence[str]:
+        if port != self._chosen_with:  # an attempt with other ports, as one of the last was taken
+            self._choose_ports()
+            self._chosen_with = port
         settings = self.folder / "server.properties"
         settings.write_text("".join(f"{k}={v}\n" for k, v in self._server_settings(port).items()))
         java = ("java", "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")

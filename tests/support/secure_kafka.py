@@ -75,7 +75,6 @@ class SecureBroker(KafkaBroker):
 
     def __init__(self, folder: Path, settings: dict[str, str] | None = None) -> None:
         self.authority = Authority("tests")
-        self._secure, self._login = free_port(), free_port()
         super().__init__(folder, settings)
         (folder / "broker.pem").write_text("".join(reversed(self.authority.pair("localhost"))))
         (folder / "ca.pem").write_text(self.authority.certificate)
@@ -87,6 +86,10 @@ class SecureBroker(KafkaBroker):
             account = UserScramCredentialUpsertion(USER, ScramCredentialInfo(mechanism, 4096), PASSWORD.encode())
             admin.alter_user_scram_credentials([account])[USER].result(30)
         return self
+
+    def _choose_ports(self) -> None:
+        super()._choose_ports()
+        self._secure, self._login = free_port(), free_port()
 
     def secure(self, host: str = "localhost") -> str:
         return f"{host}:{self._secure}"
