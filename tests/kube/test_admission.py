@@ -36,7 +36,11 @@ def policy(api: Api) -> Iterator[None]:
     values = {
         "clusterWide": True,
         "driverImage": {"repository": "registry.example/cdcsync-spark", "tag": "1"},
-        "policy": {"allowedServiceAccounts": ["cloud"], "allowedImages": ["registry.example/team/*"]},
+        "policy": {
+            "allowedServiceAccounts": ["cloud"],
+            "allowedImages": ["registry.example/team/*"],
+            "allowedPullSecrets": ["pull", "default-dockercfg-*"],
+        },
     }
     yield from _in_force(api, values)
 
@@ -135,6 +139,9 @@ def test_a_runs_account_creates_and_deletes_its_executors(
 ) -> None:
     core = f"/api/v1/namespaces/{namespace}"
     assert _outcome(run, core, executor(resource, action)) == ""
+    pulling = executor(resource, action)
+    pulling["spec"]["imagePullSecrets"] = [{"name": "pull"}, {"name": "default-dockercfg-x7k2p"}]
+    assert _outcome(run, core, pulling) == ""
     run.create(f"{core}/pods", executor(resource, action))
     run.merge(f"{core}/pods/{RUN}-exec-1", {"metadata": {"annotations": {"a": "b"}}})
     run.delete(f"{core}/pods/{RUN}-exec-1")

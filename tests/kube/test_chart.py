@@ -55,7 +55,7 @@ SWITCHES: dict[str, dict[str, Any]] = {
             ],
             "allowedImages": ["registry.example/team/*", "proxy:1"],
             "allowedSparkConf": ["spark.hadoop.*"],
-            "allowedPullSecrets": ["pull-too"],
+            "allowedPullSecrets": ["pull-too", "default-dockercfg-*"],
             "refusedSourceNetworks": ["10.96.0.0/12"],
             "minRestartBackoff": "20s",
         },
@@ -165,6 +165,7 @@ def test_secrets_must_name_their_hosts_where_all_namespaces_are_watched(values: 
         ({"watchNamespaces": ["a"], "clusterWide": True}, "contradict each other"),
         ({"namespaceSelector": "cdc=yes", "watchNamespaces": ["a"]}, "contradict each other"),
         ({"namespaceSelector": "cdc=yes", "clusterWide": True}, "contradict each other"),
+        ({"namespaceSelector": "cdc=yes", "policy": {"admission": False}}, "needed: policy.admission: true"),
         ({"namespaceSelector": "cdc='yes'"}, "is no label selector"),
         ({"clusterWide": True, "selector": "shard in one"}, "is no label selector"),
     ],
@@ -218,7 +219,7 @@ def test_the_operator_understands_what_the_chart_tells_it() -> None:
     assert settings.policy.allowed_images == ("registry.example/team/*", "proxy:1")
     assert settings.policy.allows("volumes/persistentVolumeClaim")
     assert settings.policy.allows_conf("spark.hadoop.x")
-    assert settings.policy.allowed_pull_secrets == {"pull", "pull-too"}
+    assert settings.policy.allowed_pull_secrets == ("pull", "pull-too", "default-dockercfg-*")
     assert settings.release == "cdc.cdcsync"
     assert settings.network_policies
     assert settings.selector == "team in (lake, shop), shard!=two"

@@ -113,7 +113,7 @@ def test_each_of_two_releases_judges_the_syncs_that_it_selects(api: Api, namespa
     path = f"/apis/cdcsync.io/v1alpha1/namespaces/{namespace}/cdcsyncs"
     one, two = {"shard": "one"}, {"shard": "two"}
     strict = _in_force(api, _of_the_chart({"allowPodTemplate": False}, selector="shard in (one, uno)"), one)
-    second = _of_the_chart({"allowedPullSecrets": ["pull"]}, "two", selector="shard=two", imagePullSecrets=["own"])
+    second = _of_the_chart({"allowedPullSecrets": ["pu*"]}, "two", selector="shard=two", imagePullSecrets=["own"])
     lenient = _in_force(api, second, two)
     next(strict), next(lenient)
     pulls = {"podTemplate": {"spec": {"imagePullSecrets": [{"name": "pull"}, {"name": "own"}]}}}

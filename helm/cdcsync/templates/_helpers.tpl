@@ -30,6 +30,9 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- if gt (add (ternary 1 0 (not (empty .Values.watchNamespaces))) (ternary 1 0 .Values.clusterWide) (ternary 1 0 (not (empty .Values.namespaceSelector)))) 1 }}
 {{- fail "watchNamespaces, namespaceSelector and clusterWide: true contradict each other; needed: one of them" }}
 {{- end }}
+{{- if and .Values.namespaceSelector (not .Values.policy.admission) }}
+{{- fail "namespaceSelector with policy.admission: false would let the operator bind its ClusterRole in every namespace; needed: policy.admission: true, whose admission policy refuses a binding in a namespace without the labels, or watchNamespaces or clusterWide: true instead" }}
+{{- end }}
 {{- end }}
 
 {{/* What the operator may do in a namespace. It can give drivers only rights that it has itself. */}}
@@ -82,6 +85,16 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- $patterns = append $patterns (ternary (printf "%s.*" (regexQuoteMeta (trimSuffix "*" .))) (regexQuoteMeta .) (hasSuffix "*" .)) }}
 {{- end }}
 {{- join "|" $patterns }}
+{{- end }}
+
+{{/* Whether pods may pull images by the Secret `s`, in CEL: those of imagePullSecrets and policy.allowedPullSecrets. */}}
+{{- define "cdcsync.pulls" -}}
+{{- $names := list }}
+{{- $tests := list }}
+{{- range concat .Values.imagePullSecrets .Values.policy.allowedPullSecrets }}
+{{- if hasSuffix "*" . }}{{ $tests = append $tests (printf "s.?name.orValue('').startsWith('%s')" (trimSuffix "*" .)) }}{{ else }}{{ $names = append $names . }}{{ end }}
+{{- end }}
+{{- join " || " (prepend $tests (printf "s.?name.orValue('') in %s" (toJson $names | replace "\"" "'"))) }}
 {{- end }}
 
 {{/* The watched namespaces that exist, as JSON; all of them where no cluster can be asked. A Role in a namespace that is gone would

@@ -95,7 +95,8 @@ class Policy:
     endpoint. `least_restart_seconds`: no pause between two attempts is shorter.
     `allowed_environment`: further variables of a template, in the same form as images.
     `secrets_name_hosts`: a Secret without the annotation `cdcsync.io/hosts` is for no host.
-    `allowed_pull_secrets`: the Secrets by which pods may pull images, the operator's own included.
+    `allowed_pull_secrets`: the Secrets by which pods may pull images, the operator's own included,
+    in the same form as images.
     """
 
     allow_pod_template: bool = True
@@ -107,10 +108,13 @@ class Policy:
     least_restart_seconds: float = 0.0
     secrets_name_hosts: bool = False
     allowed_environment: tuple[str, ...] = ()
-    allowed_pull_secrets: frozenset[str] = field(default_factory=frozenset)
+    allowed_pull_secrets: tuple[str, ...] = ()
 
     def allows_image(self, image: str) -> bool:
         return _matches(image, self.allowed_images)
+
+    def allows_pull_secret(self, name: str) -> bool:
+        return _matches(name, self.allowed_pull_secrets)
 
     def allows(self, entry: str) -> bool:
         return entry in self.allowed_in_pod_template
@@ -217,7 +221,7 @@ def _pod_spec_violations(pod: Object, policy: Policy, lake: str) -> Iterator[str
         if toleration.get("key") not in _LOST_NODE:
             yield from _refused(f"a toleration of {toleration.get('key') or 'everything'}", "tolerations", policy)
     for secret in _dicts(pod.get("imagePullSecrets")):
-        if secret.get("name") not in policy.allowed_pull_secrets:
+        if not policy.allows_pull_secret(str(secret.get("name") or "")):
             what = f"the pull secret {quoted(str(secret.get('name')))}"
             yield from _refused(what, "secrets", policy, "policy.allowedPullSecrets")
     for kind in ("containers", "initContainers"):

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from cdcsync_core.quoting import quoted
 from cdcsync_operator.cluster.driver_pod import Image
 from cdcsync_operator.cluster.pod_policy import Policy, violations
 from support.forbidden_templates import CODE_VARIABLES, CONTAINERS, CONTEXTS, PODS
@@ -143,6 +144,16 @@ def test_every_container_runs_an_image_of_the_policy(name: str) -> None:
         assert refused(Policy(allowed_images=(allowed,)), **spec) == []
     assert refused(Policy(allowed_images=("evil.example/x",)), **spec)
     assert refused(image=OURS.name) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "is_allowed"),
+    [("pull", True), ("pull-2", False), ("default-dockercfg-x7k2p", True), ("default", False), ("", False)],
+)
+def test_images_are_pulled_by_the_secrets_of_the_policy(name: str, is_allowed: bool) -> None:
+    policy = Policy(allowed_pull_secrets=("pull", "default-dockercfg-*"))
+    found = refused(policy, **template("driver", {"imagePullSecrets": [{"name": name}]}))
+    assert [quoted(name) in phrase for phrase in found] == ([] if is_allowed else [True])
 
 
 @pytest.mark.parametrize(
