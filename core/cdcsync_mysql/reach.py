@@ -78,19 +78,28 @@ def _fault_of_triggers(connection: Connection, table: TableId) -> str:
 
 
 def _has(connection: Connection, privilege: str, table: TableId) -> bool:
-    """Whether the account itself has it on everything, on the schema or on the table."""
+    """Whether the account itself has it on the schema or on the table, or on everything; not the
+    last where MySQL lets a schema be revoked from it (partial_revokes), which no catalog table
+    shows."""
     user, _, host = str(fetch(connection, "SELECT CURRENT_USER()")[0][0]).rpartition("@")
     whose = (f"'{user}'@'{host}'", privilege)
     rows = fetch(
         connection,
-        "SELECT 1 FROM information_schema.USER_PRIVILEGES WHERE GRANTEE = %s AND PRIVILEGE_TYPE = %s"
+        "SELECT 0 FROM information_schema.USER_PRIVILEGES WHERE GRANTEE = %s AND PRIVILEGE_TYPE = %s"
         " UNION SELECT 1 FROM information_schema.SCHEMA_PRIVILEGES"
         " WHERE GRANTEE = %s AND PRIVILEGE_TYPE = %s AND TABLE_SCHEMA = %s"
         " UNION SELECT 1 FROM information_schema.TABLE_PRIVILEGES"
         " WHERE GRANTEE = %s AND PRIVILEGE_TYPE = %s AND TABLE_SCHEMA = %s AND TABLE_NAME = %s",
         (*whose, *whose, table.database, *whose, table.database, table.name),
     )
-    return bool(rows)
+    levels = {int(row[0]) for row in rows}
+    return 1 in levels or (0 in levels and not _are_partial(connection))
+
+
+def _are_partial(connection: Connection) -> bool:
+    """Whether a right on everything may lack schemas; MariaDB has no such variable."""
+    rows = fetch(connection, "SHOW GLOBAL VARIABLES LIKE 'partial_revokes'")
+    return any(str(value).upper() not in ("OFF", "0") for _, value in rows)
 
 
 def _fault_of_cascades(connection: Connection, table: TableId, captured: set[TableId]) -> str:

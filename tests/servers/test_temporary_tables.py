@@ -10,9 +10,13 @@ from pathlib import Path
 import pytest
 
 from cdcsync_core.errors import Reason
+from cdcsync_core.source_table import TableId
+from cdcsync_mysql.connection import connect
+from cdcsync_mysql.reach import fault_of_reading, fault_of_writing
 from cdcsync_spark.binlog.schema_steps import Policy
 from support.fixtures import FreshDatabase
 from support.servers import Server
+from support.source import source_of
 from support.stepwise import Stepwise
 
 servers = pytest.mark.parametrize("variant", ["mariadb1011", "mariadb114", "mysql97_gtid"])
@@ -195,3 +199,35 @@ def test_the_base_table_counts_although_the_session_has_a_temporary_one(copy: St
     _run(copy, "STATEMENT", (CREATE_A, "DROP TABLE a", "DROP TABLE a"))
     _run(copy, "STATEMENT", ("CREATE TEMPORARY TABLE b (id INT)", "RENAME TABLE b TO x"))
     assert _reasons(copy) == {"a": Reason.TABLE_GONE, "b": Reason.TABLE_GONE if copy.server.flavor == "mysql" else None}
+
+
+def test_rights_that_may_lack_a_schema_show_no_temporary_table(
+    mysql97_gtid: Server, fresh_database: FreshDatabase
+) -> None:
+    """MySQL's partial revokes: the catalog hides a base table, and still shows the right on
+    everything. A right on the schema itself counts."""
+    server, database = mysql97_gtid, fresh_database(mysql97_gtid)
+    server.run("CREATE TABLE t (id INT PRIMARY KEY)", db=database)
+    hidden, absent = TableId(database, "t"), TableId(database, "x")
+    server.create_user("partial", "geheim-7f3c", ["SELECT", "TRIGGER"])
+    with connect(source_of(server, "partial", "geheim-7f3c")) as connection:
+        assert fault_of_writing(connection, absent, [], in_doubt=True) == ""
+        assert fault_of_writing(connection, hidden, []) == ""
+    try:
+        server.run("SET GLOBAL partial_revokes = ON")
+        for right in ("SELECT", "TRIGGER"):
+            server.run("SET sql_log_bin = 0", f"REVOKE {right} ON {database}.* FROM 'partial'@'%'")
+        with connect(source_of(server, "partial", "geheim-7f3c")) as connection:
+            for fault in (
+                fault_of_reading(connection, hidden, in_doubt=True),
+                fault_of_writing(connection, hidden, [], in_doubt=True),
+            ):
+                assert "cannot be seen (GRANT SELECT ON" in fault
+            server.run("SET sql_log_bin = 0", f"GRANT SELECT ON {database}.* TO 'partial'@'%'")
+        with connect(source_of(server, "partial", "geheim-7f3c")) as connection:
+            assert "the triggers of" in fault_of_writing(connection, hidden, [], in_doubt=True)
+        server.run("SET sql_log_bin = 0", f"GRANT SELECT, TRIGGER ON {database}.t TO 'partial'@'%'")
+        with connect(source_of(server, "partial", "geheim-7f3c")) as connection:
+            assert fault_of_writing(connection, hidden, [], in_doubt=True) == ""
+    finally:
+        server.run("SET sql_log_bin = 0", "DROP USER 'partial'@'%'", "SET GLOBAL partial_revokes = OFF")
