@@ -184,7 +184,11 @@ class StateTopic:
         until = time.monotonic() + patience
         while at < end:
             before = at
-            messages, ended = self._taken(consumer)
+            try:
+                messages, ended = self._taken(consumer)
+            except CdcError:
+                self._assign(consumer, at)  # its own place is behind records that came with the error
+                raise
             if messages or ended is not None:
                 behind = (messages[-1].offset() or 0) + 1 if messages else 0
                 at = max(at, behind, ended or 0)

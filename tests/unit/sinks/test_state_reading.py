@@ -1,0 +1,113 @@
+"""Reading the state topic: an error that comes beside records loses none of them, though the client
+is behind them by then."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from types import SimpleNamespace
+from typing import Any, NamedTuple
+
+import pytest
+from confluent_kafka import KafkaError, TopicPartition
+
+from cdcsync_core.errors import CdcError, Reason
+from cdcsync_spark.sinks.kafka.brokers import Brokers
+from cdcsync_spark.sinks.kafka.client import KafkaSettings
+from cdcsync_spark.sinks.kafka.state_topic import StateTopic
+from cdcsync_spark.sinks.kafka.table_record import TableRecord
+from contract.sinkcase import first_state
+
+RECORD = TableRecord(first_state(), "topic", "id", 3)
+STATE = "orders.state"
+
+
+class Message(NamedTuple):
+    """As `confluent_kafka.Message`, whose members are methods."""
+
+    at: int
+    content: bytes = b""
+    failed: KafkaError | None = None
+
+    def offset(self) -> int:
+        return self.at
+
+    def key(self) -> bytes:
+        return b"shop.orders"
+
+    def value(self) -> bytes:
+        return self.content
+
+    def error(self) -> KafkaError | None:
+        return self.failed
+
+
+@dataclass
+class Client:
+    """A consumer of `log`. It gives all records behind its place at once, then each of `errors`
+    beside them, and is behind them afterwards."""
+
+    log: list[bytes]
+    errors: list[KafkaError] = field(default_factory=list)
+    place: int = 0
+
+    def assign(self, places: list[TopicPartition]) -> None:
+        self.place = places[0].offset
+
+    def consume(self, _most: int, _timeout: float) -> list[Message]:
+        messages = [Message(at, self.log[at]) for at in range(self.place, len(self.log))]
+        self.place = len(self.log)
+        return messages + ([Message(self.place, failed=self.errors.pop())] if self.errors and messages else [])
+
+    def poll(self, _: float) -> None:
+        return None
+
+
+class OwnClients(Brokers):
+    def __init__(self, clients: dict[str, Client]) -> None:
+        super().__init__(KafkaSettings("127.0.0.1:1"))
+        self.clients = clients
+
+    def consumer(self, isolation: str) -> Any:
+        return self.clients[isolation]
+
+
+def written(number: int, writer: str = "me") -> bytes:
+    return replace(RECORD, state=replace(RECORD.state, commit_number=number)).to_json(writer)
+
+
+def state_topic(log: list[bytes]) -> tuple[StateTopic, dict[str, Client]]:
+    clients = {isolation: Client(log) for isolation in ("read_committed", "read_uncommitted")}
+    brokers: Any = OwnClients(clients)
+    topics: Any = SimpleNamespace(end=lambda _: len(log), begins=lambda *_: (0,))
+    return StateTopic(brokers, topics, STATE), clients
+
+
+def forbidden() -> KafkaError:
+    return KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED)
+
+
+@pytest.mark.parametrize("before", [0, 2])
+def test_a_later_refresh_has_the_records_that_came_with_an_error(before: int) -> None:
+    log = [written(number) for number in range(before)]
+    states, clients = state_topic(log)
+    if before:
+        states.refresh()
+    log += [written(number) for number in range(before, before + 3)]
+    clients["read_committed"].errors.append(forbidden())
+    with pytest.raises(CdcError) as found:
+        states.refresh()
+    assert found.value.reason is Reason.PRIVILEGE_MISSING
+    states.refresh()
+    assert states.records["shop.orders"].state.commit_number == before + 2
+    assert states.read == before + 3
+
+
+def test_another_writer_is_found_after_an_error_that_came_with_its_record() -> None:
+    log = [written(1)]
+    states, clients = state_topic(log)
+    states.refresh()
+    log.append(written(2, "another"))
+    clients["read_uncommitted"].errors.append(forbidden())
+    with pytest.raises(CdcError):
+        states.followed(["shop.orders"], "me")
+    assert states.followed(["shop.orders"], "me")
