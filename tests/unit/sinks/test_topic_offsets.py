@@ -22,6 +22,11 @@ class Answers:
 
     def __init__(self, *errors: int) -> None:
         self.errors = list(errors)
+        self.polls = 0
+
+    def poll(self, _: float) -> int:
+        self.polls += 1
+        return 0
 
     def list_offsets(self, places: dict[TopicPartition, object], **_: object) -> dict[TopicPartition, Future[Any]]:
         answer: Future[Any] = Future()
@@ -49,6 +54,14 @@ def topics(answers: Answers) -> Topics:
 )
 def test_a_topic_without_a_known_leader_is_asked_again(error: int) -> None:
     assert topics(Answers(error, error)).ends("orders", 2) == (7, 7)
+
+
+def test_what_the_client_logs_is_taken_each_time_that_it_is_asked() -> None:
+    answers = Answers()
+    asked = topics(answers)
+    for times in (1, 2, 3):
+        asked.end("orders")
+        assert answers.polls == times
 
 
 def test_another_error_is_not_asked_again() -> None:

@@ -86,6 +86,7 @@ class Topics:
             made = self.brokers.admin()
             self.brokers.reach(made)
             self._admin = made
+        self._admin.poll(0)  # what it logged and reported since would stay in memory
         return self._admin
 
     @property
