@@ -11,19 +11,19 @@ client as settings and appear in no message.
 from __future__ import annotations
 
 import time
-from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, TypeVar
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 
 from cdcsync_core.errors import RUN_AGAIN, CdcError, Reason, fail
-from cdcsync_core.networks import networks_of_the_run, parse_networks
+from cdcsync_core.networks import Network, networks_of_the_run, parse_networks
 from cdcsync_core.quoting import quoted
 from cdcsync_core.remedies import resnapshot
-from cdcsync_spark.sinks.kafka.checked_names import guard
+from cdcsync_spark.sinks.kafka.checked_names import Resolver, guard, resolver
 from cdcsync_spark.sinks.kafka.client import KafkaSettings
 from cdcsync_spark.sinks.kafka.obstacles import Obstacle, obstacle_of
 from cdcsync_spark.sinks.kafka.rights import is_refusal, is_unneeded, needed_where
@@ -62,6 +62,17 @@ class _Failures:
 
 
 @dataclass
+class _Refusals:
+    """Notes the last address that the operator's policy refuses, and when. It holds no client,
+    because the resolver that calls it lives as long as the process."""
+
+    last: tuple[float, CdcError] | None = None
+
+    def note(self, error: CdcError) -> None:
+        self.last = time.monotonic(), error
+
+
+@dataclass
 class Brokers:
     """Makes clients, and errors of theirs. Of one process; its clients may be in several
     threads."""
@@ -70,8 +81,7 @@ class Brokers:
     _polled: list[AdminClient | Producer] = field(default_factory=list)
     #: by name: when, and what
     _reported: dict[str, tuple[float, KafkaError]] = field(default_factory=dict)
-    #: addresses that the operator's policy refuses
-    _refused: deque[CdcError] = field(default_factory=lambda: deque(maxlen=1))
+    _refusals: _Refusals = field(default_factory=_Refusals)
     _failures: _Failures = field(default_factory=_Failures)
 
     def admin(self) -> AdminClient:
@@ -91,8 +101,7 @@ class Brokers:
 
     def _made(self, kind: Callable[[dict[str, Any]], Client], settings: dict[str, Any]) -> Client:
         """Raises SpecInvalid for settings that the client refuses."""
-        networks = parse_networks(networks_of_the_run())
-        servers = settings.pop("bootstrap.servers") if networks else ""
+        servers = settings.pop("bootstrap.servers") if self._networks else ""
         try:
             made = kind({**settings, "error_cb": self._note})
         except KafkaException as error:
@@ -102,9 +111,17 @@ class Brokers:
                 needed="settings, certificates and keys that it can read",
                 remedy=f"correct spec.sink.kafka, or the Secrets that it names, {RUN_AGAIN}",
             ) from None
-        if networks:
-            guard(made, servers, networks, self._refused.append)
+        if self._networks:
+            guard(made, servers, self._resolver)
         return made
+
+    @cached_property
+    def _networks(self) -> tuple[Network, ...]:
+        return parse_networks(networks_of_the_run())
+
+    @cached_property
+    def _resolver(self) -> Resolver:
+        return resolver(self._networks, self._refusals.note)
 
     def _note(self, error: KafkaError) -> None:
         self._reported[error.name()] = (time.monotonic(), error)
@@ -119,7 +136,7 @@ class Brokers:
             admin.poll(_REACH_STEP)
             refused = any(name in self._reported for name in _REFUSALS)
             waited = refused or time.monotonic() - begun > _REACH_SECONDS
-            waited = waited or bool(self._refused)
+            waited = waited or self._refusal() is not None
             if waited and _ALL_AWAY in self._reported and not answer.done():
                 raise self._unanswered(None, "asking for the brokers")
         try:
@@ -136,8 +153,9 @@ class Brokers:
         return self._unanswered(None, doing)
 
     def _unanswered(self, found: KafkaError | None, doing: str) -> CdcError:
-        if self._refused:
-            return self._refused.pop()
+        refusal, self._refusals.last = self._refusal(), None
+        if refusal is not None:
+            return refusal
         cause = self._cause() or (found if found is not None and found.name() in _CAUSES else None)
         if cause is not None and cause.name() == "_SSL" and "verif" in cause.str():
             return _untrusted(doing, cause)
@@ -156,6 +174,10 @@ class Brokers:
             client.poll(0)
         reported = (self._reported.get(name) for name in _CAUSES)
         return next((error for at, error in filter(None, reported) if self._is_recent(at)), None)
+
+    def _refusal(self) -> CdcError | None:
+        last = self._refusals.last
+        return last[1] if last is not None and self._is_recent(last[0]) else None
 
     def _last_failure(self) -> str:
         return self._failures.line if self._is_recent(self._failures.at) else ""

@@ -20,7 +20,7 @@ import ctypes
 import ipaddress
 import socket
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, TypeAlias
 
 from confluent_kafka import cimpl
 
@@ -33,8 +33,10 @@ _OBJECT_HEAD = 2 * ctypes.sizeof(ctypes.c_void_p)
 #: in a sockaddr, by its family: where the address is, and its bytes
 _ADDRESS = {socket.AF_INET: (4, 4), socket.AF_INET6: (8, 16)}
 _LIBC = ctypes.CDLL(None)
-#: callbacks live as long as the process: a thread of a client may outlive its object
-_KEPT: list[Any] = []
+#: of ctypes
+Resolver: TypeAlias = Any
+#: they live as long as the process: a thread of a client may outlive its object
+_RESOLVERS: list[Resolver] = []
 
 
 class _AddressInfo(ctypes.Structure):
@@ -57,9 +59,17 @@ _LIBC.getaddrinfo.argtypes = [ctypes.c_char_p, ctypes.c_char_p, ctypes.c_void_p,
 _LIBC.freeaddrinfo.argtypes, _LIBC.freeaddrinfo.restype = [_Answer], None
 
 
-def guard(client: Any, servers: str, networks: tuple[Network, ...], note: Callable[[CdcError], None]) -> None:
-    """Gives a client that was made without servers its `servers`. `note` gets the error of each
-    server that is refused, in a thread of the client."""
+def resolver(networks: tuple[Network, ...], note: Callable[[CdcError], None]) -> Resolver:
+    """One that any number of clients may have. `note` gets the error of each server that is
+    refused, in a thread of a client."""
+    callback = _CALLBACK(_resolving(networks, note))
+    _RESOLVERS.append(callback)
+    return callback
+
+
+def guard(client: Any, servers: str, resolver: Resolver) -> None:
+    """Gives a client that was made without servers its `servers`, with addresses of the
+    resolver."""
     library = _library()
     handle = ctypes.c_void_p.from_address(id(client) + _OBJECT_HEAD)
     name = library.rd_kafka_name(handle) if handle else None
@@ -69,10 +79,8 @@ def guard(client: Any, servers: str, networks: tuple[Network, ...], note: Callab
             "a client of the brokers that holds its handle elsewhere",
             needed="the version of confluent-kafka that is locked",
         )
-    callback = _CALLBACK(_resolving(networks, note))
-    _KEPT.append(callback)
     settings = library.rd_kafka_conf(handle)
-    library.rd_kafka_conf_set_resolve_cb(settings, callback)
+    library.rd_kafka_conf_set_resolve_cb(settings, resolver)
     # a client that lost all brokers begins again with these
     library.rd_kafka_conf_set(settings, b"bootstrap.servers", servers.encode(), None, 0)
     library.rd_kafka_brokers_add(handle, servers.encode())
