@@ -81,7 +81,9 @@ CHANGES = (
     "UPDATE vectors SET v = STRING_TO_VECTOR('[-0.1,16777216,3e38]')",
     *(f"INSERT INTO others VALUES ({n}, {document})" for n, document in enumerate(OTHER_DOCUMENTS)),
 )
+#: of one second, because Debezium has on MariaDB that of each event
 TRANSACTION = (
+    "SET timestamp = UNIX_TIMESTAMP()",
     "BEGIN",
     "INSERT INTO plain VALUES (21, 'a'), (22, 'b')",
     "UPDATE plain SET v = 'c' WHERE id IN (21, 22)",

@@ -2,10 +2,11 @@
 
 The records, their order, the order of their members, their headers and each value are Debezium's
 with the settings that `debezium_text` names. What cannot be equal is the version and the time at
-which a record was made. CdcSync keeps neither the place of an event within its transaction nor the
-thread that made it: `pos` is where the transaction ends, `row` counts the table's changes in it,
-and `thread` is null. As with Debezium, no two changes of a table have the same `file`, `pos` and
-`row`, and they ascend.
+which a record was made. CdcSync keeps neither place and second of an event within its transaction
+nor the thread that made it: `pos` is where the transaction ends, `row` counts the table's changes
+in it, `ts_ms` is the commit's time, and `thread` is null. Debezium has the commit's time only where
+MySQL has GTIDs, else the second of the event. As with Debezium, no two changes of a table have the
+same `file`, `pos` and `row`, and they ascend.
 
 A test compares the records of topics with those of the engine, byte by byte.
 """
