@@ -41,7 +41,7 @@ def in_own_process(function: Callable[_Args, _Result], *arguments: _Args.args, *
                 Reason.INTERNAL_ERROR,
                 f"the process of {function.__name__} ended",
                 needed="a process that answers",
-                remedy="none: it is tried again; where it fails again, raise spec.stream.driver.memory",
+                remedy="none: it is tried again; where it fails again, raise spec.driver.memory, or spec.stream.driver.memory",
             ) from error
 
 
