@@ -33,7 +33,7 @@ def parse_networks(texts: tuple[str, ...]) -> tuple[Network, ...]:
 
 
 def networks_of_the_run(environment: Mapping[str, str] = os.environ) -> tuple[str, ...]:
-    """Those that the pod's operator refuses; none outside of a cluster."""
+    """The networks that the pod's operator refuses; none outside of a cluster."""
     return tuple(environment.get(VARIABLE, "").split())
 
 

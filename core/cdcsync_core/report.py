@@ -74,7 +74,7 @@ class TableReport(TableParts, total=False):
 
 
 def table_report(data: Mapping[str, Any]) -> TableReport:
-    """Of JSON; what a newer driver reports beyond that is left aside, so that an entry is as small
+    """An entry from JSON; what a newer driver reports besides is left aside, so that it is as small
     in memory as its parts, whatever was written. Raises ValueError for key ranges that no driver
     makes."""
     return cast("TableReport", {k: _known_parts(k, v) for k, v in data.items() if k in _TABLE_PARTS})

@@ -199,7 +199,7 @@ def memory_of(columns: int) -> int:
 
 
 def too_many_tables(bound: str) -> CdcError:
-    """Of a sync whose tables' definitions do not fit into the operator beside those of others;
+    """The error of a sync whose definitions do not fit into the operator beside those of others;
     `bound` is how much may."""
     return fail(
         Reason.SPEC_INVALID,

@@ -103,6 +103,6 @@ def answered_within(connection: Connection, seconds: float) -> Iterator[None]:
 
 
 def _give_up_answer(connection: Connection) -> None:
-    """Whoever lets go of rows that were read as they came would read their rest."""
+    """Forgets the result: PyMySQL would read the rest of one that is being read row by row."""
     if result := cast(Any, connection)._result:
         result.unbuffered_active = False

@@ -55,7 +55,7 @@ _OWN_SAMPLES, _SYNC_SAMPLES = 10, len(OF_SYNC) + len(Phase)
 
 
 def _served(syncs: Mapping[Key, Status], most: int) -> list[tuple[Key, Status]]:
-    """Those that need attention first, where there is no room for all."""
+    """Syncs that need attention come first, where there is no room for all."""
     found = sorted(syncs.items())
     if len(found) <= most:
         return found

@@ -88,7 +88,7 @@ class Namespaces:
         return frozenset(str(about["name"]) for about in found)
 
     def _bindings(self, uid: str) -> dict[str, Object]:
-        """Those of this release, by their namespace."""
+        """The bindings of this release, by their namespace."""
         found = self.api.metadata(f"{_RBAC}/rolebindings", fieldSelector=f"metadata.name={self.rule.role}")
         return {str(about["namespace"]): about for about in found if is_owned_by(uid, about)}
 

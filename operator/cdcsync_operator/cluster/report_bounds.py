@@ -6,7 +6,7 @@ may be as many and as large as the API server takes.
 
 Why it is right: reports are counted as they are read, one after the other, and beyond a bound no
 further one is. A namespace beyond its share is refused with that reason and its runs go on; what
-finds no room in memory is read again when others have been merged. A run's own bytes stay its own
+finds no room in memory is tried later, when others have been merged. A run's own bytes stay its own
 while it is there, so that it is not refused for what others took meanwhile.
 """
 

@@ -41,7 +41,7 @@ def list_syncs(api: Api, namespaces: tuple[str, ...], selector: str = "") -> Ite
 
 
 def spec_changed_at(about: Mapping[str, Any]) -> float | None:
-    """When somebody wrote an object last, its status aside; None where its metadata do not say."""
+    """When an object was last written, its status aside; None where its metadata do not say."""
     writes = [entry for entry in about.get("managedFields") or () if not entry.get("subresource")]
     times = [about.get("creationTimestamp"), *(entry.get("time") for entry in writes)]
     return max((at for text in times if (at := unix_time(text)) is not None), default=None)

@@ -165,8 +165,8 @@ class Brokers:
             return _obstructed(doing, obstacle, line)
         if cause is not None and cause.name() in _UNAUTHENTICATED:
             return sink_error(cause, doing)
-        said = line or ("" if found is None else found.str())
-        return _unreachable(doing, quoted(said) if said else f"no answer within {self.settings.timeout:.0f} s")
+        words = line or ("" if found is None else found.str())
+        return _unreachable(doing, quoted(words) if words else f"no answer within {self.settings.timeout:.0f} s")
 
     def _cause(self) -> KafkaError | None:
         """The first of `_CAUSES` that was reported lately, while a question could have waited."""
