@@ -186,11 +186,15 @@ def test_a_temporary_table_whose_creation_was_not_written_changes_nothing(copy: 
 
 
 @servers
-def test_a_base_table_whose_statement_has_the_mark_is_in_doubt(copy: Stepwise) -> None:
-    """A temporary table earlier in the same call of a procedure marks what follows there."""
+def test_a_base_table_whose_statement_has_the_mark_is_in_doubt(copy: Stepwise, variant: str) -> None:
+    """A temporary table earlier in the same call of a procedure marks what follows there; not on
+    MariaDB 11.4, which marks nothing in a session of row format: there all is followed."""
     scratch = "CREATE TEMPORARY TABLE scratch (id INT PRIMARY KEY, v INT)"
     _run(copy, "ROW", (scratch, "CALL refill()"))
-    assert _reasons(copy) == {"a": Reason.SCHEMA_CHANGE_REFUSED, "b": None}
+    if variant == "mariadb114":
+        _is_equal(copy)
+    else:
+        assert _reasons(copy) == {"a": Reason.SCHEMA_CHANGE_REFUSED, "b": None}
 
 
 @servers
