@@ -14,6 +14,7 @@ import sys
 from concurrent.futures import Future
 from types import SimpleNamespace
 from cdcsync_core.errors import CdcError
+from cdcsync_core.run import RunKind
 from cdcsync_spark.app import driver
 from cdcsync_spark.session.start import start_session
 
@@ -22,9 +23,9 @@ gateway = spark.sparkContext._gateway
 starting = Future()
 starting.set_result(spark)
 driver.open_context = lambda *_: SimpleNamespace(failed={}, starting=starting)
-driver._run = lambda _: gateway.new_array(gateway.jvm.long, 200_000_000)
+driver.APPLICATIONS[RunKind.STREAM] = lambda _: gateway.new_array(gateway.jvm.long, 200_000_000)
 try:
-    driver.run_application(None, None, None, starting)
+    driver.run_application(SimpleNamespace(kind=RunKind.STREAM), None, None, starting)
 except CdcError as error:
     print("ended:", error.reason.value, error.message)
 """
