@@ -228,7 +228,7 @@ def test_a_release_judges_no_runs_of_another_one(
 
 
 def _judged(made: Api, namespace: str, resource: Any, action: StartRun, tag: str) -> str:
-    """What is said of an executor with an image of that tag, once Role and policies count."""
+    """The answer for an executor with an image of that tag, once Role and policies count."""
     pod = copy.deepcopy(executor(resource, action))
     pod["metadata"]["ownerReferences"][0]["name"] = f"{action.id}-driver"
     core, bad = f"/api/v1/namespaces/{namespace}", pod | {"metadata": {"name": "probe"}}

@@ -61,7 +61,7 @@ def test_random_and_hostile_objects_end_no_operator(api: Api, sync: InProcessSyn
 
 
 def test_reports_beyond_a_namespaces_room_are_its_own_fault_and_end_no_run(sync: InProcessSync) -> None:
-    """And are read again when they have become smaller."""
+    """They are read once they have become smaller."""
     rooms = Rooms(reports=Room(Bounds(total=2 * _MIB, own=_MIB // 4, reserved=_MIB)))
     controller = sync.create().operator(rooms=rooms)
     sync.to_streaming(controller)

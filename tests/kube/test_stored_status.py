@@ -107,7 +107,7 @@ def with_unknown(value: Any) -> Any:
 
 
 def test_what_no_field_describes_is_not_kept_in_a_status(sync: InProcessSync) -> None:
-    """Whoever has the right to write it."""
+    """Writes the status as any account with the right to."""
     sync.create()
     store(sync).save(full_status())
     path = f"{sync.syncs}/shop"

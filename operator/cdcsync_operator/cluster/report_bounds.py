@@ -1,7 +1,7 @@
 """Bounds of what runs' reports take: of one run, of a namespace's runs in the cluster's etcd, and
 of what is read of them at once into the operator's memory.
 
-Why it exists: a driver's pod is its tenant's, and so is whoever else may write ConfigMaps: reports
+Why it exists: a tenant runs the driver's pod, and may have the right to write ConfigMaps: reports
 may be as many and as large as the API server takes.
 
 Why it is right: reports are counted as they are read, one after the other, and beyond a bound no
@@ -27,7 +27,7 @@ _LEAST = 4096
 
 @dataclass
 class ReportBounds:
-    """Of one sync, whose runs' names are its own in the namespace."""
+    """The reports of one sync, whose runs' names are its own in the namespace."""
 
     rooms: Rooms
     namespace: str
@@ -40,7 +40,7 @@ class ReportBounds:
             raise self._no_room(run, size)
 
     def read(self, run: str, reports: Iterable[Object]) -> list[Object]:
-        """Those of a run. Raises QuotaExceeded, and ApiError where they have to wait."""
+        """A run's reports. Raises QuotaExceeded, and ApiError where they have to wait."""
         read, size = list[Object](), 0
         for report in reports:
             size += size_of(report)

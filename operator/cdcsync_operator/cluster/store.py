@@ -97,7 +97,7 @@ class KubeStore:
         return self._resource, self.status()
 
     def refusal(self) -> str:
-        """By the operator's policy; a resource that is as it was is not judged again."""
+        """Judges by the operator's policy; a resource that is as it was is not judged again."""
         assert self._resource is not None
         about = self._object["metadata"]
         judged = (self._object["spec"], about.get("labels"), about.get("annotations"))

@@ -25,14 +25,14 @@ class SyncMetadata:
 
     @staticmethod
     def of(about: Mapping[str, Any]) -> SyncMetadata:
-        """Of a resource's metadata."""
+        """The entry of a resource's metadata."""
         key = str(about.get("namespace") or ""), str(about["name"])
         version = str(about.get("resourceVersion") or "")
         return SyncMetadata(key, int(about.get("generation") or 0), version, spec_changed_at(about))
 
 
 def list_syncs(api: Api, namespaces: tuple[str, ...], selector: str = "") -> Iterator[SyncMetadata]:
-    """Those of a label selector. Raises ApiError."""
+    """The syncs of a label selector. Raises ApiError."""
     query = {"labelSelector": selector} if selector else {}
     base = "/apis/cdcsync.io/v1alpha1"
     for path in [f"{base}/namespaces/{n}/cdcsyncs" for n in namespaces] or [f"{base}/cdcsyncs"]:
