@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import copy
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -38,22 +39,34 @@ def _of_the_chart(policy: Object, release: str = "cdcsync", **more: Any) -> list
 
 @pytest.fixture(scope="module")
 def in_force(api: Api) -> Iterator[None]:
-    yield from _in_force(api, _of_the_chart({}))
+    with judging(api, _of_the_chart({})):
+        yield
 
 
-def _in_force(api: Api, documents: list[Object], labels: Object | None = None) -> Iterator[None]:
+@contextmanager
+def judging(api: Api, documents: list[Object], labels: Object | None = None) -> Iterator[None]:
+    """The policy and its binding, in force within, and in force no more after. The API server
+    follows both by a watch of its own, so each takes a while."""
     base = "/apis/admissionregistration.k8s.io/v1"
     paths = [f"{base}/{d['kind'].lower()}s".replace("policys", "policies") for d in documents]
-    for path, document in zip(paths, documents, strict=True):
-        api.create(f"{path}?fieldValidation=Strict", document)
+    policy = f"'{documents[0]['metadata']['name']}'"
     refused = labelled(labels or {}, driver={"serviceAccountName": "nobody-may-name-this-one"})
+    try:
+        for path, document in zip(paths, documents, strict=True):
+            api.create(f"{path}?fieldValidation=Strict", document)
+        _wait_until(lambda: policy in applied(api, "default", refused))
+        yield
+    finally:
+        for path, document in zip(paths, documents, strict=True):
+            api.delete(f"{path}/{document['metadata']['name']}")
+        _wait_until(lambda: policy not in applied(api, "default", refused))
+
+
+def _wait_until(holds: Callable[[], bool]) -> None:
     deadline = time.monotonic() + 120
-    while "policy.allowedServiceAccounts" not in applied(api, "default", refused):
-        assert time.monotonic() < deadline, "the API server does not apply the policy"
+    while not holds():
+        assert time.monotonic() < deadline, "the API server did not follow the policy in 120 s"
         time.sleep(0.1)
-    yield
-    for path, document in zip(paths, documents, strict=True):
-        api.delete(f"{path}/{document['metadata']['name']}")
 
 
 def sync(**spec: Any) -> Object:
@@ -98,13 +111,11 @@ def test_a_resource_that_was_stored_before_can_be_labelled_and_deleted(api: Api,
     """The policy judges a spec when it changes."""
     path = f"/apis/cdcsync.io/v1alpha1/namespaces/{namespace}/cdcsyncs"
     api.create(path, with_pod({"nodeName": "one"}))
-    policy = _in_force(api, _of_the_chart({}))
-    next(policy)
-    api.merge(f"{path}/shop", {"metadata": {"labels": {"a": "b"}}})
-    with pytest.raises(ApiError, match=r"podTemplate.spec.nodeName is refused"):
-        api.merge(f"{path}/shop", {"spec": {"state": "paused"}})
+    with judging(api, _of_the_chart({})):
+        api.merge(f"{path}/shop", {"metadata": {"labels": {"a": "b"}}})
+        with pytest.raises(ApiError, match=r"podTemplate.spec.nodeName is refused"):
+            api.merge(f"{path}/shop", {"spec": {"state": "paused"}})
     api.delete(f"{path}/shop")
-    next(policy, None)
 
 
 def test_each_of_two_releases_judges_the_syncs_that_it_selects(api: Api, namespace: str) -> None:
@@ -112,22 +123,20 @@ def test_each_of_two_releases_judges_the_syncs_that_it_selects(api: Api, namespa
     then."""
     path = f"/apis/cdcsync.io/v1alpha1/namespaces/{namespace}/cdcsyncs"
     one, two = {"shard": "one"}, {"shard": "two"}
-    strict = _in_force(api, _of_the_chart({"allowPodTemplate": False}, selector="shard in (one, uno)"), one)
-    second = _of_the_chart({"allowedPullSecrets": ["pu*"]}, "two", selector="shard=two", imagePullSecrets=["own"])
-    lenient = _in_force(api, second, two)
-    next(strict), next(lenient)
+    strict = _of_the_chart({"allowPodTemplate": False}, "one", selector="shard in (one, uno)")
+    lenient = _of_the_chart({"allowedPullSecrets": ["pu*"]}, "two", selector="shard=two", imagePullSecrets=["own"])
     pulls = {"podTemplate": {"spec": {"imagePullSecrets": [{"name": "pull"}, {"name": "own"}]}}}
-    assert "policy.allowPodTemplate" in applied(api, namespace, labelled(one, driver=pulls))
-    assert applied(api, namespace, labelled(two, driver=pulls)) == ""
-    other = {"podTemplate": {"spec": {"imagePullSecrets": [{"name": "others"}]}}}
-    assert "policy.allowedPullSecrets" in applied(api, namespace, labelled(two, driver=other))
-    assert applied(api, namespace, sync(driver=pulls)) == "", "no release selects it, so none serves it"
-    api.create(path, labelled(two, driver=pulls))
-    api.merge(f"{path}/shop", {"metadata": {"labels": {"team": "a"}}})
-    with pytest.raises(ApiError, match=r"policy.allowPodTemplate"):
-        api.merge(f"{path}/shop", {"metadata": {"labels": one}})
-    api.delete(f"{path}/shop")
-    next(strict, None), next(lenient, None)
+    others = {"podTemplate": {"spec": {"imagePullSecrets": [{"name": "others"}]}}}
+    with judging(api, strict, one), judging(api, lenient, two):
+        assert "policy.allowPodTemplate" in applied(api, namespace, labelled(one, driver=pulls))
+        assert applied(api, namespace, labelled(two, driver=pulls)) == ""
+        assert "policy.allowedPullSecrets" in applied(api, namespace, labelled(two, driver=others))
+        assert applied(api, namespace, sync(driver=pulls)) == "", "no release selects it, so none serves it"
+        api.create(path, labelled(two, driver=pulls))
+        api.merge(f"{path}/shop", {"metadata": {"labels": {"team": "a"}}})
+        with pytest.raises(ApiError, match=r"policy.allowPodTemplate"):
+            api.merge(f"{path}/shop", {"metadata": {"labels": one}})
+        api.delete(f"{path}/shop")
 
 
 def test_what_a_sync_needs_is_taken(api: Api, namespace: str, in_force: None) -> None:
