@@ -24,7 +24,9 @@ from bench.delta_tables import TABLE, rows_of
 from cdcsync_core.chunk import Split
 from cdcsync_core.event_columns import EventColumns
 from cdcsync_core.position import FilePosition, LogOffset, TransactionId
-from cdcsync_spark.sinks.base import Append, Commit, Emit, Target, Upsert, Writer
+from cdcsync_spark.sinks.contract.changes import Append, Commit, Emit, Upsert
+from cdcsync_spark.sinks.contract.sink import Target
+from cdcsync_spark.sinks.contract.writer import Writer
 from cdcsync_spark.sinks.delta.history_rows import event_rows
 from cdcsync_spark.sinks.delta.history_target import HistorySink
 from cdcsync_spark.sinks.delta.sink import DeltaSink

@@ -20,7 +20,7 @@ from deltalake import DeltaTable
 
 from bench.delta_tables import TABLE, Stream, filled, folder_bytes, linked, target_in
 from cdcsync_core.schema_change import Filled, Kept, Origin
-from cdcsync_spark.sinks.base import Upsert
+from cdcsync_spark.sinks.contract.changes import Upsert
 from cdcsync_spark.sinks.delta.policy import Limits
 from cdcsync_spark.sinks.delta.sink import DeltaTarget
 from contract.sinkcase import batch, keys_of, make_table, rows_of, step

@@ -18,7 +18,7 @@ from cdcsync_mysql.server import read_facts
 from cdcsync_mysql.watermark import current, high, low
 from cdcsync_spark.binlog.reader import BinlogReader
 from cdcsync_spark.binlog.settings import ReaderSettings
-from cdcsync_spark.sinks.base import Append, Commit
+from cdcsync_spark.sinks.contract.changes import Append, Commit
 from cdcsync_spark.sinks.kafka.client import KafkaSettings
 from cdcsync_spark.sinks.kafka.target import KafkaSink
 from cdcsync_spark.sinks.kafka.topics import TopicSettings

@@ -12,7 +12,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from cdcsync_spark.session.start import start_session
-from cdcsync_spark.sinks.base import Sink, Target
+from cdcsync_spark.sinks.contract.sink import Sink, Target
 from cdcsync_spark.sinks.delta.sink import DeltaSink
 from cdcsync_spark.sinks.lake.store import Store
 from cdcsync_spark.sinks.lake.stores import open_store

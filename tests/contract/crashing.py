@@ -17,7 +17,8 @@ from dataclasses import replace
 from cdcsync_core.chunk import Split
 from cdcsync_core.position import FilePosition
 from cdcsync_core.state import TableState
-from cdcsync_spark.sinks.base import Commit, Replace, Sink, Target, Upsert
+from cdcsync_spark.sinks.contract.changes import Commit, Replace, Upsert
+from cdcsync_spark.sinks.contract.sink import Sink, Target
 from cdcsync_spark.sinks.delta.sink import DeltaSink
 from cdcsync_spark.sinks.lake.store import Store
 from contract.sinkcase import ORDERS, SYNC, WATERMARK, Row, batch, first_state, keys_of, rows_of, stage

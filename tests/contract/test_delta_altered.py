@@ -17,7 +17,7 @@ from deltalake.exceptions import CommitFailedError
 
 from cdcsync_core.capture import Capture
 from cdcsync_core.errors import PermanentError, Reason
-from cdcsync_spark.sinks.base import Commit, Replace, Upsert
+from cdcsync_spark.sinks.contract.changes import Commit, Replace, Upsert
 from cdcsync_spark.sinks.delta import delta_rs
 from cdcsync_spark.sinks.delta import merge as delta_merge
 from cdcsync_spark.sinks.delta.sink import DeltaSink, DeltaTarget

@@ -11,7 +11,7 @@ from urllib.parse import unquote
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from cdcsync_spark.sinks.base import Commit, Replace, Upsert
+from cdcsync_spark.sinks.contract.changes import Commit, Replace, Upsert
 from cdcsync_spark.sinks.delta import maintenance as delta_maintenance
 from cdcsync_spark.sinks.delta.sink import DeltaSink, DeltaTarget
 from cdcsync_spark.sinks.delta.view import actions_of

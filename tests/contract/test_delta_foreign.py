@@ -18,7 +18,7 @@ from deltalake import DeltaTable, Field, write_deltalake
 
 from cdcsync_core.position import Position
 from cdcsync_core.state import TableState
-from cdcsync_spark.sinks.base import AdvancePosition, Change, Commit, Replace, Upsert
+from cdcsync_spark.sinks.contract.changes import AdvancePosition, Change, Commit, Replace, Upsert
 from cdcsync_spark.sinks.delta import delta_rs
 from cdcsync_spark.sinks.delta.commit import LOSS_QUESTIONS, DeltaWriter
 from cdcsync_spark.sinks.delta.log import entry_name

@@ -23,7 +23,8 @@ from deltalake.schema import PrimitiveType
 from cdcsync_core.chunk import Split
 from cdcsync_core.errors import CdcError, Reason
 from cdcsync_core.position import FilePosition
-from cdcsync_spark.sinks.base import Append, Busy, Closed, Commit, Replace, Upsert
+from cdcsync_spark.sinks.contract.changes import Append, Commit, Replace, Upsert
+from cdcsync_spark.sinks.contract.writer import Busy, Closed
 from cdcsync_spark.sinks.delta import table_index
 from cdcsync_spark.sinks.delta.policy import POLICY, Limits
 from cdcsync_spark.sinks.delta.sink import DeltaSink, DeltaTarget

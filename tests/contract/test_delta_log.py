@@ -16,7 +16,7 @@ from deltalake import DeltaTable, write_deltalake
 
 from cdcsync_core.errors import PermanentError, Reason
 from cdcsync_core.state import TableState
-from cdcsync_spark.sinks.base import Commit, Replace, Upsert
+from cdcsync_spark.sinks.contract.changes import Commit, Replace, Upsert
 from cdcsync_spark.sinks.delta.log import own_state
 from cdcsync_spark.sinks.delta.policy import POLICY, MaintenancePolicy
 from cdcsync_spark.sinks.delta.sink import DeltaSink, DeltaTarget

@@ -11,7 +11,7 @@ from random import Random
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from cdcsync_spark.sinks.base import Maintenance
+from cdcsync_spark.sinks.contract.writer import Maintenance
 from cdcsync_spark.sinks.delta.policy import MaintenancePolicy
 from cdcsync_spark.sinks.delta.sink import DeltaSink
 from cdcsync_spark.sinks.lake.stores import open_store

@@ -29,7 +29,7 @@ from cdcsync_core.capture import Capture
 from cdcsync_core.schema_change import Converted, Filled, Kept, Origin
 from cdcsync_core.state import TableState
 from cdcsync_core.target_schema import TargetColumn, TargetSchema
-from cdcsync_spark.sinks.base import Change, Commit, Empty, Evolve, Upsert
+from cdcsync_spark.sinks.contract.changes import Change, Commit, Empty, Evolve, Upsert
 from cdcsync_spark.sinks.delta.sink import DeltaSink, DeltaTarget
 from cdcsync_spark.sinks.lake.stores import open_store
 from cdcsync_spark.wire.columns.typemap import arrow_schema

@@ -12,7 +12,9 @@ from deltalake import DeltaTable
 
 from cdcsync_core.errors import PermanentError, Reason
 from cdcsync_core.schema_change import Filled, Kept
-from cdcsync_spark.sinks.base import Empty, Target, Upsert, Writer
+from cdcsync_spark.sinks.contract.changes import Empty, Upsert
+from cdcsync_spark.sinks.contract.sink import Target
+from cdcsync_spark.sinks.contract.writer import Writer
 from cdcsync_spark.sinks.delta import table_index
 from cdcsync_spark.sinks.delta.policy import Limits, MaintenancePolicy
 from cdcsync_spark.sinks.delta.sink import DeltaSink, DeltaTarget

@@ -13,7 +13,7 @@ from deltalake import DeltaTable
 from structlog.testing import capture_logs
 
 from cdcsync_core.errors import PermanentError, Reason, fail
-from cdcsync_spark.sinks.base import Upsert
+from cdcsync_spark.sinks.contract.changes import Upsert
 from cdcsync_spark.sinks.delta import open as delta_open
 from cdcsync_spark.sinks.delta.log import parsing
 from cdcsync_spark.sinks.delta.sink import DeltaSink, DeltaTarget

@@ -26,7 +26,8 @@ from cdcsync_core.source_table import TableId
 from cdcsync_core.state import TableState
 from cdcsync_spark.binlog.batch import BinlogBatch, TableBatch, Transactions, write_transactions
 from cdcsync_spark.binlog.schema_steps import Policy, SchemaStep
-from cdcsync_spark.sinks.base import Append, Commit, Emit, Evolve, Replace, Sink, Target, Upsert
+from cdcsync_spark.sinks.contract.changes import Append, Commit, Emit, Evolve, Replace, Upsert
+from cdcsync_spark.sinks.contract.sink import Sink, Target
 from cdcsync_spark.sinks.delta.history_target import HistorySink, HistoryTarget
 from cdcsync_spark.sinks.delta.policy import MaintenancePolicy
 from cdcsync_spark.sinks.lake.stores import open_store

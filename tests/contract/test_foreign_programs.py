@@ -14,7 +14,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from cdcsync_core.state import TableState
-from cdcsync_spark.sinks.base import Target
+from cdcsync_spark.sinks.contract.sink import Target
 from cdcsync_spark.sinks.delta.history_target import HistorySink
 from cdcsync_spark.sinks.delta.sink import DeltaSink
 from cdcsync_spark.sinks.lake.stores import open_store

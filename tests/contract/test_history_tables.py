@@ -19,7 +19,8 @@ from cdcsync_core.position import LogOffset
 from cdcsync_core.schema_change import Filled, Kept
 from cdcsync_core.state import TableState
 from cdcsync_core.target_schema import TargetSchema
-from cdcsync_spark.sinks.base import Append, Commit, Evolve, Replace, Sink
+from cdcsync_spark.sinks.contract.changes import Append, Commit, Evolve, Replace
+from cdcsync_spark.sinks.contract.sink import Sink
 from cdcsync_spark.sinks.delta.commit import LOSS_QUESTIONS
 from cdcsync_spark.sinks.delta.history_target import HistorySink, HistoryTarget
 from cdcsync_spark.sinks.delta.sink import DeltaSink

@@ -19,7 +19,7 @@ from cdcsync_core.position import FilePosition, LogOffset
 from cdcsync_core.schema_change import Filled, Kept
 from cdcsync_core.source_table import TableId
 from cdcsync_core.state import TableState
-from cdcsync_spark.sinks.base import (
+from cdcsync_spark.sinks.contract.changes import (
     AdvancePosition,
     Append,
     Build,
@@ -28,11 +28,10 @@ from cdcsync_spark.sinks.base import (
     Empty,
     Evolve,
     Replace,
-    Sink,
     StagedPart,
-    Target,
     Upsert,
 )
+from cdcsync_spark.sinks.contract.sink import Sink, Target
 from contract.sinkcase import (
     ORDERS,
     SYNC,

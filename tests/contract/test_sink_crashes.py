@@ -18,7 +18,7 @@ from types import ModuleType
 
 import pytest
 
-from cdcsync_spark.sinks.base import Sink
+from cdcsync_spark.sinks.contract.sink import Sink
 from cdcsync_spark.sinks.lake.store import Store
 from contract import crashing, stepping
 from contract.sinkcase import ORDERS, content, in_order

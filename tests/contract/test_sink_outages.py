@@ -13,7 +13,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from cdcsync_core.errors import CdcError, Reason, TransientError
-from cdcsync_spark.sinks.base import Build, Upsert
+from cdcsync_spark.sinks.contract.changes import Build, Upsert
 from cdcsync_spark.sinks.delta import maintenance as delta_maintenance
 from cdcsync_spark.sinks.delta.commit import DeltaWriter
 from cdcsync_spark.sinks.delta.policy import POLICY, MaintenancePolicy

@@ -14,7 +14,8 @@ import pytest
 
 from cdcsync_core.errors import PermanentError, Reason
 from cdcsync_core.state import TableState
-from cdcsync_spark.sinks.base import AdvancePosition, Append, Change, Commit, Replace, Sink, Target, Upsert
+from cdcsync_spark.sinks.contract.changes import AdvancePosition, Append, Change, Commit, Replace, Upsert
+from cdcsync_spark.sinks.contract.sink import Sink, Target
 from contract.sinkcase import ORDERS, content, first_state, in_order, keys_of, rows_of, stage, stamp, whole_snapshot
 
 CHANGES: dict[str, Callable[[Target], Change]] = {

@@ -11,7 +11,8 @@ from cdcsync_core.logical_type import LogicalType
 from cdcsync_core.schema_change import Kept
 from cdcsync_core.state import TableState
 from cdcsync_core.target_schema import TargetColumn, TargetSchema
-from cdcsync_spark.sinks.base import Commit, Empty, Evolve, Target, Upsert
+from cdcsync_spark.sinks.contract.changes import Commit, Empty, Evolve, Upsert
+from cdcsync_spark.sinks.contract.sink import Target
 from cdcsync_spark.wire.columns.typemap import projected
 from contract.sinkcase import batch, content, in_order, keys_of, rows_of, step, whole_snapshot
 from contract.stepcase import BEFORE, KEPT, ROWS, STEPS, TABLE, after

@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from cdcsync_spark.sinks.base import Empty, Upsert, Writer
+from cdcsync_spark.sinks.contract.changes import Empty, Upsert
+from cdcsync_spark.sinks.contract.writer import Writer
 from cdcsync_spark.sinks.delta.sink import DeltaSink, DeltaTarget
 from cdcsync_spark.sinks.lake.stores import open_store
 from contract.lives import read_by_delta_rs, read_by_duckdb

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from cdcsync_core.errors import CdcError, Reason
-from cdcsync_spark.sinks.base import Sending, Target
+from cdcsync_spark.sinks.contract.sink import Sending, Target
 from cdcsync_spark.sinks.kafka.target import KafkaSink
 from contract.sinkcase import ORDERS, content, first_state
 from contract.test_event_sinks import (

@@ -19,7 +19,7 @@ import pytest
 from confluent_kafka.admin import NewPartitions
 
 from cdcsync_core.errors import CdcError, PermanentError, Reason
-from cdcsync_spark.sinks.base import Superseded
+from cdcsync_spark.sinks.contract.checks import Superseded
 from cdcsync_spark.sinks.formats.json_records import Records
 from cdcsync_spark.sinks.kafka.client import KafkaSettings
 from cdcsync_spark.sinks.kafka.plain_session import PlainSession

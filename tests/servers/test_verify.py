@@ -26,7 +26,7 @@ from cdcsync_core.errors import Reason
 from cdcsync_core.run import ExitCode, TablePhase
 from cdcsync_core.status import TableStatus
 from cdcsync_core.verification import Kind, Reader, verdict
-from cdcsync_spark.sinks.base import Append, Commit, Upsert
+from cdcsync_spark.sinks.contract.changes import Append, Commit, Upsert
 from support.deaths import Died, dying_at
 from support.fixtures import FreshDatabase, variants
 from support.servers import Server

@@ -10,7 +10,7 @@ import random
 import sys
 from pathlib import Path
 
-from cdcsync_spark.sinks.base import Superseded
+from cdcsync_spark.sinks.contract.checks import Superseded
 from cdcsync_spark.sinks.kafka.client import KafkaSettings
 from cdcsync_spark.sinks.kafka.target import KafkaSink
 from cdcsync_spark.sinks.kafka.topics import TopicSettings

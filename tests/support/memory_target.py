@@ -1,4 +1,4 @@
-"""A sink in memory under the contract of `sinks/base.py`, held to it by the same cases as Delta
+"""A sink in memory under the contract of `sinks/contract`, held to it by the same cases as Delta
 (`tests/contract`).
 
 `rows` is a table's content by key, `parts` the staged parts that are live; `log` holds each commit.
@@ -29,26 +29,23 @@ from cdcsync_core.errors import CdcError, Reason, fail
 from cdcsync_core.schema_change import Converted, Filled, Origin
 from cdcsync_core.source_table import TableId
 from cdcsync_core.state import TableState
-from cdcsync_spark.sinks.base import (
+from cdcsync_spark.sinks.contract.changes import (
     AdvancePosition,
     Append,
     Build,
-    Capabilities,
     Change,
     Commit,
     Emit,
     Empty,
     Evolve,
-    Maintenance,
     Replace,
     Staged,
     StagedPart,
     Upsert,
-    WriterStatus,
-    check_successor,
-    refuse_other_identity,
-    refuse_superseded,
 )
+from cdcsync_spark.sinks.contract.checks import check_successor, refuse_other_identity, refuse_superseded
+from cdcsync_spark.sinks.contract.sink import Capabilities
+from cdcsync_spark.sinks.contract.writer import Maintenance, WriterStatus
 from cdcsync_spark.wire.columns.typemap import arrow_schema, captured_schema
 from support.event_consumer import Event, events_of
 

@@ -37,7 +37,7 @@ from cdcsync_core.spec import Tables
 from cdcsync_core.state import TableState
 from cdcsync_spark.run.context import RunContext
 from cdcsync_spark.run.progress import Reporter
-from cdcsync_spark.sinks.base import Sink
+from cdcsync_spark.sinks.contract.sink import Sink
 from cdcsync_spark.sinks.delta.sink import DeltaSink
 from cdcsync_spark.sinks.lake.stores import open_store
 from cdcsync_spark.snapshot.run import run_snapshot

@@ -28,7 +28,8 @@ from cdcsync_spark.binlog.reader import BinlogReader
 from cdcsync_spark.binlog.schema_steps import NOT_FOLLOWED, Policy, unconfirmed_tables, unproved_tables
 from cdcsync_spark.binlog.settings import ReaderSettings
 from cdcsync_spark.delivery.events import takes_events
-from cdcsync_spark.sinks.base import Append, Commit, Sink, Staged, StagedPart, Target
+from cdcsync_spark.sinks.contract.changes import Append, Commit, Staged, StagedPart
+from cdcsync_spark.sinks.contract.sink import Sink, Target
 from cdcsync_spark.sinks.delta.sink import DeltaSink
 from cdcsync_spark.sinks.lake.stores import open_store
 from cdcsync_spark.snapshot.low_mark import LowMark

@@ -13,7 +13,7 @@ from cdcsync_core.sink_spec import Sink as SinkSpec
 from cdcsync_core.source_table import TableId
 from cdcsync_core.topic_check import TopicChecks
 from cdcsync_lake.location import Location
-from cdcsync_spark.sinks.base import Sink
+from cdcsync_spark.sinks.contract.sink import Sink
 from cdcsync_spark.sinks.delta.history_target import HistorySink
 from cdcsync_spark.sinks.delta.policy import LEAVING_SMALL_FILES, POLICY
 from cdcsync_spark.sinks.delta.sink import DeltaSink

@@ -12,7 +12,7 @@ from cdcsync_core.errors import CdcError
 from cdcsync_core.report import SnapshotReport, TableParts, TableReport
 from cdcsync_core.run import TablePhase
 from cdcsync_spark.run.progress import Reports, failed_entry, table_entry
-from cdcsync_spark.sinks.base import Sending
+from cdcsync_spark.sinks.contract.sink import Sending
 from cdcsync_spark.snapshot.table import SnapshotTable
 from cdcsync_spark.snapshot.wave_job import Counts
 

@@ -33,7 +33,8 @@ from cdcsync_core.run import TableAssignment
 from cdcsync_core.state import TableState
 from cdcsync_mysql.failures import is_unexplained, may_be_of_table, of_table
 from cdcsync_spark.run.context import RunContext
-from cdcsync_spark.sinks.base import Append, Build, Commit, Superseded
+from cdcsync_spark.sinks.contract.changes import Append, Build, Commit
+from cdcsync_spark.sinks.contract.checks import Superseded
 from cdcsync_spark.snapshot.executors import Executors, executors_of, session_of
 from cdcsync_spark.snapshot.plan_reader import PlanFeed
 from cdcsync_spark.snapshot.progress import SnapshotProgress

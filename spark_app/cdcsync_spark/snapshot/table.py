@@ -19,7 +19,8 @@ from cdcsync_core.remedies import resnapshot
 from cdcsync_core.run import TableAssignment
 from cdcsync_core.state import Identity, TableState
 from cdcsync_core.target_schema import TargetSchema
-from cdcsync_spark.sinks.base import Commit, Replace, Sink, Target
+from cdcsync_spark.sinks.contract.changes import Commit, Replace
+from cdcsync_spark.sinks.contract.sink import Sink, Target
 from cdcsync_spark.snapshot.plan_reader import PlanFeed
 
 

@@ -19,7 +19,8 @@ from pyspark.accumulators import AccumulatorParam
 from pyspark.sql import SparkSession
 
 from cdcsync_core.errors import CdcError, from_json
-from cdcsync_spark.sinks.base import Staged, StagedPart, Target
+from cdcsync_spark.sinks.contract.changes import Staged, StagedPart
+from cdcsync_spark.sinks.contract.sink import Target
 from cdcsync_spark.snapshot.split_read import SplitReader
 
 #: per table of the run: (finished splits, rows) of the wave so far

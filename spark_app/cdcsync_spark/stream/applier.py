@@ -32,17 +32,8 @@ from cdcsync_spark.delivery.changelog import Changelog, open_changelog
 from cdcsync_spark.delivery.events import delivered, unrepairable
 from cdcsync_spark.delivery.projection import folded
 from cdcsync_spark.logs import get_logger
-from cdcsync_spark.sinks.base import (
-    AdvancePosition,
-    Build,
-    Busy,
-    Commit,
-    CommitAll,
-    Upsert,
-    Writer,
-    commit_each,
-    rows_of,
-)
+from cdcsync_spark.sinks.contract.changes import AdvancePosition, Build, Commit, Upsert, rows_of
+from cdcsync_spark.sinks.contract.writer import Busy, CommitAll, Writer, commit_each
 from cdcsync_spark.stream.crash_repair import Piece, Repair
 from cdcsync_spark.stream.schema_commit import step_commit
 from cdcsync_spark.wire.binlog.facts import FileLeft

@@ -23,7 +23,7 @@ from cdcsync_core.errors import CdcError, Reason, fail
 from cdcsync_spark.binlog.batch import BinlogBatch
 from cdcsync_spark.binlog.settings import ReaderSettings
 from cdcsync_spark.session.start import QUERY_OPTIONS
-from cdcsync_spark.sinks.base import Closed
+from cdcsync_spark.sinks.contract.writer import Closed
 from cdcsync_spark.stream.handover import BatchChannel, Ending, SourceEnded
 from cdcsync_spark.stream.source import FORMAT, BinlogSource, save_settings
 

@@ -14,7 +14,7 @@ from cdcsync_core.run import RunKind, TablePhase
 from cdcsync_spark.binlog.batch import BinlogBatch
 from cdcsync_spark.binlog.received import Received, ReceivedFile
 from cdcsync_spark.run.progress import Reports, failed_entry, position_entry, schema_part, table_entry
-from cdcsync_spark.sinks.base import Maintenance
+from cdcsync_spark.sinks.contract.writer import Maintenance
 from cdcsync_spark.stream.applier import Applier, StreamTable
 from cdcsync_spark.stream.data_flow import Backlog, flow, idle_since, lag_seconds
 

@@ -36,7 +36,8 @@ from cdcsync_spark.binlog.settings import ReaderSettings
 from cdcsync_spark.delivery.events import takes_events
 from cdcsync_spark.run.context import RunContext
 from cdcsync_spark.run.progress import table_entry
-from cdcsync_spark.sinks.base import CommitAll, refuse_other_identity
+from cdcsync_spark.sinks.contract.checks import refuse_other_identity
+from cdcsync_spark.sinks.contract.writer import CommitAll
 from cdcsync_spark.stream.applier import Applier, StreamTable
 from cdcsync_spark.stream.confirmation import Ask, Confirmation, ask_catalog
 from cdcsync_spark.stream.crash_repair import Repair, SourceRepair

@@ -17,7 +17,9 @@ from pathlib import Path
 
 from cdcsync_core.state import TableState
 from cdcsync_spark.delivery.events import takes_events
-from cdcsync_spark.sinks.base import AdvancePosition, Commit, Sink, Superseded
+from cdcsync_spark.sinks.contract.changes import AdvancePosition, Commit
+from cdcsync_spark.sinks.contract.checks import Superseded
+from cdcsync_spark.sinks.contract.sink import Sink
 
 #: runs that may take the table over while this is written
 _ATTEMPTS = 5

@@ -22,7 +22,7 @@ from cdcsync_mysql.connection import Source, connect, source_from_spec
 from cdcsync_mysql.history import verify_resumable
 from cdcsync_mysql.server import ServerFacts, read_facts
 from cdcsync_spark.sinks import sink_from_spec
-from cdcsync_spark.sinks.base import Sink
+from cdcsync_spark.sinks.contract.sink import Sink
 from cdcsync_spark.verify.clearing import note_equal
 from cdcsync_spark.verify.confirm import Confirmation, Suspect
 from cdcsync_spark.verify.digest import Digesters

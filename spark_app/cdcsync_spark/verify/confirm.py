@@ -22,7 +22,9 @@ from cdcsync_core.verification import Kind, Reader, Step
 from cdcsync_mysql.connection import Source, connect
 from cdcsync_mysql.server import ServerFacts
 from cdcsync_mysql.watermark import high
-from cdcsync_spark.sinks.base import Target, TargetSnapshot, replaced_meanwhile
+from cdcsync_spark.sinks.contract.checks import replaced_meanwhile
+from cdcsync_spark.sinks.contract.sink import Target
+from cdcsync_spark.sinks.contract.snapshot import TargetSnapshot
 from cdcsync_spark.snapshot.low_mark import LowMark
 from cdcsync_spark.verify.digest import Digesters, Digests, DigestSet
 from cdcsync_spark.verify.independent_reader import IndependentSearch

@@ -20,7 +20,7 @@ from cdcsync_core.errors import Reason, fail
 from cdcsync_core.remedies import resnapshot
 from cdcsync_mysql.catalog import same_definition
 from cdcsync_mysql.connection import Connection, Source, connect, fetch
-from cdcsync_spark.sinks.base import TargetSnapshot
+from cdcsync_spark.sinks.contract.snapshot import TargetSnapshot
 from cdcsync_spark.snapshot.key_query import condition
 from cdcsync_spark.snapshot.text_select import decode, select_list
 from cdcsync_spark.verify.digest import Digester, Digests, DigestSet

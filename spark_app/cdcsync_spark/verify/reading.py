@@ -28,7 +28,7 @@ from cdcsync_core.run import Decoder
 from cdcsync_mysql.connection import Source, connect
 from cdcsync_mysql.planner import plan
 from cdcsync_spark.own_process import processes
-from cdcsync_spark.sinks.base import TargetSnapshot
+from cdcsync_spark.sinks.contract.snapshot import TargetSnapshot
 from cdcsync_spark.snapshot.split_read import SplitReader
 from cdcsync_spark.verify.digest import Digesters, Digests, DigestSet
 from cdcsync_spark.verify.keys import matching

@@ -18,7 +18,8 @@ import yaml
 from cdcsync_core.position import Position
 from cdcsync_core.state import TableState
 from cdcsync_core.status import CONSISTENT, Status
-from cdcsync_spark.sinks.base import Stretched, Target, TargetSnapshot
+from cdcsync_spark.sinks.contract.sink import Target
+from cdcsync_spark.sinks.contract.snapshot import InexactSnapshot, TargetSnapshot
 
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
@@ -53,7 +54,7 @@ class SyncStatus:
 
 class Opened(NamedTuple):
     """A version of a target and the position that its rows are as of; `until` where each key is as
-    of a place up to there (`Stretched`)."""
+    of a place up to there (`InexactSnapshot`)."""
 
     snapshot: TargetSnapshot
     position: Position
@@ -64,7 +65,7 @@ def open_target(target: Target, name: str, status: Status) -> Opened:
     """`status` must have been read before. The state must have a position."""
     snapshot = target.open_snapshot()
     position = position_of(snapshot.state, status, name)
-    until = snapshot.until if isinstance(snapshot, Stretched) else None
+    until = snapshot.until if isinstance(snapshot, InexactSnapshot) else None
     return Opened(snapshot, position, position if until is None else position.join(until))
 
 

@@ -10,7 +10,7 @@ from structlog.testing import capture_logs
 
 from cdcsync_core.errors import Reason, fail
 from cdcsync_core.source_table import TableId
-from cdcsync_spark.sinks.base import Maintenance, Step
+from cdcsync_spark.sinks.contract.writer import Maintenance, Step
 from cdcsync_spark.sinks.delta import maintenance as delta_maintenance
 from cdcsync_spark.sinks.delta.maintenance import Failures
 from cdcsync_spark.sinks.delta.table_path import TablePath

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from cdcsync_core.gates import gate
 from cdcsync_core.target_schema import TargetSchema
-from cdcsync_spark.sinks.base import Upsert
+from cdcsync_spark.sinks.contract.changes import Upsert
 from cdcsync_spark.sinks.delta.table_path import TablePath
 from cdcsync_spark.sinks.delta.view import Action, TableView, new_file
 from cdcsync_spark.sinks.lake.deletion_vectors import VectorFile

@@ -30,23 +30,20 @@ from cdcsync_core.errors import CdcError
 from cdcsync_core.gates import gate
 from cdcsync_core.state import TableState
 from cdcsync_spark.logs import get_logger
-from cdcsync_spark.sinks.base import (
+from cdcsync_spark.sinks.contract.changes import (
     AdvancePosition,
     Append,
     Build,
-    Busy,
-    Capabilities,
     Change,
-    Closed,
     Commit,
     Empty,
     Evolve,
     Replace,
     Upsert,
-    WriterStatus,
-    check_successor,
-    refuse_superseded,
 )
+from cdcsync_spark.sinks.contract.checks import check_successor, refuse_superseded
+from cdcsync_spark.sinks.contract.sink import Capabilities
+from cdcsync_spark.sinks.contract.writer import Busy, Closed, WriterStatus
 from cdcsync_spark.sinks.delta import properties as delta_properties
 from cdcsync_spark.sinks.delta import refusals
 from cdcsync_spark.sinks.delta.batch import Batch, write_batch

@@ -21,7 +21,7 @@ from deltalake.transaction import AddAction
 
 from cdcsync_core.state import TableState
 from cdcsync_core.target_schema import TargetSchema
-from cdcsync_spark.sinks.base import Append, Commit, Replace, Upsert
+from cdcsync_spark.sinks.contract.changes import Append, Commit, Replace, Upsert
 from cdcsync_spark.sinks.delta import merge as delta_merge
 from cdcsync_spark.sinks.delta import properties as delta_properties
 from cdcsync_spark.sinks.delta import refusals

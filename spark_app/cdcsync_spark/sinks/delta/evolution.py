@@ -23,7 +23,7 @@ from cdcsync_core.evolve import rewrites
 from cdcsync_core.remedies import resnapshot
 from cdcsync_core.schema_change import Filled
 from cdcsync_core.state import TableState
-from cdcsync_spark.sinks.base import Evolve
+from cdcsync_spark.sinks.contract.changes import Evolve
 from cdcsync_spark.sinks.delta import properties as delta_properties
 from cdcsync_spark.sinks.delta.batch import Batch
 from cdcsync_spark.sinks.delta.features import upgrade

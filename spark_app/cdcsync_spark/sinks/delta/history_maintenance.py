@@ -15,7 +15,7 @@ from pyroaring import BitMap
 
 from cdcsync_core.event_columns import EventColumns
 from cdcsync_core.target_schema import TargetSchema
-from cdcsync_spark.sinks.base import Step
+from cdcsync_spark.sinks.contract.writer import Step
 from cdcsync_spark.sinks.delta.batch import Batch, with_files, write_deletions
 from cdcsync_spark.sinks.delta.compaction import Compaction, next_compaction
 from cdcsync_spark.sinks.delta.features import unsupported_reason

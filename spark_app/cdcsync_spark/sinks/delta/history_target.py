@@ -39,22 +39,21 @@ from cdcsync_core.remedies import resnapshot
 from cdcsync_core.source_table import TableId
 from cdcsync_core.state import TableState
 from cdcsync_spark.logs import get_logger
-from cdcsync_spark.sinks.base import (
+from cdcsync_spark.sinks.contract.changes import (
     AdvancePosition,
     Append,
     Build,
-    Capabilities,
     Commit,
     Emit,
     Evolve,
     Replace,
     Staged,
-    TargetSnapshot,
     Upsert,
-    WriterStatus,
-    refuse_other_identity,
-    refuse_superseded,
 )
+from cdcsync_spark.sinks.contract.checks import refuse_other_identity, refuse_superseded
+from cdcsync_spark.sinks.contract.sink import Capabilities
+from cdcsync_spark.sinks.contract.snapshot import TargetSnapshot
+from cdcsync_spark.sinks.contract.writer import WriterStatus
 from cdcsync_spark.sinks.delta.commit import DeltaWriter
 from cdcsync_spark.sinks.delta.features import VECTORS_ENABLED, protocol_for
 from cdcsync_spark.sinks.delta.history_snapshot import HistorySnapshot

@@ -22,7 +22,7 @@ from cdcsync_core.event_columns import EventColumns
 from cdcsync_core.gates import gate
 from cdcsync_core.state import TableState
 from cdcsync_core.target_schema import TargetSchema
-from cdcsync_spark.sinks.base import AdvancePosition, Append, Commit, Emit, Evolve, Replace
+from cdcsync_spark.sinks.contract.changes import AdvancePosition, Append, Commit, Emit, Evolve, Replace
 from cdcsync_spark.sinks.delta import properties as delta_properties
 from cdcsync_spark.sinks.delta import refusals
 from cdcsync_spark.sinks.delta.batch import Batch

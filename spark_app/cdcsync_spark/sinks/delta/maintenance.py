@@ -40,7 +40,7 @@ import pyarrow as pa
 from cdcsync_core.errors import CdcError
 from cdcsync_spark.logs import get_logger
 from cdcsync_spark.own_process import in_own_process
-from cdcsync_spark.sinks.base import Maintenance, Step
+from cdcsync_spark.sinks.contract.writer import Maintenance, Step
 from cdcsync_spark.sinks.delta.batch import Batch
 from cdcsync_spark.sinks.delta.compaction import next_compaction, write_compaction
 from cdcsync_spark.sinks.delta.features import deletion_vectors_unavailable

@@ -26,7 +26,7 @@ from cdcsync_core.errors import CdcError, Reason, fail
 from cdcsync_core.remedies import STOP_OTHER_WRITER
 from cdcsync_core.state import TableState
 from cdcsync_core.target_schema import TargetSchema
-from cdcsync_spark.sinks.base import Upsert
+from cdcsync_spark.sinks.contract.changes import Upsert
 from cdcsync_spark.sinks.delta.snapshot import DeltaSnapshot
 from cdcsync_spark.sinks.lake.file_changes import checked
 from cdcsync_spark.wire.columns.typemap import arrow_schema

@@ -25,7 +25,9 @@ from cdcsync_core.gates import gate
 from cdcsync_core.source_table import TableId
 from cdcsync_core.state import TableState
 from cdcsync_core.target_schema import TargetSchema
-from cdcsync_spark.sinks.base import Build, Capabilities, Staged, refuse_other_identity
+from cdcsync_spark.sinks.contract.changes import Build, Staged
+from cdcsync_spark.sinks.contract.checks import refuse_other_identity
+from cdcsync_spark.sinks.contract.sink import Capabilities
 from cdcsync_spark.sinks.delta import properties as delta_properties
 from cdcsync_spark.sinks.delta import refusals
 from cdcsync_spark.sinks.delta.commit import CAPABILITIES, DeltaWriter

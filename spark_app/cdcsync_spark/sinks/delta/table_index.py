@@ -18,7 +18,7 @@ import pyarrow as pa
 from pyroaring import BitMap
 
 from cdcsync_spark.logs import get_logger
-from cdcsync_spark.sinks.base import Closed
+from cdcsync_spark.sinks.contract.writer import Closed
 from cdcsync_spark.sinks.delta.log import Log
 from cdcsync_spark.sinks.delta.snapshot import deleted_rows, key_batches, read_range
 from cdcsync_spark.sinks.delta.view import LiveFile, TableView

@@ -22,7 +22,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from cdcsync_core.errors import CdcError, PermanentError, Reason, fail
 from cdcsync_core.gates import gate
 from cdcsync_spark.logs import get_logger
-from cdcsync_spark.sinks.base import Superseded
+from cdcsync_spark.sinks.contract.checks import Superseded
 from cdcsync_spark.sinks.formats.json_records import Header, Records
 from cdcsync_spark.sinks.kafka.brokers import (
     Brokers,

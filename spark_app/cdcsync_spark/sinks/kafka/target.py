@@ -42,21 +42,11 @@ from cdcsync_core.gates import gate
 from cdcsync_core.source_table import TableId
 from cdcsync_core.state import TableState
 from cdcsync_core.topic_names import shared_topic, topic_prefix
-from cdcsync_spark.sinks.base import (
-    AdvancePosition,
-    Append,
-    Build,
-    Capabilities,
-    Emit,
-    Evolve,
-    Outcome,
-    Replace,
-    Staged,
-    TargetSnapshot,
-    Upsert,
-    Writer,
-    refuse_other_identity,
-)
+from cdcsync_spark.sinks.contract.changes import AdvancePosition, Append, Build, Emit, Evolve, Replace, Staged, Upsert
+from cdcsync_spark.sinks.contract.checks import refuse_other_identity
+from cdcsync_spark.sinks.contract.sink import Capabilities
+from cdcsync_spark.sinks.contract.snapshot import TargetSnapshot
+from cdcsync_spark.sinks.contract.writer import Outcome, Writer
 from cdcsync_spark.sinks.delta.sink import DeltaTarget
 from cdcsync_spark.sinks.delta.table_path import STAGED_PREFIX, TablePath
 from cdcsync_spark.sinks.kafka.client import KafkaSettings

@@ -6,8 +6,8 @@ records before the newest snapshot's first are left out. The place: the state is
 so the topic up to its ends, asked for after that, has all that the state covers. A transaction
 writes to the state topic before it sends a record, and a state is read when all before it is
 decided; so the state that is read at last covers all that was read of the topic. In between a
-stream may have committed: each key has a row that it had between these two positions (`Stretched`).
-Where the stream stands still they are one.
+stream may have committed: each key has a row that it had between these two positions
+(`InexactSnapshot`). Where the stream stands still they are one.
 
 A topic is read once per process: a later version reads only what came since. What is read lies in
 a folder of its own on local disk, in files by the hash of the key, each of which is folded in
@@ -38,7 +38,7 @@ from cdcsync_core.errors import CdcError, Reason, fail
 from cdcsync_core.position import Position
 from cdcsync_core.remedies import resnapshot
 from cdcsync_core.state import TableState
-from cdcsync_spark.sinks.base import replaced_meanwhile
+from cdcsync_spark.sinks.contract.checks import replaced_meanwhile
 from cdcsync_spark.sinks.formats.record_reader import RecordReader
 from cdcsync_spark.sinks.kafka.brokers import passes, sink_error
 from cdcsync_spark.sinks.kafka.conflicts import check_topic
@@ -62,7 +62,7 @@ Last = tuple[bytes, bytes | None]
 @dataclass(frozen=True)
 class TopicSnapshot:
     """`files` has for each hash of a key the files with its records, oldest first; `until` as in
-    `Stretched`."""
+    `InexactSnapshot`."""
 
     reader: RecordReader
     state: TableState

@@ -15,16 +15,9 @@ from cdcsync_core.errors import CdcError, PermanentError, Reason, TransientError
 from cdcsync_core.gates import gate
 from cdcsync_core.state import TableState
 from cdcsync_spark.logs import get_logger
-from cdcsync_spark.sinks.base import (
-    Build,
-    Commit,
-    Emit,
-    Outcome,
-    Replace,
-    WriterStatus,
-    check_successor,
-    refuse_superseded,
-)
+from cdcsync_spark.sinks.contract.changes import Build, Commit, Emit, Replace
+from cdcsync_spark.sinks.contract.checks import check_successor, refuse_superseded
+from cdcsync_spark.sinks.contract.writer import Outcome, WriterStatus
 from cdcsync_spark.sinks.delta.commit import DeltaWriter
 from cdcsync_spark.sinks.delta.maintenance import staged_copies
 from cdcsync_spark.sinks.delta.table_path import TablePath

@@ -18,7 +18,7 @@ from pyroaring import BitMap
 
 from cdcsync_core.errors import Reason, fail
 from cdcsync_core.target_schema import TargetSchema
-from cdcsync_spark.sinks.base import Upsert
+from cdcsync_spark.sinks.contract.changes import Upsert
 from cdcsync_spark.sinks.lake.key_index import KeyIndex
 from cdcsync_spark.sinks.lake.ordered import in_order, order_of
 from cdcsync_spark.sinks.lake.staging import DataFile

@@ -23,7 +23,7 @@ import pyarrow.parquet as pq
 
 from cdcsync_core.errors import Reason, fail
 from cdcsync_core.target_schema import TargetSchema
-from cdcsync_spark.sinks.base import Append, Change, Replace, StagedPart
+from cdcsync_spark.sinks.contract.changes import Append, Change, Replace, StagedPart
 from cdcsync_spark.sinks.lake.statistics import FileStatistics
 from cdcsync_spark.sinks.lake.store import Store
 from cdcsync_spark.wire.columns.typemap import arrow_schema

@@ -33,7 +33,8 @@ from cdcsync_core.state import Identity, SinkWrite, TableState
 from cdcsync_core.target_schema import TargetSchema
 from cdcsync_spark.run.context import RunContext
 from cdcsync_spark.run.progress import Reporter
-from cdcsync_spark.sinks.base import AdvancePosition, Append, Change, Commit, Replace, check_successor
+from cdcsync_spark.sinks.contract.changes import AdvancePosition, Append, Change, Commit, Replace
+from cdcsync_spark.sinks.contract.checks import check_successor
 from cdcsync_spark.snapshot.run import run_snapshot
 from cdcsync_spark.snapshot.source import Verify
 from cdcsync_spark.snapshot.wave_job import SplitResult, SplitTask

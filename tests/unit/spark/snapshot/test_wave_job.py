@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cdcsync_core.errors import Reason, fail
-from cdcsync_spark.sinks.base import StagedPart
+from cdcsync_spark.sinks.contract.changes import StagedPart
 from cdcsync_spark.snapshot.split_read import Row, pieces
 from cdcsync_spark.snapshot.wave_job import SplitResult, _CountsSum, _parse, run_wave
 

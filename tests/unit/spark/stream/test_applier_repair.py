@@ -22,7 +22,7 @@ from cdcsync_core.target_schema import TargetSchema
 from cdcsync_spark.binlog.batch import BinlogBatch
 from cdcsync_spark.delivery.changelog import Changelog
 from cdcsync_spark.delivery.upsert import fold
-from cdcsync_spark.sinks.base import Append, Commit
+from cdcsync_spark.sinks.contract.changes import Append, Commit
 from cdcsync_spark.sinks.delta.sink import DeltaSink
 from cdcsync_spark.sinks.lake.stores import open_store
 from cdcsync_spark.stream.applier import Applier, StreamTable

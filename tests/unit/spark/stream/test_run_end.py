@@ -20,7 +20,8 @@ from cdcsync_core.source_table import Column, SourceTable, SourceType, TableId
 from cdcsync_core.state import Identity, TableState
 from cdcsync_core.target_schema import TargetSchema
 from cdcsync_spark.binlog.batch import BinlogBatch, TableBatch
-from cdcsync_spark.sinks.base import Build, Closed
+from cdcsync_spark.sinks.contract.changes import Build
+from cdcsync_spark.sinks.contract.writer import Closed
 from cdcsync_spark.stream.applier import StreamTable
 from cdcsync_spark.stream.run import StreamRun, follow
 from support.facts import at

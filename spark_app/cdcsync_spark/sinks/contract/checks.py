@@ -1,0 +1,89 @@
+"""Refusals that are the same for every sink: another run, another copy, a commit that does not
+follow."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from cdcsync_core.errors import RUN_AGAIN, CdcError, PermanentError, Reason, fail
+from cdcsync_core.remedies import resnapshot
+from cdcsync_core.state import Identity, TableState
+from cdcsync_spark.sinks.contract.changes import Commit, Replace
+
+
+class Superseded(PermanentError):
+    """A newer run has the table, and so the sync."""
+
+
+def refuse_superseded(found: TableState, epoch: int) -> None:
+    """A higher epoch in the table ends the run (rule R8)."""
+    if found.epoch > epoch:
+        raise Superseded(
+            Reason.SINK_CONFLICT,
+            f"superseded by epoch {found.epoch}; this run has epoch {epoch}",
+            needed="one run of a sync at a time",
+            remedy=f"nothing to do where the other run goes on; else end it, {RUN_AGAIN}",
+            table=found.identity.table,
+        )
+
+
+def refuse_other_identity(found: TableState, wanted: TableState) -> None:
+    """A table is continued only by the same sync from the same log and the same source table."""
+    differing = [
+        f"{name} {mine!r}, needed {theirs!r}"
+        for (name, mine), theirs in zip(
+            found.identity.to_dict().items(), wanted.identity.to_dict().values(), strict=True
+        )
+        if mine != theirs
+    ]
+    if differing:
+        raise fail(
+            Reason.SINK_CONFLICT,
+            f"the target table was written for another copy: {'; '.join(differing)}",
+            needed="a target that this sync made from this source, or none",
+            remedy=_continuation(found.identity, wanted.identity),
+            table=wanted.identity.table,
+        )
+
+
+def _continuation(found: Identity, wanted: Identity) -> str:
+    """What belongs to another sync is never to be removed for this one."""
+    if found.sync != wanted.sync:
+        return f"create this sync again with another sink path: the table is the sync {found.sync}'s"
+    if found.table != wanted.table:
+        return f"leave one out (tables.exclude): {found.table} and {wanted.table} have one folder in this store"
+    return resnapshot(wanted.table)
+
+
+def replaced_meanwhile(table: str) -> CdcError:
+    """Of a target that was read while a resnapshot replaced it: it is another table."""
+    return fail(
+        Reason.INTERNAL_ERROR, "the table was resnapshotted while it was read", remedy="verify again", table=table
+    )
+
+
+def check_successor(found: TableState, commit: Commit, epoch: int) -> None:
+    """What every commit must hold, whatever the caller computed; raises `InternalError`.
+
+    The binlog is the same one unless the whole content is replaced: a table is resnapshotted after
+    its server was replaced (rule R6).
+    """
+    new, due = commit.state, found.identity
+    if isinstance(commit.change, Replace):
+        due = replace(due, lineage=new.identity.lineage)
+    wrong = [
+        problem
+        for problem, bad in (
+            (f"identity {new.identity} after {found.identity}", new.identity != due),
+            (f"state {new.commit_number} after {found.commit_number}", new.commit_number != found.commit_number + 1),
+            (f"epoch {new.epoch} by a writer of epoch {epoch}", new.epoch != epoch),
+        )
+        if bad
+    ]
+    if wrong:
+        raise fail(
+            Reason.INTERNAL_ERROR,
+            f"a commit that does not follow the target's state: {'; '.join(wrong)}",
+            remedy="report this with the driver log",
+            table=found.identity.table,
+        )
