@@ -17,17 +17,22 @@ Why it is right:
 from __future__ import annotations
 
 import os
+import random
 import signal
 import socket
 import subprocess
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
 
 LOOPBACK = "127.0.0.1"
 _PORT_ATTEMPTS = 5
+#: below those that Linux gives to connections (`net.ipv4.ip_local_port_range`) and Kubernetes to
+#: services
+_PORTS = range(12_000, 30_000)
 _POLL_SECONDS = 0.05
 _PORT_TAKEN_MARKS = ("Address already in use", "Do you already have another")
 
@@ -159,7 +164,13 @@ class ServerProcess:
 
 
 def free_port() -> int:
-    """A TCP port that was free on loopback a moment ago."""
+    """A TCP port that was free on loopback a moment ago. The system gives it to no connection and
+    to none that binds port 0, so that it is likely to be free still, also while its server is
+    restarted."""
+    for _ in range(_PORT_ATTEMPTS):
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind((LOOPBACK, random.choice(_PORTS)))  # noqa: S311
+            return int(probe.getsockname()[1])
     with socket.socket() as probe:
         probe.bind((LOOPBACK, 0))
         return int(probe.getsockname()[1])

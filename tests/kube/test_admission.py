@@ -106,7 +106,7 @@ def _as_account(api: Api, namespace: str, account: str) -> Api:
 def _wait_until(holds: Callable[[], bool]) -> None:
     """Roles and policies are watched by the API server itself, so they count a moment after they
     were made."""
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 180
     while not holds():
         assert time.monotonic() < deadline
         time.sleep(0.2)

@@ -243,7 +243,7 @@ def test_a_write_on_an_old_view_is_refused_and_decided_again(sync: InProcessSync
     first, second = sync.create().operator(), sync.operator()
     first.reconcile()
     second.reconcile()
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 120
     while not sync.pods() and time.monotonic() < deadline:
         first.reconcile()
         second.reconcile()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -14,6 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 import yaml
 
@@ -28,7 +28,7 @@ def operators(sync: InProcessSync, tmp_path: Path) -> Iterator[Callable[..., sub
     (tmp_path / "kubeconfig").write_text(yaml.safe_dump(kubeconfig(sync.api)))
     started: list[subprocess.Popen[bytes]] = []
 
-    def start(name: str = "one", port: int = 0, **more: str) -> subprocess.Popen[bytes]:
+    def start(name: str = "one", **more: str) -> subprocess.Popen[bytes]:
         settings = more | {
             "KUBECONFIG": str(tmp_path / "kubeconfig"),
             "HOSTNAME": name,
@@ -36,7 +36,7 @@ def operators(sync: InProcessSync, tmp_path: Path) -> Iterator[Callable[..., sub
             "CDCSYNC_NAMESPACES": sync.namespace,
             "CDCSYNC_LEASE": f"{sync.namespace}/{name if more else 'cdcsync'}",
             "CDCSYNC_REFUSED_SOURCE_NETWORKS": "",  # the sources are on this machine
-            "CDCSYNC_METRICS_PORT": str(port or free_port()),
+            "CDCSYNC_METRICS_PORT": "0",
         }
         with (tmp_path / f"{name}.log").open("ab") as log:
             command = [sys.executable, "-m", "cdcsync_operator.cluster.handlers"]
@@ -49,20 +49,20 @@ def operators(sync: InProcessSync, tmp_path: Path) -> Iterator[Callable[..., sub
         process.wait()
 
 
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        return int(probe.getsockname()[1])
-
-
-def eventually(what: Callable[[], Any], log: Path) -> None:
+def eventually(what: Callable[[], Any], log: Path | None = None) -> None:
     deadline = time.monotonic() + 180
     while not what():
-        assert time.monotonic() < deadline, log.read_text()
+        assert time.monotonic() < deadline, log.read_text() if log else "not in 180 s"
         time.sleep(0.05)
 
 
-def page(port: int) -> str:
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=30) as answer:
+def page(process: subprocess.Popen[bytes]) -> str:
+    """The operator's metrics; nothing before it listens."""
+    connections = psutil.Process(process.pid).net_connections(kind="inet")
+    port = next((c.laddr.port for c in connections if c.status == psutil.CONN_LISTEN), None)
+    if port is None:
+        return ""
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=180) as answer:
         return str(answer.read().decode())
 
 
@@ -89,14 +89,14 @@ def shown(sync: InProcessSync, folder: Path) -> str:
 def test_it_sees_what_is_there_and_what_comes_and_ends_in_order(
     sync: InProcessSync, operators: Callable[..., subprocess.Popen[bytes]], tmp_path: Path
 ) -> None:
-    port, uid = free_port(), deployment(sync)
-    process, log = operators(port=port), tmp_path / "one.log"
+    uid = deployment(sync)
+    process, log = operators(), tmp_path / "one.log"
     eventually(lambda: leading(sync) == "one", log)
     (lease,) = sync.api.items(f"/apis/coordination.k8s.io/v1/namespaces/{sync.namespace}/leases")
     assert [owner["uid"] for owner in lease["metadata"]["ownerReferences"]] == [uid], "it goes with the release"
     sync.create(state="paused")
     eventually(lambda: sync.stored.phase == "Paused", log)
-    eventually(lambda: f'name="shop",namespace="{sync.namespace}",phase="Paused"}} 1' in page(port), log)
+    eventually(lambda: f'name="shop",namespace="{sync.namespace}",phase="Paused"}} 1' in page(process), log)
     sync.change(source={"host": "127.0.0.1", "port": 1}, state="running")
     eventually(lambda: sync.stored.restarts.reason == "SourceUnreachable", log)
     assert "SourceUnreachable" in shown(sync, tmp_path)
@@ -178,14 +178,14 @@ def test_releases_share_the_syncs_by_a_label_selector(
     sync: InProcessSync, operators: Callable[..., subprocess.Popen[bytes]], tmp_path: Path
 ) -> None:
     """Each has its own lease, and a sync goes to the other one with its label."""
-    port, path = free_port(), f"{sync.syncs}/shop"
-    operators("one", port, CDCSYNC_SELECTOR="shard=one")
+    path = f"{sync.syncs}/shop"
+    first = operators("one", CDCSYNC_SELECTOR="shard=one")
     sync.create(state="paused")
     sync.api.merge(path, {"metadata": {"labels": {"shard": "one"}}})
     eventually(lambda: sync.stored.observed_generation == 1, tmp_path / "one.log")
-    eventually(lambda: "cdcsync_syncs 1.0" in page(port), tmp_path / "one.log")
+    eventually(lambda: "cdcsync_syncs 1.0" in page(first), tmp_path / "one.log")
     sync.api.merge(path, {"metadata": {"labels": {"shard": "two"}}, "spec": {"restartNonce": 1}})
-    eventually(lambda: "cdcsync_syncs 0.0" in page(port), tmp_path / "one.log")
+    eventually(lambda: "cdcsync_syncs 0.0" in page(first), tmp_path / "one.log")
     assert sync.stored.observed_generation == 1, "the other release has not begun"
     operators("two", CDCSYNC_SELECTOR="shard notin (one)")
     eventually(lambda: sync.stored.observed_generation == 2, tmp_path / "two.log")

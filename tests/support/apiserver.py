@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import base64
 import secrets
-import socket
 import ssl
 import subprocess
 import time
@@ -20,25 +19,24 @@ from typing import Any
 
 import yaml
 
+from cdcsync_demo.server_process import free_port
 from cdcsync_kube.client import Api, ApiError
 
 ROOT = Path(__file__).resolve().parents[2]
 NODE = ROOT / ".cache" / "node" / "node"
 CRD = ROOT / "crds" / "cdcsync.yaml"
 _CERTIFICATES: dict[str, Path] = {}
+_PORT_ATTEMPTS = 5
 
 
 @contextmanager
 def api_server(folder: Path) -> Iterator[Api]:
     """As an administrator, with the CRD established."""
-    etcd, peer, port = _free_ports(3)
     token = secrets.token_hex(16)
     (folder / "tokens.csv").write_text(f"{token},admin,admin,system:masters\n")
     _service_account_keys(folder)
     with ExitStack() as stack:
-        stack.enter_context(_process(folder, "etcd", *_etcd(folder, etcd, peer)))
-        stack.enter_context(_process(folder, "kube-apiserver", *_apiserver(folder, etcd, port)))
-        api = _wait(folder, port, token)
+        api = _started(stack, folder, token)
         stack.callback(api.close)
         establish(api, CRD)
         yield api
@@ -84,12 +82,24 @@ def _served(api: Api, group: str, document: dict[str, object]) -> bool:
     return True
 
 
-def _free_ports(count: int) -> list[int]:
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [s.getsockname()[1] for s in sockets]
-    for s in sockets:
-        s.close()
-    return ports
+def _started(stack: ExitStack, folder: Path, token: str) -> Api:
+    """Both processes, on ports that are chosen again where another process has taken one since."""
+    for _ in range(_PORT_ATTEMPTS):
+        etcd, peer, port = free_port(), free_port(), free_port()
+        with ExitStack() as attempt:
+            processes = [
+                attempt.enter_context(_process(folder, "etcd", *_etcd(folder, etcd, peer))),
+                attempt.enter_context(_process(folder, "kube-apiserver", *_apiserver(folder, etcd, port))),
+            ]
+            api = _wait(folder, port, token, processes)
+            if api is not None:
+                stack.push(attempt.pop_all())
+                return api
+    raise AssertionError(f"the API server ended at each of {_PORT_ATTEMPTS} starts: {_last_words(folder)}")
+
+
+def _last_words(folder: Path) -> str:
+    return "\n".join((folder / f"{program}.log").read_text()[-2000:] for program in ("etcd", "kube-apiserver"))
 
 
 def _service_account_keys(folder: Path) -> None:
@@ -120,22 +130,24 @@ def _apiserver(folder: Path, etcd: int, port: int) -> list[str]:
 
 
 @contextmanager
-def _process(folder: Path, program: str, *arguments: str) -> Iterator[None]:
+def _process(folder: Path, program: str, *arguments: str) -> Iterator[subprocess.Popen[bytes]]:
     with (folder / f"{program}.log").open("wb") as log:
         process = subprocess.Popen([NODE, program, *arguments], stdout=log, stderr=log, cwd=folder)
         try:
-            yield
+            yield process
         finally:
             process.kill()
             process.wait()
 
 
-def _wait(folder: Path, port: int, token: str) -> Api:
-    """The server is its own certificate's authority."""
+def _wait(folder: Path, port: int, token: str, processes: list[subprocess.Popen[bytes]]) -> Api | None:
+    """None where a process has ended. The server is its own certificate's authority."""
     deadline = time.monotonic() + 240
     certificate = folder / "certs" / "apiserver.crt"
     problem = "no certificate"
     while time.monotonic() < deadline:
+        if any(process.poll() is not None for process in processes):
+            return None
         try:
             tls = ssl.create_default_context(cafile=str(certificate))
         except OSError:
@@ -151,6 +163,4 @@ def _wait(folder: Path, port: int, token: str) -> Api:
             continue
         _CERTIFICATES[api.server] = certificate
         return api
-    raise AssertionError(
-        f"the API server did not start: {problem}; {(folder / 'kube-apiserver.log').read_text()[-2000:]}"
-    )
+    raise AssertionError(f"the API server did not start: {problem}; {_last_words(folder)}")

@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 
 from cdcsync_core.run import Flow, RunConfig, RunKind
+from cdcsync_kube import pages
+from cdcsync_kube.pages import serve
 from cdcsync_spark.run.metrics import VARIABLE, DriverMetrics, Shown, shown
 
 LABELS = {"namespace": "ns", "name": "shop", "kind": "stream"}
@@ -66,12 +68,18 @@ def test_nothing_is_served_unless_it_is_asked_for(monkeypatch: pytest.MonkeyPatc
 
 
 def test_a_report_is_served_and_passed_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    port = free_port()
-    monkeypatch.setenv(VARIABLE, f"127.0.0.1:{port}")
+    servers = []
+    monkeypatch.setattr(pages, "serve", lambda *given: servers.append(serve(*given)))
+    monkeypatch.setenv(VARIABLE, "127.0.0.1:0")
     kept = Kept()
     shown(CONFIG, kept).report(epoch=3)
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics") as answer:
-        assert f"cdcsync_driver_epoch{{{ON_EACH}}} 3.0" in answer.read().decode()
+    (server,) = servers
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{server.server_port}/metrics") as answer:
+            assert f"cdcsync_driver_epoch{{{ON_EACH}}} 3.0" in answer.read().decode()
+    finally:
+        server.shutdown()
+        server.server_close()
     assert kept.reports == [{"epoch": 3}]
 
 
@@ -88,8 +96,3 @@ def test_a_port_that_cannot_be_had_costs_the_run_nothing(
     reporter.report(epoch=3)
     assert kept.reports == [{"epoch": 3}]
     assert "no metrics are served" in capsys.readouterr().err
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        return int(probe.getsockname()[1])
