@@ -76,7 +76,7 @@ def s3_server(folder: Path) -> Iterator[S3Server]:
 
 def _port(log: Path, process: subprocess.Popen[bytes]) -> int:
     """The port that the server chose, from its first lines."""
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 180
     while time.monotonic() < deadline and process.poll() is None:
         _, found, rest = log.read_text().partition("http://127.0.0.1:")
         if found and "\n" in rest:

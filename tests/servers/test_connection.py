@@ -222,7 +222,7 @@ def _impostor(greeting: bytes, tls: Tls | None = None) -> Iterator[Source]:
         thread = threading.Thread(target=serve)
         thread.start()
         yield Source("127.0.0.1", listening.getsockname()[1], Path(__file__), Path(__file__), tls or Tls("disabled"))
-        thread.join(10)
+        thread.join(120)
 
 
 def test_a_killed_connection_is_transient(any_server: Server) -> None:
@@ -349,7 +349,7 @@ def test_a_server_that_asks_for_the_password_itself_does_not_get_it(tmp_path: Pa
         thread.start()
         source = Source("127.0.0.1", listening.getsockname()[1], tmp_path / "u", tmp_path / "p", Tls("disabled"))
         refused = _refusal(source)
-        thread.join(10)
+        thread.join(120)
     assert refused.reason is Reason.AUTHENTICATION_FAILED
     assert received
     assert _PASSWORD.encode() not in received

@@ -100,7 +100,7 @@ def test_a_topic_of_ours_is_known_by_the_state(kafka: KafkaBroker, sink_for: Sin
     found = check(sink_for(""))
     assert (found.errors, [t.exists for t in found.topics]) == ((), [True])
     admin, topic = kafka.admin(), topic_of(sink_for(""))
-    admin.delete_topics([topic], operation_timeout=30)[topic].result(30)
+    admin.delete_topics([topic], operation_timeout=120)[topic].result(120)
     (gone,) = check(sink_for("")).errors
     assert gone.reason is Reason.SINK_CONFLICT
     assert "is gone" in gone.found

@@ -83,7 +83,7 @@ def test_a_topic_that_was_deleted_stops_the_table_until_a_resnapshot(
     sink = sink_for("stream")
     topic = topic_of(sink)
     admin = kafka.admin()
-    admin.delete_topics([topic], operation_timeout=30)[topic].result(30)
+    admin.delete_topics([topic], operation_timeout=120)[topic].result(120)
     if made_again:
         sink.session.topics.make(topic, 3, 1, {})
         sink.session.topics.made(topic)
@@ -108,7 +108,7 @@ def test_a_run_that_dies_behind_the_topic_that_it_made_again_is_followed_by_anot
     source = Source(random.Random(5))
     read_snapshot(sink_for("snapshot"), source.snapshot())
     admin, topic = kafka.admin(), topic_of(sink_for(""))
-    admin.delete_topics([topic], operation_timeout=30)[topic].result(30)
+    admin.delete_topics([topic], operation_timeout=120)[topic].result(120)
 
     def dies(gate: str) -> None:
         if gate == "topic-made-again":
@@ -130,7 +130,7 @@ def test_a_topic_that_was_deleted_and_has_records_of_others_is_not_taken(
 ) -> None:
     read_snapshot(sink_for("snapshot"), Source(random.Random(5)).snapshot())
     admin, topic = kafka.admin(), topic_of(sink_for(""))
-    admin.delete_topics([topic], operation_timeout=30)[topic].result(30)
+    admin.delete_topics([topic], operation_timeout=120)[topic].result(120)
     sink_for("").session.topics.make(topic, 3, 1, {})
     sink_for("").session.topics.made(topic)
     producer = Producer({"bootstrap.servers": kafka.bootstrap})

@@ -74,7 +74,7 @@ class Account(NamedTuple):
         ]  # fmt: skip
         admin = self.broker.admin()  # held until the answers
         for answer in admin.create_acls(made).values():
-            answer.result(30)
+            answer.result(120)
 
     def deny(self, operation: str, topic: str) -> None:
         binding = AclBinding(
@@ -82,7 +82,7 @@ class Account(NamedTuple):
             AclPermissionType.DENY,
         )  # fmt: skip
         admin = self.broker.admin()
-        admin.create_acls([binding])[binding].result(30)
+        admin.create_acls([binding])[binding].result(120)
 
     def revoke(self) -> None:
         """All rights of the account."""
@@ -91,7 +91,7 @@ class Account(NamedTuple):
             AclPermissionType.ANY,
         )  # fmt: skip
         admin = self.broker.admin()
-        admin.delete_acls([every])[every].result(30)
+        admin.delete_acls([every])[every].result(120)
 
     def sink(self, role: str, delivery: str = "exactly-once") -> KafkaSink:
         spec = Sink.model_validate(

@@ -136,14 +136,14 @@ def test_a_right_that_is_missing_is_named(
     shop = Shop(any_server, fresh_database(any_server), tmp_path, broker)
     admin, pattern = broker.admin(), (resource, "*", ResourcePatternType.LITERAL, "User:ANONYMOUS", "*")
     denied = AclBinding(*pattern, operation, AclPermissionType.DENY)
-    admin.create_acls([denied])[denied].result(30)
+    admin.create_acls([denied])[denied].result(120)
     with shop.sync as sync:
         sync.start("caught-up")
         assert sync.wait() != 0
         assert "PrivilegeMissing" in shop.reasons
         assert needed in str(sync.status())
         chosen = AclBindingFilter(*pattern, AclOperation.ANY, AclPermissionType.ANY)
-        admin.delete_acls([chosen])[chosen].result(30)
+        admin.delete_acls([chosen])[chosen].result(120)
         sync.write_manifest(restartNonce=1)
         sync.run_to_completion()
         shop.check()

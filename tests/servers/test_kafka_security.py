@@ -69,7 +69,6 @@ class Case:
         spec = Sink.model_validate({"kafka": section})
         made = sink_from_spec(spec, self.folder / "secrets", f"{SYNC}{uuid.uuid4().hex[:8]}", Role("snapshot"))
         assert isinstance(made, KafkaSink)
-        made.settings = replace(made.settings, timeout=5.0)
         return made
 
     def refusal(self, sink: KafkaSink) -> CdcError:

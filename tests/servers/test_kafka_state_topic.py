@@ -199,7 +199,7 @@ def _expire(session: KafkaSession, before: int) -> None:
     place, until = TopicPartition(session.state, 0, before), time.monotonic() + 120
     while True:
         try:
-            session.topics.admin.delete_records([place])[place].result(30)
+            session.topics.admin.delete_records([place])[place].result(120)
             return
         except KafkaException as error:
             if error_of(error).name() != "POLICY_VIOLATION" or time.monotonic() > until:

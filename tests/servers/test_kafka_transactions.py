@@ -102,7 +102,7 @@ def test_a_topic_that_is_deleted_while_a_run_writes_stops_the_table(
     assert run.tables[NAME].error is None
     topic = sink.target(ORDERS.id).topic  # type: ignore[union-attr]
     admin = kafka.admin()
-    admin.delete_topics([topic], operation_timeout=30)[topic].result(30)
+    admin.delete_topics([topic], operation_timeout=120)[topic].result(120)
     if made_again:
         sink.session.topics.make(topic, 3, 1, {})
         sink.session.topics.made(topic)
@@ -119,7 +119,7 @@ def test_partitions_that_are_added_while_a_run_writes_stop_the_table(case: Case)
     assert case.send(session, case.piece(b"1"))
     record = case.record(session)
     admin = case.kafka.admin()
-    admin.create_partitions([NewPartitions(case.name, 2)])[case.name].result(30)
+    admin.create_partitions([NewPartitions(case.name, 2)])[case.name].result(120)
     with pytest.raises(TableFault) as found:
         session.transact({NAME: record}, [case.piece(b"2")])
     assert "has 2 partitions, and had 1" in found.value.error.found
@@ -130,7 +130,7 @@ def test_a_state_topic_that_is_replaced_while_a_run_writes_ends_it(case: Case) -
     session = case.session()
     assert case.send(session, case.piece(b"1"))
     admin = case.kafka.admin()
-    admin.delete_topics([session.state], operation_timeout=30)[session.state].result(30)
+    admin.delete_topics([session.state], operation_timeout=120)[session.state].result(120)
     session.topics.make(session.state, 1, 1, {})
     session.topics.made(session.state)
     with pytest.raises(PermanentError) as found:

@@ -34,7 +34,7 @@ def files(server: Server) -> list[str]:
 def purge(server: Server, file: str) -> None:
     """MariaDB keeps a file until a checkpoint in a later one says that a crash does not need it,
     which its own thread writes after a while."""
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 180
     while file in files(server):
         assert time.monotonic() < deadline
         server.run(f"PURGE BINARY LOGS TO '{files(server)[-1]}'")

@@ -183,7 +183,7 @@ def test_a_snapshot_whose_records_have_expired_is_not_compared(
     sync.catch_up()
     place = TopicPartition(f"{sync.name}.{database}.t", 0, 10)
     admin = kafka.admin()
-    admin.delete_records([place])[place].result(30)
+    admin.delete_records([place])[place].result(120)
     error = verify(sync)["t"].error
     assert error is not None
     assert error["reason"] == Reason.SPEC_INVALID

@@ -43,7 +43,7 @@ class Hostile:
             finally:
                 self.ending.set()
                 listener.shutdown(socket.SHUT_RDWR)
-                threads[0].join(30)
+                threads[0].join(120)
 
     def _accept(self, listener: socket.socket) -> None:
         clients = []

@@ -32,7 +32,7 @@ def inventing(server: Server, size: int = 700) -> Callable[[Hostile, socket.sock
             finally:
                 with suppress(OSError):
                     real.shutdown(socket.SHUT_RDWR)
-                back.join(30)
+                back.join(120)
 
     return serve
 

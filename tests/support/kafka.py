@@ -22,7 +22,7 @@ from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 from cdcsync_demo.server_process import LOOPBACK, ServerProcess, free_port
 
 BROKER = Path(__file__).parents[2] / ".cache" / "kafka-4.3.1"
-_SECONDS, _DECIDED_SECONDS = 30.0, 5.0
+_SECONDS, _DECIDED_SECONDS = 120.0, 5.0
 _CLOCK = itertools.count(1)
 
 
@@ -48,7 +48,7 @@ class KafkaBroker:
         self._process = ServerProcess(self._command, folder / "broker.log", _serves)
 
     def start(self) -> KafkaBroker:
-        self._process.start(self._process.port, timeout=60)
+        self._process.start(self._process.port)
         return self
 
     def stop(self) -> None:

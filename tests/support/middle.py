@@ -66,7 +66,7 @@ class Middle:
             yield listener.getsockname()[1]
             with suppress(OSError):
                 listener.shutdown(socket.SHUT_RDWR)
-            thread.join(30)
+            thread.join(120)
         assert not thread.is_alive()
 
     def _serve(self, listener: socket.socket, tls: bool) -> None:

@@ -29,7 +29,7 @@ class SchemaRegistry:
         self._process = ServerProcess(self._command, folder / "registry.log", _serves)
 
     def start(self) -> SchemaRegistry:
-        self._process.start(self._process.port, timeout=120)
+        self._process.start(self._process.port)
         return self
 
     def kill(self) -> None:

@@ -84,7 +84,7 @@ class SecureBroker(KafkaBroker):
         admin = self.admin()
         for mechanism in (ScramMechanism.SCRAM_SHA_256, ScramMechanism.SCRAM_SHA_512):
             account = UserScramCredentialUpsertion(USER, ScramCredentialInfo(mechanism, 4096), PASSWORD.encode())
-            admin.alter_user_scram_credentials([account])[USER].result(30)
+            admin.alter_user_scram_credentials([account])[USER].result(120)
         return self
 
     def _choose_ports(self) -> None:

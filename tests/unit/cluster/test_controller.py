@@ -136,7 +136,7 @@ Start = Callable[[], KubeController]
 
 
 def reconcile_until(controller: KubeController, what: Callable[[], object]) -> None:
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 120
     while not what():
         assert time.monotonic() < deadline
         controller.reconcile()
@@ -190,7 +190,7 @@ def test_the_plan_of_a_deleted_resource_is_left(cluster: Cluster) -> None:
     reconcile_until(controller, cluster.pods)
     (planner,) = (run.planner for run in controller._drivers._runs.values() if run.planner)
     controller.close()
-    planner.join(30)
+    planner.join(120)
     assert not planner.is_alive()
     assert planner.error is None
 

@@ -74,7 +74,7 @@ class Pods:
     def wait_for_plan(self) -> None:
         planner = self.drivers._runs[RUN].planner
         assert planner is not None
-        planner.join(10)
+        planner.join(120)
 
     def show(self, **status: Any) -> None:
         self.api.objects[POD]["status"] = status

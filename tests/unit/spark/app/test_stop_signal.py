@@ -27,11 +27,11 @@ def test_the_event_is_set_also_while_its_lock_is_held(number: signal.Signals) ->
     with stopping._cond:
         os.kill(os.getpid(), number)
         assert not stopping.is_set()
-    assert stopping.wait(30)
+    assert stopping.wait(120)
 
 
 def test_a_signal_before_the_thread_is_acted_on_once_that_is_there() -> None:
     stopping, signals = threading.Event(), StopSignal()
     os.kill(os.getpid(), signal.SIGTERM)
     signals.call(stopping.set)
-    assert stopping.wait(30)
+    assert stopping.wait(120)

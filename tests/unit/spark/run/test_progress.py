@@ -46,7 +46,7 @@ def test_lines_of_several_threads_do_not_mix() -> None:
         for thread in [reader, *threads]:
             thread.start()
         for thread in [*threads, reader]:
-            thread.join(30)
+            thread.join(120)
     os.close(write)
     assert sorted(json.loads(line)["tables"][0]["name"] for line in lines) == [f"shop.t{n}" for n in range(8)]
     assert {Report.from_json(line).run for line in lines} == {"run-1"}

@@ -60,7 +60,7 @@ def test_no_executor_is_asked_for_while_the_source_does_not_answer(tmp_path: Pat
 
 
 def test_a_session_without_executors_does_not_wait(tmp_path: Path, sessions: Sessions) -> None:
-    assert begin(config(tmp_path, {}), start=sessions.start).result(30) == "session"
+    assert begin(config(tmp_path, {}), start=sessions.start).result(120) == "session"
     assert len(sessions.started) == 1
 
 
@@ -71,6 +71,6 @@ def test_executors_are_asked_for_once_the_source_answers(tmp_path: Path, session
         order.append(resource.spec.source.host)
         assert sessions.started == []
 
-    begin(config(tmp_path, CLUSTER), reach, sessions.start).result(30)
+    begin(config(tmp_path, CLUSTER), reach, sessions.start).result(120)
     assert order == [RESOURCE["spec"]["source"]["host"]]
     assert sessions.started[0]["cluster"] == CLUSTER
