@@ -34,7 +34,7 @@ _PORT_ATTEMPTS = 5
 #: services
 _PORTS = range(12_000, 30_000)
 _POLL_SECONDS = 0.05
-_PORT_TAKEN_MARKS = ("Address already in use", "Do you already have another")
+_PORT_TAKEN_MARKS = ("Address already in use", "Do you already have another", "in use by another process")
 
 
 class ServerStartError(RuntimeError):

@@ -24,8 +24,8 @@ class SchemaRegistry:
     def __init__(self, folder: Path, authority: Authority | None = None) -> None:
         if not REGISTRY.is_dir():
             subprocess.run([str(Path(__file__).parent / "registry.sh"), str(REGISTRY)], check=True)
-        self._secure = free_port()
-        self._options = _tls_options(folder, authority, self._secure) if authority else []
+        self._secure = 0
+        self._tls = _tls_options(folder, authority) if authority else []
         self._process = ServerProcess(self._command, folder / "registry.log", _serves)
 
     def start(self) -> SchemaRegistry:
@@ -48,10 +48,15 @@ class SchemaRegistry:
         return json.loads(_asked(f"{self.url}/schemas/ids/{number}")["schema"])
 
     def _command(self, port: int) -> Sequence[str]:
+        """Called again with other ports where one of them is taken."""
         (program,) = (REGISTRY / "app").glob("apicurio-registry-app-*-runner.jar")
         java = ("java", "-Xmx384m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Djava.net.preferIPv4Stack=true")
         address = (f"-Dquarkus.http.host={LOOPBACK}", f"-Dquarkus.http.port={port}")
-        return [*java, *address, *self._options, "-jar", str(program)]
+        tls = self._tls
+        if tls:
+            self._secure = free_port()
+            tls = [*tls, f"-Dquarkus.http.ssl-port={self._secure}"]
+        return [*java, *address, *tls, "-jar", str(program)]
 
     def versions(self, subject: str) -> list[int]:
         return _asked(f"{self.url}/subjects/{subject}/versions")
@@ -66,7 +71,7 @@ class SchemaRegistry:
             pass
 
 
-def _tls_options(folder: Path, authority: Authority, port: int) -> list[str]:
+def _tls_options(folder: Path, authority: Authority) -> list[str]:
     certificate, key = authority.pair("localhost")
     (folder / "registry.crt").write_text(certificate)
     (folder / "registry.key").write_text(key)
@@ -74,7 +79,6 @@ def _tls_options(folder: Path, authority: Authority, port: int) -> list[str]:
     return [
         f"{tls}.files={folder / 'registry.crt'}",
         f"{tls}.key-files={folder / 'registry.key'}",
-        f"-Dquarkus.http.ssl-port={port}",
     ]
 
 
