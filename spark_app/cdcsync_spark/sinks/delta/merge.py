@@ -16,7 +16,6 @@ driver's memory: the batch, plus about a row group per touched file and core.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -27,6 +26,7 @@ from cdcsync_core.remedies import STOP_OTHER_WRITER
 from cdcsync_core.state import TableState
 from cdcsync_core.target_schema import TargetSchema
 from cdcsync_spark.sinks.contract.changes import Upsert
+from cdcsync_spark.sinks.delta.schema import unused_name
 from cdcsync_spark.sinks.delta.snapshot import DeltaSnapshot
 from cdcsync_spark.sinks.lake.file_changes import checked
 from cdcsync_spark.wire.columns.typemap import arrow_schema
@@ -76,15 +76,6 @@ def merge_source(change: Upsert, target: TargetSchema, marker: str) -> pa.Table:
 
 def _marked(rows: pa.Table, marker: str, value: bool) -> pa.Table:
     return rows.append_column(pa.field(marker, pa.bool_()), pa.repeat(pa.scalar(value), rows.num_rows))
-
-
-def unused_name(names: Sequence[str]) -> str:
-    """A column name that differs from all of `names` in more than case."""
-    lowered = {n.lower() for n in names}
-    marker = "cdcsync_deleted"
-    while marker in lowered:
-        marker += "_"
-    return marker
 
 
 def rows_met(target: DeltaSnapshot, change: Upsert) -> int:

@@ -24,7 +24,7 @@ from typing import Any
 import pyarrow as pa
 
 from cdcsync_core.target_schema import TargetSchema
-from cdcsync_spark.sinks.delta.merge import unused_name
+from cdcsync_spark.sinks.delta.schema import unused_name
 from cdcsync_spark.sinks.lake.statistics import INDEXED_COLUMNS, has_safe_form
 from cdcsync_spark.wire.columns.typemap import arrow_schema
 

@@ -64,5 +64,14 @@ def evolved_schema(
     return _json({**wanted, "fields": [*fields, *theirs]})
 
 
+def unused_name(names: Sequence[str]) -> str:
+    """A column name that differs from all of `names` in more than case."""
+    lowered = {n.lower() for n in names}
+    marker = "cdcsync_deleted"
+    while marker in lowered:
+        marker += "_"
+    return marker
+
+
 def _json(schema: Mapping[str, Any]) -> str:
     return json.dumps(schema, ensure_ascii=False, separators=(",", ":"))
