@@ -46,25 +46,20 @@ class StreamDriver(Part):
 
 
 class Driver(Part):
-    """None: the default. `cores` is an older name of `cpu`."""
+    """None: the default."""
 
-    cores: _Cores | None = None
     cpu: _Cpu | None = None
     memory: _Heap | None = None
     service_account_name: Text = ""
     pod_template: dict[str, Any] = Field(default_factory=dict)
 
-    @property
-    def millicores(self) -> int | None:
-        return self.cpu or (self.cores * 1000 if self.cores else None)
-
     def of_snapshot(self, *, executors: bool) -> DriverSize:
         """One without executors plans no more than a million rows."""
         heap = self.memory or (2048 if executors else 1024) * _MI
-        return DriverSize(self.millicores or 1000, heap, heap + max(_BESIDE, heap // 2))
+        return DriverSize(self.cpu or 1000, heap, heap + max(_BESIDE, heap // 2))
 
     def of_stream(self, own: StreamDriver) -> DriverSize:
-        cpu = own.cpu or self.millicores or 250
+        cpu = own.cpu or self.cpu or 250
         if own.memory is None and self.memory is not None:
             return DriverSize(cpu, self.memory, self.memory + max(_BESIDE, self.memory // 2))
         heap = own.memory or 512 * _MI

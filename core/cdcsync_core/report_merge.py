@@ -81,13 +81,8 @@ def _accepted_entries(status: Status, report: Report, kind: RunKind, tables: fro
         _with_entry(table, entry, report.run)
         for entry in report.tables
         if (table := known.get(entry["name"]))
-        and (kind is RunKind.SNAPSHOT or _generation(entry, table) >= table.generation)
+        and (kind is RunKind.SNAPSHOT or entry.get("generation", table.generation) >= table.generation)
     ]
-
-
-def _generation(entry: TableReport, table: TableStatus) -> int:
-    """Of what was reported; a driver of the version before reports the nonce alone."""
-    return entry.get("generation", entry.get("nonce", table.generation))
 
 
 def _with_entry(table: TableStatus, entry: TableReport, run: str) -> TableStatus:

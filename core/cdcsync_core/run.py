@@ -18,8 +18,6 @@ from cdcsync_core.capture import Capture
 from cdcsync_core.chunk import Split
 from cdcsync_core.report import ExitReport, PositionJson, SnapshotReport, TableReport
 
-#: `RunConfig.stop_at` in JSON, which drivers of other versions read
-_STOP_AT = "until_high"
 #: `RunConfig.stop_at` of a stream that catches up: the end that the binlog has when the run begins
 LOG_END = "end"
 
@@ -39,12 +37,6 @@ class Decoder(StrEnum):
 
     VECTORIZED = "vectorized"
     REFERENCE = "reference"
-
-    @classmethod
-    def _missing_(cls, value: object) -> Decoder | None:
-        """The values of the version before, which the configuration of a run that goes on may
-        have."""
-        return {"lockstep": cls.VECTORIZED, "plain": cls.REFERENCE}.get(str(value))
 
 
 class ExitCode(IntEnum):
@@ -83,7 +75,7 @@ class TableAssignment:
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> TableAssignment:
-        return cls(Capture.from_dict(data["table"]), data["nonce"], data.get("generation", data["nonce"]))
+        return cls(Capture.from_dict(data["table"]), data["nonce"], data["generation"])
 
 
 @dataclass(frozen=True)
@@ -95,9 +87,8 @@ class RunConfig:
     shards of the snapshot (see `PlanShard`); `secrets_dir` holds `<secret name>/<key>` files, read
     again at each reconnect; `scratch_dir` is local disk for checkpoints and spills, the run's own;
     `report_fd` is the inherited descriptor for reports, -1 for none. `stop_at` ends a run that
-    reads the binlog: `file:offset` to reach, or `LOG_END`; "" for none; its name in JSON is
-    `until_high`. `spark` are the settings of a Spark that has executors; none: everything is in the
-    driver.
+    reads the binlog: `file:offset` to reach, or `LOG_END`; "" for none. `spark` are the
+    settings of a Spark that has executors; none: everything is in the driver.
     """
 
     id: str
@@ -115,14 +106,12 @@ class RunConfig:
 
     def to_json(self) -> str:
         parts = vars(self) | {"tables": [t.to_dict() for t in self.tables]}
-        parts[_STOP_AT] = parts.pop("stop_at")
         return json.dumps(parts, ensure_ascii=False)
 
     @classmethod
     def from_json(cls, text: str) -> RunConfig:
         data = json.loads(text)
         tables = tuple(TableAssignment.from_dict(t) for t in data.pop("tables"))
-        data["stop_at"] = data.pop(_STOP_AT)
         enums = {"kind": RunKind(data["kind"]), "decoder": Decoder(data["decoder"])}
         return cls(**(data | enums | {"tables": tables}))
 

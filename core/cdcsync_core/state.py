@@ -18,9 +18,8 @@ from cdcsync_core.schema_change import Kind
 from cdcsync_core.target_schema import TargetSchema
 from cdcsync_core.watermark import join, watermark_from_dict, watermark_to_dict
 
-#: the version of the state's own form; the one before is read, a newer one refused
-STATE_VERSION = 2
-READABLE_VERSIONS = (1, STATE_VERSION)
+#: the version of the state's own form; every other one is refused
+STATE_VERSION = 3
 
 
 @dataclass(frozen=True)
@@ -44,9 +43,7 @@ class Identity:
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Identity:
-        """Version 1 had one binlog, as `log`."""
-        binlogs = tuple(data["lineage"]) if "lineage" in data else (data["log"],)
-        return cls(data["sync"], Lineage(binlogs), data["table"])
+        return cls(data["sync"], Lineage(tuple(data["lineage"])), data["table"])
 
 
 @dataclass(frozen=True)
@@ -95,15 +92,13 @@ class LastChange:
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> LastChange:
-        """Of a version that confirmed nothing, everything is still to be confirmed; of one that did
-        not note what rows show, they show nothing."""
         return cls(
             data["version"],
             data["at"],
             data["statement"],
             Kind(data["kind"]),
             data["unproved"],
-            data.get("unconfirmed", True),
+            data["unconfirmed"],
             tuple((column, default) for column, default in data.get("defaults", [])),
             data.get("shown", False),
             tuple(data.get("unseen", [])),
@@ -258,7 +253,7 @@ class TableState:
             "epoch": self.epoch,
             "number": self.commit_number,
             "nonce": self.resnapshot_nonce,
-            **({"generation": self.generation} if self.generation != self.resnapshot_nonce else {}),
+            "generation": self.generation,
             "finished": self.finished.to_list(),
             "low": self.low.to_dict() if self.low else None,
             "high": watermark_to_dict(self.high) if self.high else None,
@@ -274,15 +269,15 @@ class TableState:
         }
 
     def _recorded_schema(self) -> dict[str, Any]:
-        """Nothing where the schema is that of a new copy, as in states that were written before
-        schemas were recorded."""
+        """Nothing where the schema is that of a new copy, as most are: it follows from the
+        capture."""
         return {} if self.schema == TargetSchema.of(self.capture) else {"schema": self.schema.to_dict()}
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> TableState:
-        """A state without a generation is of a version whose contents were numbered by nonces."""
-        if data["v"] not in READABLE_VERSIONS:
-            raise ValueError(f"state version {data['v']}; this program reads up to {STATE_VERSION}")
+        """Raises ValueError for a state of another version."""
+        if data["v"] != STATE_VERSION:
+            raise ValueError(f"state version {data['v']}; this program reads {STATE_VERSION}")
         capture = Capture.from_dict(data["table"])
         return cls(
             identity=Identity.from_dict(data["identity"]),
@@ -291,7 +286,7 @@ class TableState:
             epoch=data["epoch"],
             commit_number=data["number"],
             resnapshot_nonce=data["nonce"],
-            generation=data.get("generation", data["nonce"]),
+            generation=data["generation"],
             finished=Intervals.from_list(data["finished"]),
             low=position_from_dict(data["low"]) if data["low"] else None,
             high=watermark_from_dict(data["high"]) if data["high"] else None,

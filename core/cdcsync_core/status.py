@@ -179,8 +179,7 @@ class SnapshotProgress(StatusPart):
 class SchemaStatus(StatusPart):
     """The last change of the table's definition: `version` counts the definitions of its content,
     `step` is what the statement meant for the rows, `proof` what has confirmed the definition that
-    was predicted from it (a `Proof`; empty in reports of older runs), `proof_message` what
-    is not confirmed, and why."""
+    was predicted from it (a `Proof`), `proof_message` what is not confirmed, and why."""
 
     version: int = 0
     at: str = ""
@@ -247,14 +246,6 @@ class TableStatus(StatusPart):
     message: Text = ""
     schema_: SchemaStatus | None = Field(default=None, alias="schema")
     resnapshot: ResnapshotStatus | None = None
-
-    @model_validator(mode="before")
-    @classmethod
-    def _number_by_nonce(cls, data: Any) -> Any:
-        """The version before numbered contents by nonces."""
-        if isinstance(data, dict) and "nonce" in data and "generation" not in data:
-            return data | {"generation": data["nonce"]}
-        return data
 
     @property
     def is_resnapshotted(self) -> bool:

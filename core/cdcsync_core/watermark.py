@@ -27,7 +27,7 @@ def join(a: Watermark, b: Watermark) -> Watermark:
 
 
 def watermark_to_dict(watermark: Watermark) -> dict[str, Any]:
-    """As states and `status` have it; a place looks as it did in state version 1."""
+    """As states and `status` have it."""
     if isinstance(watermark, LogOffset):
         return watermark.to_dict()
     return {"gtidSet": str(watermark)} | ({"exact": True} if isinstance(watermark, GtidSet) else {})

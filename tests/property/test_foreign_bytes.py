@@ -26,9 +26,11 @@ from pyroaring import BitMap
 
 from cdcsync_core.capture import Capture
 from cdcsync_core.errors import CdcError
+from cdcsync_core.lineage import Lineage
 from cdcsync_core.manifest import load_manifest
 from cdcsync_core.source_table import Column, SourceTable, SourceType, TableId
-from cdcsync_core.state import TableState
+from cdcsync_core.state import Identity, TableState
+from cdcsync_core.target_schema import TargetSchema
 from cdcsync_spark.sinks.delta.log import parsing
 from cdcsync_spark.sinks.delta.view import TableView, entry_text
 from cdcsync_spark.sinks.lake.deletion_vectors import Descriptor, load, serialised, z85
@@ -415,8 +417,8 @@ def test_descriptors(budget: Budget) -> None:
 @fuzz
 @given(data=st.data())
 def _states(budget: Budget, data: st.DataObject) -> None:
-    state = {"v": 1, "identity": {"sync": "a/b", "log": "x", "table": "t"}, "table": _T.to_dict(), "epoch": 1}
-    raw = data.draw(damaged(json.dumps(state).encode())).decode("utf-8", "replace")
+    whole = TableState(Identity("a/b", Lineage.of("x"), "t"), _T, TargetSchema.of(_T), 1)
+    raw = data.draw(damaged(json.dumps(whole.to_dict()).encode())).decode("utf-8", "replace")
 
     def read() -> None:
         with parsing("state"):

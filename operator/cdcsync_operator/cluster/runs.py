@@ -44,8 +44,8 @@ _MOST_OBJECTS = 20_000
 _UNNAMED = 8
 #: shards up to which each is asked for by itself
 _FEW = 4
-#: an operator before this one wrote the time there
-_PLAN_DIGITS = 9
+#: of the bytes of a plan; who may change ConfigMaps may write anything there
+_MOST_DIGITS = 9
 
 
 @dataclass(frozen=True)
@@ -105,7 +105,7 @@ class FoundRun:
     def plan_bytes(self) -> int:
         """Of the ConfigMaps of a plan that is whole."""
         text = str(self._annotations.get(PLANNED, ""))
-        return int(text) if text.isdecimal() and len(text) < _PLAN_DIGITS else 0
+        return int(text) if text.isdecimal() and len(text) <= _MOST_DIGITS else 0
 
     @property
     def _annotations(self) -> Object:
@@ -154,7 +154,7 @@ class FoundRun:
         if ended.code != ExitCode.DONE:
             return ended
         message = "the driver's pod was deleted or evicted; it drained"
-        # it would count as caught up; a driver of an earlier version reports nothing else
+        # it would count as caught up
         if self.about.get("stopAt") or self.kind is RunKind.CATCH_UP:
             return Exit(ExitCode.RETRY, Reason.DRIVER_LOST, message)
         return replace(ended, message=message)

@@ -3,7 +3,7 @@
 Why it is right: what counts is what the driver observed itself: when something came from the
 source, and for how long what came has waited for its commit. That is judged as of the driver's
 report, because between two reports nothing more is known; a driver that does not report is a reason
-of its own. A driver of an older version, whose reports lack it, is judged by their age alone.
+of its own.
 """
 
 from __future__ import annotations

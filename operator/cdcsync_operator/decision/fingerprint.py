@@ -69,8 +69,7 @@ def _override_of(table: str) -> dict[str, Any]:
 
 
 def changed_fields(before: str, after: str) -> tuple[str, ...]:
-    """The fields in which two fingerprints differ; ("",) where one is of a version that did not
-    name them."""
+    """The fields in which two fingerprints differ."""
     old, new = _parsed(before), _parsed(after)
     return tuple(sorted(path for path in old.keys() | new.keys() if old.get(path) != new.get(path)))
 

@@ -61,13 +61,12 @@ def asked(spec: Spec, table: TableStatus) -> int:
     staged; or the one that a stop has made necessary; or, where the user has asked for a new
     content since this one was begun, the next.
 
-    At least the nonce, because the version before numbered its staged copies by it. Where the user
-    has taken the request back, any content will do that the target has.
+    Where the user has taken the request back, any content will do that the target has.
     """
     decided = table.resnapshot.generation if table.resnapshot else 0
     nonce = spec.nonce(table.name)
     if nonce > table.nonce:
-        return max(decided, nonce, table.generation + 1)
+        return max(decided, table.generation + 1)
     return max(decided, table.generation if nonce == table.nonce else 0)
 
 

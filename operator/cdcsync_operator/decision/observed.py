@@ -41,7 +41,7 @@ class ObservedRun:
     `tables` are (name, least generation); `stop_asked`: we drained it; `reported_at` None: it has
     not reported anything yet; `exit` is set once it ended. `waiting` are reason and words where
     pods of it wait for a node. `flow` is how data flows through a stream, as of its last report
-    (None: an older driver, which does not report it). `appeared` counts the matching tables that it
+    (None: it is no stream, or has reported nothing). `appeared` counts the matching tables that it
     has met in the binlog and does not have. `stop_at` is that of its configuration. `unfit`: it
     must be stopped, because its start or its plan failed, its plan was lost, or a stop of it was
     interrupted.

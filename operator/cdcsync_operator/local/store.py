@@ -17,7 +17,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import yaml
 from pydantic import ValidationError
 
 from cdcsync_core.errors import CdcError, Reason, fail
@@ -31,7 +30,6 @@ from cdcsync_operator.reconcile.table_shards import TableShards
 
 #: characters that JSON takes as they are and YAML does not, or takes for line breaks
 _NOT_IN_YAML = re.compile("[\x7f-\x9f\u2028\u2029\ud800-\udfff\ufffe\uffff]")
-_Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 class ManifestFiles:
@@ -149,11 +147,11 @@ def read_state(folder: StateFolder) -> tuple[dict[str, Any] | None, int, Status]
     if not folder.state_file.exists():
         return None, 0, Status()
     try:
-        data = _parsed(folder.state_file.read_text(encoding="utf-8"))
+        data = json.loads(folder.state_file.read_text(encoding="utf-8"))
         generation = int(data["metadata"].get("generation", 1))
         status = TableShards(folder.table_shards).read(Status.model_validate(data["status"]))
         return data["spec"], generation, status
-    except (yaml.YAMLError, ValidationError, KeyError, TypeError, AttributeError, ValueError) as error:
+    except (ValidationError, KeyError, TypeError, AttributeError, ValueError) as error:
         raise fail(
             Reason.SPEC_INVALID,
             f"a state file that cannot be read: {folder.state_file} ({type(error).__name__})",
@@ -180,14 +178,6 @@ def _texts(data: dict[str, Any]) -> dict[str, str]:
 def _object(members: dict[str, str]) -> str:
     """A JSON object of members that are JSON."""
     return "{\n" + ",\n".join(f"{json.dumps(name)}: {text}" for name, text in members.items()) + "\n}"
-
-
-def _parsed(text: str) -> Any:
-    """Also of a state file in YAML's own form, as earlier versions wrote it."""
-    try:
-        return json.loads(text)
-    except ValueError:
-        return yaml.load(text, Loader=_Loader)  # noqa: S506 (a safe loader)
 
 
 def _reset_for_new_run(spec: Spec, status: Status) -> Status:

@@ -131,7 +131,7 @@ def _first_state(assignment: TableAssignment, identity: Identity, epoch: int, ea
         TargetSchema.of(assignment.table),
         epoch,
         resnapshot_nonce=assignment.nonce,
-        generation=max(assignment.generation, assignment.nonce),
+        generation=assignment.generation,
         early=early,
     )
 

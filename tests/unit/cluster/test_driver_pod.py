@@ -87,10 +87,10 @@ def resources(pod: dict[str, Any]) -> tuple[str, str]:
         (action(RunKind.CATCH_UP), {}, ("250m", "1024Mi")),
         (action(RunKind.STREAM), {"stream": {"driver": {"cpu": "1.5", "memory": "4Gi"}}}, ("1500m", "6144Mi")),
         # a stored resource has what were the defaults, and a manifest may set them: they count
-        (action(RunKind.STREAM), {"driver": {"cores": 1, "memory": "2Gi"}}, ("1", "3072Mi")),
-        (alone(), {"driver": {"cores": 2, "memory": "2Gi"}}, ("2", "3072Mi")),
+        (action(RunKind.STREAM), {"driver": {"cpu": 1, "memory": "2Gi"}}, ("1", "3072Mi")),
+        (alone(), {"driver": {"cpu": 2, "memory": "2Gi"}}, ("2", "3072Mi")),
         (action(RunKind.STREAM), {"driver": {"memory": "2Gi"}, "stream": {"driver": {"cpu": 1}}}, ("1", "3072Mi")),
-        (action(), {"driver": {"cores": 2, "cpu": "300m"}}, ("300m", "3072Mi")),
+        (action(), {"driver": {"cpu": "300m"}}, ("300m", "3072Mi")),
     ],
 )
 def test_a_pod_asks_for_what_its_run_needs(start: StartRun, spec: dict[str, Any], expected: tuple[str, str]) -> None:

@@ -148,7 +148,7 @@ class ControllerHarness:
             "low": place(100),
             "high": {"file": "binlog.000001", "offset": 200},
         }
-        more = {"position": place(100), "nonce": nonce}
+        more = {"position": place(100), "nonce": nonce, "generation": nonce}
         self.say(RunKind.SNAPSHOT, tables=[{"name": n, **entry, **more} for n in names])
 
     def flow(self, *names: str, offset: int = 300) -> None:

@@ -383,7 +383,7 @@ class Snapshot(Driver):
             main, nonce = self.lake.mains.get(name), self.nonces.get(name, 0)
             again = main is not None and (main.nonce < nonce or main.generation < generation)
             nonce = max(nonce, main.nonce) if main else nonce
-            wanted = self._free(name, generation, nonce, main) if again and main else max(generation, nonce)
+            wanted = self._free(name, generation, nonce, main) if again and main else generation
             where, key = self._place(name, wanted, again=again)
             fresh = Target(wanted, self.action.epoch, nonce, self.lake.recorded.get(name, 0))
             self.held[name] = Held(replace(where.setdefault(key, fresh)), published=not again)
@@ -392,7 +392,7 @@ class Snapshot(Driver):
 
     def _free(self, name: str, generation: int, nonce: int, main: Target) -> int:
         """Not one that was begun before the user asked again."""
-        wanted = max(generation, nonce, main.generation + 1)
+        wanted = max(generation, main.generation + 1)
         while (begun := self.lake.sides.get((name, wanted))) is not None and begun.nonce < nonce:
             wanted += 1
         return wanted

@@ -116,7 +116,7 @@ def test_a_run_beside_the_stream_is_forgiven_when_it_lasted_too() -> None:
     assert world.status.restarts.consecutive == 1, "it has not lasted for a minute yet"
     for _ in range(30):
         world.flow("shop.a")
-        world.say(SNAPSHOT, tables=[{"name": "shop.b", "phase": "Snapshotting", "nonce": 1}])
+        world.say(SNAPSHOT, tables=[{"name": "shop.b", "phase": "Snapshotting", "nonce": 1, "generation": 1}])
         world.step()
     assert world.status.restarts.consecutive == 0
 
@@ -247,19 +247,26 @@ def test_a_stream_is_heard_while_the_snapshot_before_it_takes_its_time_to_end() 
 
 def test_a_table_that_is_read_again_is_its_readers_to_tell_of() -> None:
     world = reading_again()
-    world.say(SNAPSHOT, tables=[{"name": "shop.b", "phase": "Snapshotting", "nonce": 1, "splitsFinished": 3}])
+    world.say(
+        SNAPSHOT, tables=[{"name": "shop.b", "phase": "Snapshotting", "nonce": 1, "generation": 1, "splitsFinished": 3}]
+    )
     world.flow("shop.a", "shop.b", offset=400)
     assert (table(world).phase, table(world).splits_finished) == (TablePhase.SNAPSHOTTING, 3)
     world.read("shop.b", nonce=1)
     world.end(SNAPSHOT)
     world.steps()
-    world.say(CATCH_UP, tables=[{"name": "shop.b", "phase": "CatchingUp", "nonce": 1, "position": place(350)}])
+    world.say(
+        CATCH_UP,
+        tables=[{"name": "shop.b", "phase": "CatchingUp", "nonce": 1, "generation": 1, "position": place(350)}],
+    )
     assert table(world).position == StatusPosition.model_validate(place(350))
     world.end(CATCH_UP)
     world.step()
     world.end(STREAM)
     world.steps()
-    world.say(STREAM, tables=[{"name": "shop.b", "phase": "Streaming", "nonce": 1, "position": place(500)}])
+    world.say(
+        STREAM, tables=[{"name": "shop.b", "phase": "Streaming", "nonce": 1, "generation": 1, "position": place(500)}]
+    )
     assert (table(world).phase, table(world).position) == (
         TablePhase.STREAMING,
         StatusPosition.model_validate(place(500)),
@@ -269,7 +276,9 @@ def test_a_table_that_is_read_again_is_its_readers_to_tell_of() -> None:
 # ---- an entry of spec.resnapshot that is removed
 
 
-@pytest.mark.parametrize("reported", [(), ({"name": "shop.b", "phase": "Snapshotting", "nonce": 1, "position": None},)])
+@pytest.mark.parametrize(
+    "reported", [(), ({"name": "shop.b", "phase": "Snapshotting", "nonce": 1, "generation": 1, "position": None},)]
+)
 def test_a_nonce_that_is_taken_back_while_its_table_is_read_leaves_no_table_out(reported: tuple[Any, ...]) -> None:
     """The table had failed in the stream, which does not capture it, and that was reported long
     ago."""
@@ -306,7 +315,7 @@ def test_a_table_that_flows_gets_no_second_writer_when_its_nonce_is_taken_back()
     world.end(STREAM)
     world.steps()
     assert world.live(STREAM).tables == (("shop.a", 0), ("shop.b", 1))
-    world.say(STREAM, tables=[{"name": "shop.b", "phase": "Streaming", "nonce": 1}])
+    world.say(STREAM, tables=[{"name": "shop.b", "phase": "Streaming", "nonce": 1, "generation": 1}])
     world.change(resnapshot=[])
     world.steps()
     assert world.kinds() == {"stream"}

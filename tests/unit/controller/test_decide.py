@@ -299,7 +299,7 @@ def test_resnapshot_runs_beside_the_stream_then_catches_up_then_is_handed_over()
     world.steps()
     assert world.live(SNAPSHOT).tables == (("shop.b", 1),)
     assert world.live(STREAM).state is RunState.RUNNING
-    world.say(SNAPSHOT, tables=[{"name": "shop.b", "phase": "Snapshotting", "nonce": 1}])
+    world.say(SNAPSHOT, tables=[{"name": "shop.b", "phase": "Snapshotting", "nonce": 1, "generation": 1}])
     world.flow("shop.a", offset=900)
     assert world.status.phase is Phase.STREAMING
     world.read("shop.b", nonce=1)
@@ -505,7 +505,7 @@ def test_a_permanent_end_of_a_second_snapshot_stops_its_tables_only() -> None:
     world.to_streaming()
     world.change(resnapshot=[{"table": "shop.b", "nonce": 1}])
     world.steps()
-    world.say(SNAPSHOT, tables=[{"name": "shop.b", "phase": "Snapshotting", "nonce": 1}])
+    world.say(SNAPSHOT, tables=[{"name": "shop.b", "phase": "Snapshotting", "nonce": 1, "generation": 1}])
     world.end(SNAPSHOT, 3, "SnapshotOutlivesBinlog", "purged")
     world.steps()
     assert world.live(STREAM).state is RunState.RUNNING

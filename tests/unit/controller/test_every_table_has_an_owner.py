@@ -15,7 +15,14 @@ from unit.controller.harness import WHOLE, ControllerHarness, place, resource
 from unit.controller.test_concurrent_runs import AGAIN, reading_again, table
 
 SNAPSHOT, STREAM, CATCH_UP = RunKind.SNAPSHOT, RunKind.STREAM, RunKind.CATCH_UP
-STOPPED = {"name": "shop.b", "phase": "Failed", "reason": "SchemaChangeRefused", "message": "ALTER", "nonce": 0}
+STOPPED = {
+    "name": "shop.b",
+    "phase": "Failed",
+    "reason": "SchemaChangeRefused",
+    "message": "ALTER",
+    "nonce": 0,
+    "generation": 0,
+}
 WIDER: dict[str, Any] = {"tables": {"include": [r"shop\..*"], "exclude": ["none"]}}
 
 
@@ -36,7 +43,7 @@ def idle(world: ControllerHarness, passes: int = 50) -> None:
 def first_words(world: ControllerHarness) -> None:
     """What a stream says when it begins: its tables with the content that it finds."""
     entries = [
-        {"name": name, "phase": "Streaming", "nonce": nonce, "position": place(300)}
+        {"name": name, "phase": "Streaming", "nonce": nonce, "generation": nonce, "position": place(300)}
         for name, nonce in world.live(STREAM).tables
     ]
     world.say(STREAM, tables=entries, position=place(300) | {"timestamp": utc(world.now)}, lag_seconds=0.5)
@@ -64,7 +71,9 @@ def test_a_published_content_is_handed_over_though_the_stream_was_started_later(
     world.end(STREAM, 1, "OutOfMemory", "killed")
     world.steps(20)
     first_words(world)
-    world.say(SNAPSHOT, tables=[{"name": "shop.b", "phase": "Snapshotting", "nonce": 1, "position": None}])
+    world.say(
+        SNAPSHOT, tables=[{"name": "shop.b", "phase": "Snapshotting", "nonce": 1, "generation": 1, "position": None}]
+    )
     world.step()
     world.read("shop.b", nonce=1)
     world.step()
@@ -95,7 +104,9 @@ def test_a_table_that_has_caught_up_does_not_flow_while_its_handover_is_held_bac
     world.steps()
     world.read("shop.b", nonce=1)
     world.steps()
-    world.say(CATCH_UP, tables=[{"name": "shop.b", "phase": "Streaming", "nonce": 1, "position": place(400)}])
+    world.say(
+        CATCH_UP, tables=[{"name": "shop.b", "phase": "Streaming", "nonce": 1, "generation": 1, "position": place(400)}]
+    )
     world.end(CATCH_UP)
     world.errors = (fail(Reason.SOURCE_UNREACHABLE, "away"),)
     world.change(resnapshot=[*AGAIN, {"table": "shop.c", "nonce": 2}])
@@ -109,7 +120,14 @@ def test_content_that_was_never_published_is_not_taken_for_the_tables(reported_b
     """All is staged, the binlog does not lead on from it, and the nonce is taken back: the target
     still has its old content."""
     world = reading_again()
-    staged = {"name": "shop.b", "phase": "Snapshotting", "nonce": 1, "finished": WHOLE, "position": place(400)}
+    staged = {
+        "name": "shop.b",
+        "phase": "Snapshotting",
+        "nonce": 1,
+        "generation": 1,
+        "finished": WHOLE,
+        "position": place(400),
+    }
     world.say(SNAPSHOT, tables=[staged])
     if reported_by == "the table":
         world.say(SNAPSHOT, tables=[staged | {"phase": "Failed", "reason": "PositionLost", "message": "purged"}])
@@ -151,7 +169,9 @@ def test_a_stream_that_stops_with_its_old_content_stops_no_reading() -> None:
     world = flowing("shop.b")
     world.change(resnapshot=AGAIN)
     world.steps()
-    world.say(SNAPSHOT, tables=[{"name": "shop.b", "phase": "Snapshotting", "nonce": 1, "position": None}])
+    world.say(
+        SNAPSHOT, tables=[{"name": "shop.b", "phase": "Snapshotting", "nonce": 1, "generation": 1, "position": None}]
+    )
     world.say(STREAM, tables=[STOPPED])
     world.end(STREAM, 3, "SchemaChangeRefused", "ALTER")
     world.steps()
@@ -161,7 +181,9 @@ def test_a_stream_that_stops_with_its_old_content_stops_no_reading() -> None:
 
 def test_a_stream_is_not_drained_for_a_change_whose_source_cannot_be_reached() -> None:
     world = reading_again()
-    world.say(SNAPSHOT, tables=[{"name": "shop.b", "phase": "Snapshotting", "nonce": 1, "position": None}])
+    world.say(
+        SNAPSHOT, tables=[{"name": "shop.b", "phase": "Snapshotting", "nonce": 1, "generation": 1, "position": None}]
+    )
     world.step()
     world.change(resnapshot=[])
     world.errors = (fail(Reason.SOURCE_UNREACHABLE, "away"),)

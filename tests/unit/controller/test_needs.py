@@ -27,7 +27,7 @@ def test_every_cell(phase: TablePhase, found: Content) -> None:
 
 
 @pytest.mark.parametrize(
-    ("nonce", "asked", "streamed", "expected"),
+    ("generation", "asked", "streamed", "expected"),
     [
         (0, 1, {"shop.a": 0}, Content.OUTDATED),
         (1, 1, {"shop.a": 0}, Content.BEHIND),
@@ -38,9 +38,9 @@ def test_every_cell(phase: TablePhase, found: Content) -> None:
     ],
 )
 def test_content_is_what_the_resource_asks_for_and_the_stream_has(
-    nonce: int, asked: int, streamed: dict[str, int] | None, expected: Content
+    generation: int, asked: int, streamed: dict[str, int] | None, expected: Content
 ) -> None:
-    assert content(TableStatus(name="shop.a", nonce=nonce), asked, streamed) is expected
+    assert content(TableStatus(name="shop.a", generation=generation), asked, streamed) is expected
 
 
 def test_no_table_changes_what_another_one_needs() -> None:

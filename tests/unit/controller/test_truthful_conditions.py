@@ -61,7 +61,14 @@ def test_content_that_was_staged_and_not_published_is_not_read() -> None:
     world.to_streaming()
     world.change(resnapshot=[{"table": "shop.b", "nonce": 1}])
     world.steps()
-    staged = {"name": "shop.b", "nonce": 1, "finished": WHOLE, "low": place(100), "position": place(100)}
+    staged = {
+        "name": "shop.b",
+        "nonce": 1,
+        "generation": 1,
+        "finished": WHOLE,
+        "low": place(100),
+        "position": place(100),
+    }
     world.say(SNAPSHOT, tables=[staged | {"phase": "Snapshotting"}])
     world.say(
         SNAPSHOT, tables=[staged | {"phase": "Failed", "reason": "PositionLost", "message": "purged", "position": None}]

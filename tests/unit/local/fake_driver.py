@@ -83,15 +83,17 @@ class Driver:
                 continue
             known = targets().get(name)
             if known is None or known["nonce"] < assignment.nonce:
-                self.say(tables=[{"name": name, "phase": "Snapshotting", "nonce": assignment.nonce}])
+                content = {"nonce": assignment.nonce, "generation": assignment.generation}
+                self.say(tables=[{"name": name, "phase": "Snapshotting"} | content])
                 splits = self.read_plan(index)
                 if draining.is_set():
                     return self.end(0)
-                known = {"nonce": assignment.nonce, "splits": splits, "position": log_end(), "high": log_end() + 10}
+                known = content | {"splits": splits, "position": log_end(), "high": log_end() + 10}
                 commit(name, known)
             entry = {"finished": WHOLE, "low": place(known["position"]), "high": place(known["high"])}
             splits = {"splitsTotal": known["splits"], "splitsFinished": known["splits"]}
-            more = {"position": place(known["position"]), "nonce": known["nonce"]} | splits
+            content = {"nonce": known["nonce"], "generation": known["generation"]}
+            more = {"position": place(known["position"])} | content | splits
             self.say(tables=[{"name": name, "phase": "CatchingUp"} | entry | more])
         return self.end(0)
 
@@ -119,7 +121,8 @@ class Driver:
                 if known["nonce"] == assignment.nonce:
                     commit(name, known | {"position": at})
                 phase = "Streaming" if at >= known["high"] else "CatchingUp"
-                self.say(tables=[{"name": name, "phase": phase, "position": place(at), "nonce": assignment.nonce}])
+                content = {"nonce": assignment.nonce, "generation": assignment.generation}
+                self.say(tables=[{"name": name, "phase": phase, "position": place(at)} | content])
             self.say(position=place(at), lag_seconds=0.1)
             reached = at >= max(goal, *(targets()[str(a.table.id)]["high"] for a in self.config.tables))
             if (draining.is_set() and self.order != "stubborn") or (stop_at and reached):

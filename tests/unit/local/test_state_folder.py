@@ -21,8 +21,8 @@ def test_a_command_that_only_reads_keeps_no_controller_from_starting(local: Loca
 
 
 def test_the_state_of_a_sync_is_for_its_user_only(tmp_path: Path) -> None:
-    """Driver logs and scratch space hold rows, and the machine may be shared; a folder of an
-    earlier release, too."""
+    """Driver logs and scratch space hold rows, and the machine may be shared; a folder that was
+    there before, too."""
     folder = StateFolder(tmp_path / "new", "default", "shop")
     folder.folder.mkdir(parents=True, mode=0o755)
     folder.create()

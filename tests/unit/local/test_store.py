@@ -1,4 +1,4 @@
-"""The state file: JSON that is YAML, too, and the YAML of earlier versions is read."""
+"""The state file: JSON that is YAML, too; what is not JSON is refused."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from cdcsync_core.errors import CdcError
 from cdcsync_core.manifest import load_manifest
 from cdcsync_core.status import Status, TableStatus, with_tables
 from cdcsync_operator.local.state_folder import StateFolder
@@ -57,10 +58,10 @@ def test_people_find_each_table_in_a_line_of_its_own(store: tuple[LocalStore, St
     assert [(t["name"], t["rows"], t["message"]) for t in shown] == [("shop.a", 7, ""), ("shop.b", 0, "x\ny")]
 
 
-def test_a_state_file_of_an_earlier_version_is_read(store: tuple[LocalStore, StateFolder]) -> None:
+def test_a_state_file_that_is_not_json_is_refused_with_what_to_do(store: tuple[LocalStore, StateFolder]) -> None:
     local, folder = store
-    status = with_tables(Status(), [TableStatus(name="shop.orders")])
-    local.save(status)
+    local.save(with_tables(Status(), [TableStatus(name="shop.orders")]))
     data = yaml.safe_load(folder.state_file.read_text())
     folder.state_file.write_text(yaml.safe_dump(data, sort_keys=False, allow_unicode=True))
-    assert read_state(folder)[2] == status
+    with pytest.raises(CdcError, match="delete it: everything in it is found again in the targets"):
+        read_state(folder)

@@ -52,7 +52,7 @@ def test_defaults_are_those_of_the_interface() -> None:
     assert (spec.snapshot.chunk_size, spec.snapshot.parallelism, spec.snapshot.max_split_seconds) == (50_000, 8, 60)
     assert (spec.snapshot.only, spec.start.from_) == (False, "Snapshot")
     assert (spec.stream.interval, spec.stream.max_batch_bytes) == (1.0, 64 * 2**20)
-    assert (spec.driver.cores, spec.driver.memory, spec.executors.instances) == (None, None, "auto")
+    assert (spec.driver.cpu, spec.driver.memory, spec.executors.instances) == (None, None, "auto")
     assert (spec.auto_restart.enabled, spec.auto_restart.backoff.initial, spec.auto_restart.backoff.max) == (
         True,
         5.0,

@@ -160,12 +160,11 @@ def test_a_log_that_fell_silent_has_a_lag_of_none() -> None:
 
 
 def test_a_new_run_has_the_lag_of_the_position_and_not_its_own_age() -> None:
-    """It has applied nothing yet, so it does not know the time of the place where it begins;
-    drivers of an older version neither."""
+    """It has applied nothing yet, so it does not know the time of the place where it begins."""
     again = reported(reported(RUNNING, STAMP, 0.5), "", None)
     assert effective_lag(again, reported_at=AT + 890, interval=1.0, now=AT + 890) == 890
     assert effective_lag(again, reported_at=None, interval=1.0, now=AT + 20000) == 20000
-    assert reported(again, "", 93.0).lag_seconds == 93.0, "an older version has waited in vain for the source"
+    assert reported(again, "", 93.0).lag_seconds == 93.0, "it has waited in vain for the source"
 
 
 def test_a_lag_ages_from_the_last_report_where_nothing_has_a_time() -> None:

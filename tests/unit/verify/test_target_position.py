@@ -34,7 +34,9 @@ STATE = TableState(
     position=at(100),
 )
 #: the stream named the table at 200, its reader has passed 300
-ENTRY = TableStatus(name="shop.a", phase=TablePhase.STREAMING, nonce=1, position=at(200).to_dict(), run="t-2")
+ENTRY = TableStatus(
+    name="shop.a", phase=TablePhase.STREAMING, nonce=1, generation=1, position=at(200).to_dict(), run="t-2"
+)
 RUNNING = Status(runs=Runs(stream=RunRef(id="t-2", epoch=2)), position=at(300).to_dict() | {"timestamp": ""})
 
 

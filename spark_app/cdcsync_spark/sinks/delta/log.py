@@ -24,7 +24,7 @@ import pyarrow as pa
 import pyarrow.fs as pafs
 
 from cdcsync_core.errors import RUN_AGAIN, CdcError, PermanentError, Reason, fail
-from cdcsync_core.state import READABLE_VERSIONS, STATE_VERSION, TableState
+from cdcsync_core.state import STATE_VERSION, TableState
 
 #: the key in `commitInfo`
 STATE_KEY = "cdcsync"
@@ -128,7 +128,7 @@ class Log:
 
 def own_state(entry: str) -> TableState | None:
     """The state in a commit's text; None for another program's commit; raises `SinkConflict` for a
-    newer program's form."""
+    form of another version."""
     for line in entry.split("\n"):
         if line.startswith('{"commitInfo"'):
             text = json.loads(line)["commitInfo"].get(STATE_KEY)
@@ -138,7 +138,7 @@ def own_state(entry: str) -> TableState | None:
 
 def _parse(text: str) -> TableState:
     data = json.loads(text)
-    if data["v"] not in READABLE_VERSIONS:
+    if data["v"] != STATE_VERSION:
         raise _unknown_form(data)
     return TableState.from_dict(data)
 
@@ -152,8 +152,8 @@ def _unknown_form(data: dict[str, Any]) -> CdcError:
     return fail(
         Reason.SINK_CONFLICT,
         f"the target's state has version {data['v']}",
-        needed=f"version {STATE_VERSION} or an earlier one",
-        remedy="run the release that wrote it, or a newer one",
+        needed=f"version {STATE_VERSION}",
+        remedy=f"run the version that wrote it; or move the table's folder away, {RUN_AGAIN}",
         table=data.get("identity", {}).get("table", ""),
     )
 

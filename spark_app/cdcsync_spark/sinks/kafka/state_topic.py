@@ -12,7 +12,7 @@ Why `refresh` reads to the end that is asked for with read_uncommitted: a read_c
 own end is held back by any open transaction, so it would miss what was committed behind one.
 
 A first `refresh` reads the last records alone, then from where they say (`state_fold`). Where none
-says so, as none of the version before did, it reads all. What the brokers have removed before that
+says so, as in a topic with few records, it reads all. What the brokers have removed before that
 place, as retention does, is not needed; where it is, tables are without a state, and their topics
 are refused as foreign.
 """
@@ -127,9 +127,10 @@ class StateTopic:
         except (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError):
             raise fail(
                 Reason.SINK_CONFLICT,
-                f"the state topic {self.name} holds a record that no version of this program has written",
-                needed="a topic that only this sync writes",
-                remedy="stop the other writer, then delete the sync's topics and create it again",
+                f"the state topic {self.name} holds a record that this version of the program does not read",
+                needed="a topic that only this sync writes, by this version",
+                remedy="run the version that wrote it, or stop the other writer; or delete the sync's topics"
+                " and create it again",
                 table=table,
             ) from None
 
