@@ -120,7 +120,7 @@ def test_a_broker_that_hangs_is_waited_for_and_gone_on_with(
     ("resource", "operation", "needed"),
     [
         (ResourceType.TOPIC, AclOperation.WRITE, "WRITE on the state topic"),
-        (ResourceType.TRANSACTIONAL_ID, AclOperation.WRITE, "transactional ids"),
+        pytest.param(ResourceType.TRANSACTIONAL_ID, AclOperation.WRITE, "transactional ids", marks=pytest.mark.long),
     ],
 )
 @usually_on("mariadb1011")

@@ -212,14 +212,6 @@ def test_missing_grants_are_all_named(sync: Sync) -> None:
 
 
 @on_mariadb
-def test_a_pattern_that_matches_nothing_is_the_users(sync: Sync) -> None:
-    sync.write_manifest(tables={"include": ["nowhere\\..*"]})
-    result = sync.command("run", "--until", "snapshot")
-    assert result.returncode == ExitCode.USER_MUST_ACT
-    assert "NoSuchTable" in result.stderr
-
-
-@on_mariadb
 def test_a_source_that_vanishes_and_returns(sync: Sync) -> None:
     """Transient: it is waited for, and nothing is lost. By the plain decoder."""
     port = sync.server.port
