@@ -133,5 +133,5 @@ def _read_to(reader: BinlogReader, goal: LogOffset) -> None:
         assert batch is None or batch.fatal is None, batch
         if batch is not None and batch.end.has_reached(goal):
             return
-        assert time.monotonic() - begun < 60, "the successor waits for the dump of the lost driver"
+        assert time.monotonic() - begun < 240, "the successor waits for the dump of the lost driver"
         time.sleep(0.05)

@@ -19,7 +19,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 _CLONE_NEWNET = 0x40000000
-_SECONDS = 30
+_SECONDS = 120
 
 
 class Client:

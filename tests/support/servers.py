@@ -32,8 +32,8 @@ from support.mysql97 import EmbeddedMySQL97
 Flavor = Literal["mariadb", "mysql"]
 MARIADB118 = Path(__file__).parents[2] / ".cache/mariadb118"
 Connection: TypeAlias = "pymysql.connections.Connection[Any]"
-_PURGE_SECONDS = 60
-_END_SECONDS = 60
+_PURGE_SECONDS = 180
+_END_SECONDS = 180
 #: information_schema.INNODB_TRX shows a new state only where it was not read for 0.1 s, by anyone
 _TRANSACTIONS_AGE = 0.15
 _TRANSACTIONS_READ = threading.Lock()

@@ -42,7 +42,7 @@ from support.servers import Server
 from support.source import repair_of
 
 _ACCOUNT, _PASSWORD = "stepwise", "only for tests"
-_FOLLOW_SECONDS = 60.0
+_FOLLOW_SECONDS = 240.0
 _REPLICA_ID = 4_100_000_001
 
 

@@ -25,7 +25,7 @@ if os.fork() == 0:
     ballast = bytearray(64 << 20)
     while time.process_time() < {_BURNED}:
         pass
-    time.sleep(0.6)  # long enough for a sample
+    time.sleep(2)  # long enough for a sample
     os.write(ready, b"x")
     os._exit(0)
 os.read(done, 1)
@@ -59,7 +59,7 @@ with open("/proc/self/comm", "w") as own:
     own.write("cdcsync-source")
 while time.process_time() < {_BURNED}:
     pass
-time.sleep(0.6)
+time.sleep(2)
 """
     parts = _run(tmp_path, "", program)["parts"]
     assert parts["cdcsync-source"] >= 0.9 * _BURNED
@@ -72,7 +72,7 @@ if os.fork() == 0:
     if os.fork() == 0:
         while time.process_time() < {_BURNED}:
             pass
-        time.sleep(0.6)
+        time.sleep(2)
     os._exit(0)
 os.wait()
 """

@@ -21,7 +21,7 @@ from support.memory_target import MemorySink
 END = LogOffset("binlog.000001", 10**6)
 
 
-@pytest.mark.timeout(30)
+@pytest.mark.timeout(240)
 @pytest.mark.parametrize("phase", ["Waiting", "Paused"])
 def test_a_sync_at_rest_is_not_waited_for(tmp_path: Path, phase: str) -> None:
     """Its controller runs, and its targets are behind."""
