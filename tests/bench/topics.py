@@ -19,6 +19,7 @@ from cdcsync_mysql.watermark import current, high, low
 from cdcsync_spark.binlog.reader import BinlogReader
 from cdcsync_spark.binlog.settings import ReaderSettings
 from cdcsync_spark.sinks.contract.changes import Append, Commit
+from cdcsync_spark.sinks.delta.staging_table import DeltaStaging
 from cdcsync_spark.sinks.kafka.client import KafkaSettings
 from cdcsync_spark.sinks.kafka.target import KafkaSink
 from cdcsync_spark.sinks.kafka.topics import TopicSettings
@@ -30,7 +31,7 @@ _IDLE_SECONDS = 0.01
 
 def sink_in(folder: Path, brokers: str, name: str) -> KafkaSink:
     topics = TopicSettings(f"{name}.{{database}}.{{table}}")
-    staging = open_store(str(folder / f"lake-{name}"))
+    staging = DeltaStaging(open_store(str(folder / f"lake-{name}")), f"bench/{name}")
     return KafkaSink(KafkaSettings(brokers), topics, "debezium-json", f"bench/{name}", staging, "stream")
 
 

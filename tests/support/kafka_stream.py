@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 from cdcsync_spark.sinks.contract.checks import Superseded
+from cdcsync_spark.sinks.delta.staging_table import DeltaStaging
 from cdcsync_spark.sinks.kafka.client import KafkaSettings
 from cdcsync_spark.sinks.kafka.target import KafkaSink
 from cdcsync_spark.sinks.kafka.topics import TopicSettings
@@ -26,7 +27,8 @@ def kafka_sink(
     """Each folder has topics of its own; parts of a snapshot are small."""
     topics = TopicSettings(f"{folder.name}.{{database}}.{{table}}", partitions=3)
     settings = KafkaSettings(brokers, exactly_once=exactly_once)
-    return KafkaSink(settings, topics, form, SYNC, open_store(str(folder / "lake")), role, 5, f"{folder.name}.state")
+    staging = DeltaStaging(open_store(str(folder / "lake")), SYNC)
+    return KafkaSink(settings, topics, form, SYNC, staging, role, 5, f"{folder.name}.state")
 
 
 def main(brokers: str, folder: Path, seed: int, role: str, *options: str) -> int:

@@ -17,6 +17,7 @@ from cdcsync_spark.sinks.contract.sink import Sink
 from cdcsync_spark.sinks.delta.history_target import HistorySink
 from cdcsync_spark.sinks.delta.policy import LEAVING_SMALL_FILES, POLICY
 from cdcsync_spark.sinks.delta.sink import DeltaSink
+from cdcsync_spark.sinks.delta.staging_table import DeltaStaging
 from cdcsync_spark.sinks.lake.store_errors import of_the_run
 from cdcsync_spark.sinks.lake.stores import store_at, store_errors
 
@@ -87,7 +88,7 @@ def _kafka(sink: Kafka, secrets_dir: Path, sync: str, role: Role) -> KafkaSink:
     )
     config = tuple(sorted(sink.topic_config.items()))
     topics = TopicSettings(sink.topic, sink.partitions, sink.replication_factor or -1, config)
-    staging = store_at(Location.of(sink.location(), secrets_dir))
+    staging = DeltaStaging(store_at(Location.of(sink.location(), secrets_dir)), sync)
     registry = _registry(sink, secrets_dir)
     return KafkaSink(settings, topics, sink.form, sync, staging, role.run, registry=registry, server_id=role.server_id)
 

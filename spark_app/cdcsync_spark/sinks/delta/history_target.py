@@ -5,13 +5,9 @@ the history: waves are appended to it and the changes since LOW are folded in, a
 its state is consistent, one commit of the history names the copy's files. From then on the history
 itself takes events.
 
-Why it is right: whose turn it is follows from the history's own state, the first that is read. A
-consistent one was published, and the history goes on by itself; else the copy of the state's
-generation is the truth (R4). A resnapshot's `Replace` only writes the new state, which is not
-consistent: it claims the copy, and ends the streams before (R8), while the rows of the history
-stay. A copy that was written by a run that another one has overtaken is of no effect: the
-publication is a commit of the history, which refuses a lower epoch, and takes the copy's state and
-files from one version.
+Why it is right: whose turn it is, the copy's or the history's, follows from the history's own state
+(`sinks.staged_copy`). The rows of a history stay while a resnapshot's copy is filled. A publication
+is a commit of the history, which takes the copy's state and files from one version.
 
 With early delivery (`TableState.early`) there is no copy: the history takes the waves and, from
 LOW on, the events, each with the state in one commit. Only a resnapshot reads its waves to a copy
@@ -25,20 +21,18 @@ import tempfile
 import time
 import uuid
 from collections.abc import Iterable
-from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pyarrow as pa
 
 from cdcsync_core.capture import Capture
-from cdcsync_core.errors import CdcError, Reason, TransientError, fail
+from cdcsync_core.errors import CdcError, Reason, fail
 from cdcsync_core.event_columns import EventColumns
 from cdcsync_core.gates import gate
 from cdcsync_core.remedies import resnapshot
 from cdcsync_core.source_table import TableId
 from cdcsync_core.state import TableState
-from cdcsync_spark.logs import get_logger
 from cdcsync_spark.sinks.contract.changes import (
     AdvancePosition,
     Append,
@@ -53,8 +47,7 @@ from cdcsync_spark.sinks.contract.changes import (
 from cdcsync_spark.sinks.contract.checks import refuse_other_identity, refuse_superseded
 from cdcsync_spark.sinks.contract.sink import Capabilities
 from cdcsync_spark.sinks.contract.snapshot import TargetSnapshot
-from cdcsync_spark.sinks.contract.writer import WriterStatus
-from cdcsync_spark.sinks.delta.commit import DeltaWriter
+from cdcsync_spark.sinks.contract.writer import Writer, WriterStatus
 from cdcsync_spark.sinks.delta.features import VECTORS_ENABLED, protocol_for
 from cdcsync_spark.sinks.delta.history_snapshot import HistorySnapshot
 from cdcsync_spark.sinks.delta.history_writer import (
@@ -65,14 +58,14 @@ from cdcsync_spark.sinks.delta.history_writer import (
     history_metadata,
 )
 from cdcsync_spark.sinks.delta.log import entry_name, head
-from cdcsync_spark.sinks.delta.maintenance import HARMLESS, delete_files
+from cdcsync_spark.sinks.delta.maintenance import delete_files, staged_copies
 from cdcsync_spark.sinks.delta.policy import LIMITS, POLICY, Limits, MaintenancePolicy
 from cdcsync_spark.sinks.delta.sink import DeltaTarget
 from cdcsync_spark.sinks.delta.table_path import STAGED_PREFIX, TablePath
 from cdcsync_spark.sinks.delta.view import entry_text
 from cdcsync_spark.sinks.lake.store import Store
+from cdcsync_spark.sinks.staged_copy import Copies, CopyThenPublish, Recorded
 
-_log = get_logger()
 #: the metadata columns' names where none are chosen
 NAMES = EventColumns()
 
@@ -179,7 +172,7 @@ class HistoryTarget:
 
     def last_commit(self) -> TableState | None:
         """Where the copy of a resnapshot is gone, what that was begun with: another resnapshot goes
-        on from it, and nothing else (`prepare`, `PublishingWriter.last_commit`)."""
+        on from it, and nothing else (`prepare`, `CopyThenPublish.last_commit`)."""
         return self.writer().newest()[0]
 
     def stage(self, table: Capture, batches: Iterable[pa.RecordBatch], name: str) -> Staged:
@@ -204,8 +197,8 @@ class HistoryTarget:
         writer.maintain()
         return state
 
-    def writer(self, scratch: Path | None = None) -> PublishingWriter:
-        return PublishingWriter(self, scratch or Path(tempfile.gettempdir()))
+    def writer(self, scratch: Path | None = None) -> CopyThenPublish:
+        return CopyThenPublish(HistoryMain(self, scratch or Path(tempfile.gettempdir())))
 
     def open_snapshot(self) -> TargetSnapshot:
         """The table that the history ends with; before it is published, the copy."""
@@ -221,51 +214,31 @@ class HistoryTarget:
             return copy.open_snapshot()
 
 
-@dataclass
-class PublishingWriter:
-    """Writes the copy until it is consistent, publishes it, then writes the history. Thread safe,
-    as its writers are."""
+class HistoryMain:
+    """The history beside its staged copies; see `MainWriter`."""
 
-    target: HistoryTarget
-    scratch: Path
-    _copies: dict[int, DeltaWriter] = field(default_factory=dict)
-    _cleaned: bool = False
+    #: a publication names the files of the copy where they lie
+    sends_rows = False
 
-    def __post_init__(self) -> None:
-        self._main = HistoryWriter(self.target.path, self.scratch, self.target.policy, self.target.limits)
+    def __init__(self, target: HistoryTarget, scratch: Path) -> None:
+        self.target = target
+        self.copies = Copies(lambda generation: target.copy(generation).writer(scratch))
+        self._writer = HistoryWriter(target.path, scratch, target.policy, target.limits)
 
-    def _copy(self, generation: int) -> DeltaWriter:
-        if generation not in self._copies:
-            self._copies[generation] = self.target.copy(generation).writer(self.scratch)
-        return self._copies[generation]
+    def newest(self, *, wait: bool) -> Recorded | None:
+        return _recorded(self._writer.last_commit(wait=wait))
 
-    def last_commit(self, *, wait: bool = True) -> TableState | None:
-        state, lost = self.newest(wait=wait)
-        if state is not None and lost:
-            raise lost_copy(state)
-        return state
+    def recorded(self) -> Recorded:
+        recorded = self.newest(wait=True)
+        if recorded is None:
+            raise self.target.path.foreign_table_error()
+        return recorded
 
-    def newest(self, *, wait: bool = True) -> tuple[TableState | None, bool]:
-        """The table's state; and whether it is that of a resnapshot whose copy is gone."""
-        main = self._main.last_commit(wait=wait)
-        if main is None or main.published:
-            return main, False
-        copy = self._copy(main.generation).last_commit(wait=wait)
-        if copy is None:
-            return main, main.position is not None
-        return replace(copy, epoch=max(main.epoch, copy.epoch)), False
+    def last_known(self) -> Recorded | None:
+        return _recorded(self._writer.last_known)
 
     def commit(self, epoch: int, build: Build) -> TableState:
-        """See `Writer.commit`."""
-        main = self._main.last_commit()
-        if main is None:
-            raise self.target.path.foreign_table_error()
-        refuse_superseded(main, epoch)
-        if not main.published:
-            written = self._written_to_copy(main, epoch, build)
-            if written is not None:
-                return written
-        return self._main.commit(epoch, lambda found: self._as_publication(build(found)))
+        return self._writer.commit(epoch, lambda found: self._as_publication(build(found)))
 
     def _as_publication(self, commit: Commit | None) -> Commit | None:
         """A copy that is consistent as soon as it is claimed, or of early delivery, is published by
@@ -278,102 +251,41 @@ class PublishingWriter:
             raise lost_copy(commit.state)
         return Commit(commit.state, Publication((), tuple(view.files.values()), path.staged))
 
-    def _written_to_copy(self, main: TableState, epoch: int, build: Build) -> TableState | None:
-        """The copy's state, or that of its publication; None where the commit is the history's: the
-        copy was complete, perhaps by another run's commit meanwhile."""
-        copy, claims, complete = self._copy(main.generation), list[Commit](), False
-        if copy.last_commit() is None:
-            return self._claim_instead(main, epoch, build)
-
-        def keyed(state: TableState) -> Commit | None:
-            nonlocal complete
-            complete = state.consistent
-            commit = None if complete else build(state)
-            if commit is not None and isinstance(commit.change, Replace):
-                claims.append(commit)
-                return None
-            return commit
-
-        state = copy.commit(epoch, keyed)
-        if claims:
-            return self._claim(epoch, claims[-1])
-        if not state.consistent:
-            return state
-        published = self._publish(main, epoch)
-        return None if complete else published
-
-    def _claim_instead(self, main: TableState, epoch: int, build: Build) -> TableState:
-        """Where the copy is gone nothing but a resnapshot helps. A stream's batch does not go on
-        from the history's state."""
-        commit = None
-        with suppress(TransientError):
-            commit = build(main)
-        if commit is None or not isinstance(commit.change, Replace):
-            raise lost_copy(main)
-        return self._claim(epoch, commit)
-
-    def _claim(self, epoch: int, commit: Commit) -> TableState:
-        """Of a newer copy, while an older one is not published."""
-
-        def build(found: TableState) -> Commit | None:
-            if found.generation >= commit.state.generation:
-                return None
-            claimed = replace(commit, state=replace(commit.state, commit_number=found.commit_number + 1))
-            return self._as_publication(claimed)
-
-        return self._main.commit(epoch, build)
-
-    def _publish(self, main: TableState, epoch: int) -> TableState:
+    def publish(self, epoch: int, copy: TableState) -> TableState:
         """The copy's state and files are of one version of it."""
-        path = self.target.copy(main.generation).path
+        path = self.target.copy(copy.generation).path
         with path.translating_errors("publishing the snapshot"):
             view = path.view()
             if view is None or view.state is None:
-                raise lost_copy(main)
+                raise lost_copy(copy)
         refuse_superseded(view.state, epoch)
-        return self._main.publish(epoch, view.state, tuple(view.files.values()), path.staged)
+        return self._writer.publish(epoch, view.state, tuple(view.files.values()), path.staged)
 
-    def has_news(self) -> bool:
-        """See `Writer.has_news`. A copy that is published is removed, which is no news."""
-        main = self._main.last_known
-        copy = self._copies.get(main.generation) if main is not None and not main.published else None
-        return self._main.has_news() or (copy is not None and copy.has_news())
+    def lost_copy(self, state: TableState) -> CdcError:
+        return lost_copy(state)
+
+    def remove_copies(self, generation: int) -> bool:
+        main = self.target.path
+        with main.translating_errors("removing staged copies"):
+            removed = [remove_copy(main, copy) for copy in staged_copies(main, generation)]
+        return any(removed)
+
+    def has_news(self, copy: Writer | None) -> bool:
+        return self._writer.has_news() or (copy is not None and copy.has_news())
 
     def maintain(self) -> str:
-        main = self._main.last_known
-        if main is None or not main.published:
-            generation = main.generation if main else -1
-            return self._copies[generation].maintain() if generation in self._copies else ""
-        if not self._cleaned:
-            self._cleaned = True
-            if self._remove_copies(main.generation):
-                return "remove staged copies"
-        return self._main.maintain()
-
-    def _remove_copies(self, generation: int) -> bool:
-        """Those up to the published one, once per run; what fails is tried by the next run."""
-        main, found = self.target.path, False
-        try:
-            with main.translating_errors("removing staged copies"):
-                for name in main.lake.listed(main.folder):
-                    number = name.removeprefix(STAGED_PREFIX)
-                    if name != number and number.isdecimal() and int(number) <= generation:
-                        found = remove_copy(main, self.target.copy(int(number)).path) or found
-        except HARMLESS as error:
-            _log.warning("staged copies are removed later", table=str(main.table), error=str(error))
-        return found
-
-    def warm(self) -> None:
-        for copy in self._copies.values():
-            copy.warm()
+        return self._writer.maintain()
 
     def close(self) -> None:
-        for writer in (self._main, *self._copies.values()):
-            writer.close()
+        self._writer.close()
 
     @property
     def status(self) -> WriterStatus:
-        return self._main.status
+        return self._writer.status
+
+
+def _recorded(state: TableState | None) -> Recorded | None:
+    return None if state is None else Recorded(state, state.published)
 
 
 def lost_copy(main: TableState) -> CdcError:

@@ -13,6 +13,7 @@ from typing import Any
 
 from cdcsync_core.peer_json import parse_json
 from cdcsync_core.state import TableState
+from cdcsync_spark.sinks.staged_copy import is_whole
 
 _VERSION = 1
 
@@ -83,9 +84,3 @@ class TableRecord:
             tuple(data.get("begins", ())),
             data.get("keySchema"),
         )
-
-
-def is_whole(state: TableState) -> bool:
-    """Whether a staged copy with this state is complete, so that nothing is added to it any more.
-    With early delivery its rows are sent as they were read, else as of one position."""
-    return state.consistent or (state.early and state.position is not None)

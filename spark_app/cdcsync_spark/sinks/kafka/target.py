@@ -1,7 +1,7 @@
 """Kafka topics as targets: every change in order, exactly once, after a snapshot without a false
 row, or with early delivery after rows as they were read.
 
-A table's snapshot goes through a staged copy, a keyed Delta table at `staging`: waves are appended
+A table's snapshot goes through a staged copy, a keyed table at `staging`: waves are appended
 to it and the changes since LOW are folded in, as in a replica. When its state is consistent, its
 rows are sent, in parts of bounded size, each part in a transaction with the number of rows that are
 sent; the last transaction has the state "as of P". From then on the topic takes events.
@@ -31,7 +31,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pyarrow as pa
@@ -46,9 +46,8 @@ from cdcsync_spark.sinks.contract.changes import AdvancePosition, Append, Build,
 from cdcsync_spark.sinks.contract.checks import refuse_other_identity
 from cdcsync_spark.sinks.contract.sink import Capabilities
 from cdcsync_spark.sinks.contract.snapshot import TargetSnapshot
+from cdcsync_spark.sinks.contract.staging import Staging, StagingTable
 from cdcsync_spark.sinks.contract.writer import Outcome, Writer
-from cdcsync_spark.sinks.delta.sink import DeltaTarget
-from cdcsync_spark.sinks.delta.table_path import STAGED_PREFIX, TablePath
 from cdcsync_spark.sinks.kafka.client import KafkaSettings
 from cdcsync_spark.sinks.kafka.conflicts import check_topic, foreign_topic
 from cdcsync_spark.sinks.kafka.encoding import SourceLabel
@@ -60,8 +59,8 @@ from cdcsync_spark.sinks.kafka.staged_rows import lost_copy
 from cdcsync_spark.sinks.kafka.table_record import TableRecord
 from cdcsync_spark.sinks.kafka.topic_fold import TopicFold
 from cdcsync_spark.sinks.kafka.topics import Topic, TopicSettings
-from cdcsync_spark.sinks.kafka.writer import PART_ROWS, KafkaWriter, commit_together
-from cdcsync_spark.sinks.lake.store import Store
+from cdcsync_spark.sinks.kafka.writer import PART_ROWS, TopicMain, commit_together
+from cdcsync_spark.sinks.staged_copy import CopyThenPublish
 
 CAPABILITIES = Capabilities(frozenset({Append, Upsert, Emit, Replace, Evolve, AdvancePosition}))
 
@@ -69,13 +68,13 @@ CAPABILITIES = Capabilities(frozenset({Append, Upsert, Emit, Replace, Evolve, Ad
 @dataclass
 class KafkaSink:
     """The topics of the sync `namespace/name`; `role` is the kind of run that writes, empty for who
-    only reads. `staging` is the lake of the staged copies."""
+    only reads. `staging` has the staged copies."""
 
     settings: KafkaSettings
     topics: TopicSettings
     form: str
     sync: str
-    staging: Store
+    staging: Staging
     role: str = ""
     part_rows: int = PART_ROWS
     #: the name of the state topic; empty: after the sync
@@ -108,9 +107,10 @@ class KafkaSink:
     def capabilities(self) -> Capabilities:
         return CAPABILITIES
 
-    def target(self, table: TableId, *, generation: int = 0) -> KafkaTarget | DeltaTarget:
-        main = KafkaTarget(self, table)
-        return ResnapshotCopy(main.copy(generation).path) if generation else main
+    def target(self, table: TableId, *, generation: int = 0) -> KafkaTarget | StagingTable:
+        """The rows before a resnapshot are known to consumers, so it is sent as of one position,
+        whatever the delivery of a first snapshot."""
+        return self.staging.copy(table, generation, early=False) if generation else KafkaTarget(self, table)
 
     def fold(self, table: str) -> TopicFold:
         """What this process has read of the table's topic."""
@@ -122,30 +122,28 @@ class KafkaSink:
         """A copy that the topic waits for stays."""
         found = self.session.record(str(table))
         if found is None or found.published or found.state.generation != generation:
-            KafkaTarget(self, table).remove_copy(generation)
+            self.staging.copy(table, generation).remove()
 
     def commit_all(self, epoch: int, parts: Sequence[tuple[Writer, Build]]) -> Iterator[Outcome]:
         """One transaction for the tables that are published; the copies of the others are written
         one by one."""
         outcomes: dict[int, Outcome] = {}
         for number, (writer, build) in enumerate(parts):
-            assert isinstance(writer, KafkaWriter)
             try:
-                if not writer.record.published:
+                if not topic_of(writer).record.published:
                     outcomes[number] = writer.commit(epoch, build)
             except PermanentError as error:
                 outcomes[number] = error
-        live = {n: part for n, part in enumerate(parts) if n not in outcomes}
-        outcomes |= commit_together(self.session, epoch, live)  # type: ignore[arg-type]
+        live = {n: (topic_of(writer), build) for n, (writer, build) in enumerate(parts) if n not in outcomes}
+        outcomes |= commit_together(self.session, epoch, live)
         return iter([outcomes[n] for n in range(len(parts))])
 
 
-class ResnapshotCopy(DeltaTarget):
-    """The rows before it are known to consumers, so a resnapshot is sent as of one position,
-    whatever the delivery of a first snapshot."""
-
-    def prepare(self, state: TableState) -> TableState:
-        return super().prepare(replace(state, early=False))
+def topic_of(writer: Writer) -> TopicMain:
+    """Of a writer that a target of this sink has made."""
+    assert isinstance(writer, CopyThenPublish)
+    assert isinstance(writer.main, TopicMain)
+    return writer.main
 
 
 @dataclass
@@ -167,18 +165,8 @@ class KafkaTarget:
     def topic(self) -> str:
         return self.sink.topics.name(self.sink.sync, self.table)
 
-    @property
-    def staging(self) -> TablePath:
-        """The folder with the table's staged copies."""
-        return TablePath(self.sink.staging, self.sink.sync, self.table)
-
-    def copy(self, generation: int) -> DeltaTarget:
-        return DeltaTarget(replace(self.staging, staged=f"{STAGED_PREFIX}{generation}"))
-
-    def remove_copy(self, generation: int) -> None:
-        path = self.copy(generation).path
-        with path.translating_errors("removing a staged copy"):
-            path.lake.delete_folder(path.folder)
+    def copy(self, generation: int) -> StagingTable:
+        return self.sink.staging.copy(self.table, generation)
 
     def prepare(self, state: TableState) -> TableState:
         """A topic that is there is taken if it is empty."""
@@ -235,10 +223,10 @@ class KafkaTarget:
         try:
             return writer.commit(epoch, build)
         finally:
-            self.records += writer.sent
+            self.records += writer.status.records or 0
 
-    def writer(self, scratch: Path | None = None) -> KafkaWriter:
-        return KafkaWriter(self, scratch or Path(tempfile.gettempdir()))
+    def writer(self, scratch: Path | None = None) -> CopyThenPublish:
+        return CopyThenPublish(TopicMain(self, scratch or Path(tempfile.gettempdir())))
 
     def open_snapshot(self) -> TargetSnapshot:
         """The table that the topic's records end with; until they are sent, the staged copy."""

@@ -4,23 +4,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from cdcsync_core.errors import CdcError, PermanentError, Reason, TransientError
+from cdcsync_core.errors import CdcError, PermanentError, Reason
 from cdcsync_core.gates import gate
 from cdcsync_core.state import TableState
-from cdcsync_spark.logs import get_logger
 from cdcsync_spark.sinks.contract.changes import Build, Commit, Emit, Replace
 from cdcsync_spark.sinks.contract.checks import check_successor, refuse_superseded
-from cdcsync_spark.sinks.contract.writer import Outcome, WriterStatus
-from cdcsync_spark.sinks.delta.commit import DeltaWriter
-from cdcsync_spark.sinks.delta.maintenance import staged_copies
-from cdcsync_spark.sinks.delta.table_path import TablePath
+from cdcsync_spark.sinks.contract.writer import Outcome, Writer, WriterStatus
 from cdcsync_spark.sinks.formats.json_records import Form
 from cdcsync_spark.sinks.kafka.conflicts import check_topic, foreign_topic, is_replaced
 from cdcsync_spark.sinks.kafka.encoding import event_records, origin_of, snapshot_records
@@ -28,29 +23,29 @@ from cdcsync_spark.sinks.kafka.forms import form_of, registered_keys
 from cdcsync_spark.sinks.kafka.session import KafkaSession, Piece
 from cdcsync_spark.sinks.kafka.staged_rows import Parts, StagedRows, lost_copy
 from cdcsync_spark.sinks.kafka.table_fault import TableFault
-from cdcsync_spark.sinks.kafka.table_record import Publication, TableRecord, is_whole
+from cdcsync_spark.sinks.kafka.table_record import Publication, TableRecord
+from cdcsync_spark.sinks.staged_copy import Copies, Recorded, is_whole
 from cdcsync_spark.wire.columns.typemap import captured_schema
 
 if TYPE_CHECKING:
     from cdcsync_spark.sinks.kafka.target import KafkaTarget
 
-_log = get_logger()
 #: of a snapshot, in one transaction
 PART_ROWS = 100_000
 
 
-@dataclass
-class KafkaWriter:
-    """Writes the copy until it is complete, sends it, then sends events."""
+class TopicMain:
+    """The topic beside its staged copies; see `MainWriter`."""
 
-    target: KafkaTarget
-    scratch: Path
-    _copies: dict[int, DeltaWriter] = field(default_factory=dict)
-    _checked: str = ""
-    _cleaned: bool = False
-    #: records that are acknowledged, and of the transaction that is open
-    _records: int = 0
-    _sending: int = 0
+    sends_rows = True
+
+    def __init__(self, target: KafkaTarget, scratch: Path) -> None:
+        self.target = target
+        self.copies = Copies(lambda generation: target.copy(generation).writer(scratch))
+        #: the id of the topic that was checked
+        self._checked = ""
+        #: records that are acknowledged, and of the transaction that is open
+        self._records = self._sending = 0
 
     @property
     def name(self) -> str:
@@ -78,52 +73,33 @@ class KafkaWriter:
             raise foreign_topic(self.name, self.target.topic)
         return found
 
-    def last_commit(self, *, wait: bool = True) -> TableState | None:
-        state, lost = self.newest(wait=wait)
-        if lost is not None:
-            raise lost
-        return state
-
-    def newest(self, *, wait: bool = True) -> tuple[TableState | None, CdcError | None]:
-        """The table's state; and what forbids to go on from it without another snapshot: the
-        topic, or the copy of a resnapshot, is gone."""
+    def newest(self, *, wait: bool) -> Recorded | None:
+        """`lost` where the topic is gone."""
         self.session.refresh()
-        if self.session.record(self.name) is None:
-            return None, None
-        lost: CdcError | None = None
-        record = self._recorded
+        record, lost = self.session.record(self.name), None
+        if record is None:
+            return None
         try:
             record = self.record
         except PermanentError as error:
             if error.reason is not Reason.SINK_CONFLICT:
                 raise
             lost = error
-        if record.published:
-            return record.state, lost
-        copy = self._copy(record).last_commit(wait=wait)
-        if copy is None:
-            gone = lost_copy(self.name) if record.state.position is not None else None
-            return record.state, lost or gone
-        return replace(copy, epoch=max(record.state.epoch, copy.epoch)), lost
+        return Recorded(record.state, record.published, lost)
 
-    def _copy(self, record: TableRecord) -> DeltaWriter:
-        generation = record.state.generation
-        if generation not in self._copies:
-            self._copies[generation] = self.target.copy(generation).writer(self.scratch)
-        return self._copies[generation]
+    def recorded(self) -> Recorded:
+        record = self._recorded
+        return Recorded(record.state, record.published)
+
+    def last_known(self) -> Recorded | None:
+        record = self.session.record(self.name)
+        return None if record is None else Recorded(record.state, record.published)
 
     def commit(self, epoch: int, build: Build) -> TableState:
-        """See `Writer.commit`."""
-        record = self._recorded
-        refuse_superseded(record.state, epoch)
-        if not record.published:
-            written = self._written_to_copy(record, epoch, build)
-            if written is not None:
-                return written
         (outcome,) = commit_together(self.session, epoch, {0: (self, build)}).values()
         if isinstance(outcome, PermanentError):
             raise outcome
-        return outcome if self.record.published or not outcome.consistent else self._publish(epoch)
+        return outcome if self.record.published or not outcome.consistent else self._send_copy(epoch)
 
     def draft(self, epoch: int, build: Build) -> tuple[TableRecord, Commit] | None:
         """What is to be committed on top of the known record; None: nothing."""
@@ -165,62 +141,18 @@ class KafkaWriter:
 
     # -- the snapshot
 
-    def _written_to_copy(self, record: TableRecord, epoch: int, build: Build) -> TableState | None:
-        """The copy's state, or that of its publication; None where the commit is the topic's: the
-        copy was complete, perhaps by another run's commit meanwhile."""
-        copy, claims, complete = self._copy(record), list[Commit](), False
-        if copy.last_commit() is None:
-            return self._claim_instead(record, epoch, build)
-
-        def keyed(state: TableState) -> Commit | None:
-            nonlocal complete
-            complete = is_whole(state)
-            commit = None if complete else build(state)
-            if commit is not None and isinstance(commit.change, Replace):
-                claims.append(commit)
-                return None
-            return commit
-
-        state = copy.commit(epoch, keyed)
-        if claims:
-            return self._claim(epoch, claims[-1])
-        if not (state.early or state.consistent):
-            return state
-        published = self._publish(epoch)
-        if complete:
-            return None
-        return published if self.record.published else state
-
-    def _claim_instead(self, record: TableRecord, epoch: int, build: Build) -> TableState:
-        """Where the copy is gone nothing but a resnapshot helps. A stream's batch does not go on
-        from the record's state."""
-        commit = None
-        with suppress(TransientError):
-            commit = build(record.state)
-        if commit is None or not isinstance(commit.change, Replace):
-            raise lost_copy(self.name)
-        return self._claim(epoch, commit)
-
-    def _claim(self, epoch: int, commit: Commit) -> TableState:
-        """Of a newer copy, while an older one is not published."""
-
-        def build(found: TableState) -> Commit | None:
-            if found.generation >= commit.state.generation:
-                return None
-            return replace(commit, state=replace(commit.state, commit_number=found.commit_number + 1))
-
-        (outcome,) = commit_together(self.session, epoch, {0: (self, build)}).values()
-        if isinstance(outcome, PermanentError):
-            raise outcome
-        return outcome if self.record.published or not outcome.consistent else self._publish(epoch)
-
     def _unsent(self, state: TableState) -> Publication:
-        return Publication(self._rows(state.generation).as_of_now().version)
+        return Publication(self._rows(state.generation).as_of_now().number)
 
     def _rows(self, generation: int) -> StagedRows:
-        return StagedRows(self.target.copy(generation).path, self.target.sink.part_rows)
+        return StagedRows(self.target.copy(generation), self.name, self.target.sink.part_rows)
 
-    def _publish(self, epoch: int) -> TableState:
+    def publish(self, epoch: int, copy: TableState) -> TableState:
+        """Of a copy that goes on growing, what it has so far."""
+        state = self._send_copy(epoch)
+        return state if self.record.published else copy
+
+    def _send_copy(self, epoch: int) -> TableState:
         """The rows of the copy that are not sent yet, then the state of a copy that is complete;
         where another writer was first, what that one has done counts."""
         gate("before-publish")
@@ -252,7 +184,7 @@ class KafkaWriter:
         rows = self._rows(record.state.generation)
         if not record.state.early:
             return rows.unsent(record.publication)
-        newest = self._copy(record).last_commit()
+        newest = self.copies.writer(record.state.generation).last_commit()
         if newest is None:
             raise lost_copy(self.name)
         return newest, rows.unsent_waves(record.publication, newest)
@@ -279,49 +211,22 @@ class KafkaWriter:
             self.acknowledged()
         return done
 
-    def maintain(self) -> str:
-        record = self.session.record(self.name)
-        if record is None:
-            return ""
-        if not record.published:
-            copy = self._copies.get(record.state.generation)
-            known = copy.last_commit() if copy else None
-            return copy.maintain() if copy and known and not is_whole(known) else ""
-        if self._cleaned:
-            return ""
-        self._cleaned = True
-        return "remove staged copies" if self._remove_copies(record.state.generation) else ""
+    def lost_copy(self, state: TableState) -> CdcError:
+        return lost_copy(self.name)
 
-    def _remove_copies(self, generation: int) -> bool:
-        """Those up to the published one, once per run; what fails is tried by the next run."""
-        path, copies = self.target.staging, list[TablePath]()
-        try:
-            with path.translating_errors("removing staged copies"):
-                copies = staged_copies(path, generation)
-                for copy in copies:
-                    copy.lake.delete_folder(copy.folder)
-        except CdcError as error:
-            _log.warning("staged copies are removed later", table=self.name, error=str(error))
-        return bool(copies)
+    def remove_copies(self, generation: int) -> bool:
+        return self.target.sink.staging.remove_copies(self.target.table, generation)
 
-    def has_news(self) -> bool:
+    def has_news(self, copy: Writer | None) -> bool:
         """No program but this one takes records back."""
         return False
 
-    def warm(self) -> None:
-        """A copy that is sent early takes no changes."""
-        record = self.session.record(self.name)
-        for copy in () if record is None or record.state.early else self._copies.values():
-            copy.warm()
+    def maintain(self) -> str:
+        """The brokers do it."""
+        return ""
 
     def close(self) -> None:
-        for copy in self._copies.values():
-            copy.close()
-
-    @property
-    def sent(self) -> int:
-        """Records that are acknowledged."""
-        return self._records
+        """Nothing is made ready."""
 
     @property
     def status(self) -> WriterStatus:
@@ -339,9 +244,7 @@ class KafkaWriter:
         self._records, self._sending = self._records + self._sending, 0
 
 
-def commit_together(
-    session: KafkaSession, epoch: int, parts: dict[int, tuple[KafkaWriter, Build]]
-) -> dict[int, Outcome]:
+def commit_together(session: KafkaSession, epoch: int, parts: dict[int, tuple[TopicMain, Build]]) -> dict[int, Outcome]:
     """Decided again after a lost race, and without a table that is refused."""
     outcomes: dict[int, Outcome] = {}
     while True:
