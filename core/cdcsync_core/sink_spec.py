@@ -1,8 +1,9 @@
 """The sink section of the resource: exactly one kind of sink, each a model of its own.
 
-Why it exists: what the operator needs of a sink (where it is, which Secrets it names, what its pods
-must mount) is the same question for every kind. So each kind answers it here, and nothing outside
-asks which kind it is. A new kind is a class, a field of `Sink`, and the field's schema in the CRD.
+Why it exists: what the operator needs of a sink (its stores and servers, which Secrets it
+names, what its pods must mount) is the same question for every kind. So each kind answers it here,
+and nothing outside asks which kind it is. A new kind is a class, a field of `Sink`, and the field's
+schema in the CRD.
 """
 
 from __future__ import annotations
@@ -27,9 +28,17 @@ NAMES = EventColumns()
 
 
 @dataclass(frozen=True)
-class SinkLocation:
-    """Where a sink's data is, and how its store is reached. `field` is the path of its section in
-    the resource, for messages; `secret` names the Secret with the credentials, empty where the
+class Endpoint:
+    """A server that the resource names: the path of the field, and the host."""
+
+    field: str
+    host: str
+
+
+@dataclass(frozen=True)
+class StoreUse:
+    """A store of files that a sink uses, and how it is reached. `field` is the path of its section
+    in the resource, for messages; `secret` names the Secret with the credentials, empty where the
     identity of the process serves."""
 
     field: str
@@ -38,12 +47,50 @@ class SinkLocation:
     region: str = ""
     secret: str = ""
 
+    @property
+    def is_folder(self) -> bool:
+        """Whether all pods of a run must mount the same volume at the path: a folder is each pod's
+        own."""
+        return "://" not in self.path
+
+    @property
+    def server(self) -> Endpoint:
+        """The host is empty where the endpoint has none, or is no URL."""
+        try:
+            url = self.endpoint if "://" in self.endpoint else f"//{self.endpoint}"
+            host = urlsplit(url).hostname or ""
+        except ValueError:
+            host = ""
+        return Endpoint(f"{self.field}.options.endpoint", host)
+
+
+@dataclass(frozen=True)
+class Nouns:
+    """What messages call a sink's servers and its targets."""
+
+    servers: str = "servers"
+    targets: str = "tables"
+
 
 class SinkKind(Part, ABC):
     """What every kind of sink answers about its section."""
 
     @abstractmethod
-    def location(self) -> SinkLocation: ...
+    def stores(self) -> tuple[StoreUse, ...]:
+        """The stores of files, none where all is in a server."""
+
+    def servers(self) -> tuple[Endpoint, ...]:
+        """The servers that the section names beside the stores'. Their client belongs to the Spark
+        side, and only drivers ask them."""
+        return ()
+
+    def endpoints(self) -> tuple[Endpoint, ...]:
+        """All servers that the section names, those of stores first."""
+        return (*(store.server for store in self.stores() if store.endpoint), *self.servers())
+
+    @property
+    def nouns(self) -> Nouns:
+        return Nouns()
 
     @abstractmethod
     def secrets(self) -> dict[str, set[str]]:
@@ -58,10 +105,6 @@ class SinkKind(Part, ABC):
         """The names of Secrets whose password may be sent to a server that is not verified."""
         return ()
 
-    def named_hosts(self) -> tuple[tuple[str, str], ...]:
-        """The servers in the section beside the location's: the path of the field, and the host."""
-        return ()
-
     @abstractmethod
     def event_columns(self) -> EventColumns | None:
         """The columns that targets have beside the source's; None where they keep no events."""
@@ -70,10 +113,6 @@ class SinkKind(Part, ABC):
     @abstractmethod
     def keeps_events(self) -> bool:
         """Whether targets have every change in order, so that a resnapshot begins them again."""
-
-    @abstractmethod
-    def needs_shared_volume(self) -> bool:
-        """Whether all pods of a run must mount the same volume at the location's path."""
 
     @property
     def topics(self) -> str:
@@ -160,17 +199,13 @@ class Delta(SinkKind):
     def event_columns(self) -> EventColumns | None:
         return self.history_columns.names if self.mode is DeltaMode.HISTORY else None
 
-    def location(self) -> SinkLocation:
+    def stores(self) -> tuple[StoreUse, ...]:
         secret = self.credentials_secret_ref.name if self.credentials_secret_ref else ""
-        return SinkLocation("spec.sink.delta", self.path, self.options.endpoint, self.options.region, secret)
+        return (StoreUse("spec.sink.delta", self.path, self.options.endpoint, self.options.region, secret),)
 
     def secrets(self) -> dict[str, set[str]]:
         """Its keys are the object store's business."""
         return {self.credentials_secret_ref.name: set()} if self.credentials_secret_ref else {}
-
-    def needs_shared_volume(self) -> bool:
-        """A folder is each pod's own."""
-        return "://" not in self.path
 
 
 class Staging(Part):
@@ -332,11 +367,10 @@ class Kafka(SinkKind):
         """What a record has beside the row is its format's."""
         return None
 
-    def location(self) -> SinkLocation:
-        """Of the staging: the brokers are reached by drivers only."""
+    def stores(self) -> tuple[StoreUse, ...]:
         staging, options = self.staging, self.staging.options
         secret = staging.credentials_secret_ref.name if staging.credentials_secret_ref else ""
-        return SinkLocation("spec.sink.kafka.staging", staging.path, options.endpoint, options.region, secret)
+        return (StoreUse("spec.sink.kafka.staging", staging.path, options.endpoint, options.region, secret),)
 
     def secrets(self) -> dict[str, set[str]]:
         """The keys of the staging's are the object store's business."""
@@ -348,10 +382,14 @@ class Kafka(SinkKind):
             self.schema_registry.secrets() if self.schema_registry else {},
         )
 
-    def named_hosts(self) -> tuple[tuple[str, str], ...]:
+    def servers(self) -> tuple[Endpoint, ...]:
         registry = self.schema_registry
-        named = (("spec.sink.kafka.schemaRegistry.url", registry.host),) if registry else ()
-        return (*(("spec.sink.kafka.bootstrapServers", host) for host in self.hosts), *named)
+        named = (Endpoint("spec.sink.kafka.schemaRegistry.url", registry.host),) if registry else ()
+        return (*(Endpoint("spec.sink.kafka.bootstrapServers", host) for host in self.hosts), *named)
+
+    @property
+    def nouns(self) -> Nouns:
+        return Nouns("brokers", "topics")
 
     def unverified_secrets(self) -> tuple[str, ...]:
         return (self.sasl.credentials_secret_ref.name,) if self.sasl and self.tls.allow_unverified else ()
@@ -365,10 +403,6 @@ class Kafka(SinkKind):
             account = registry.credentials_secret_ref.name
             found[account] = (*found.get(account, ()), registry.host)
         return found
-
-    def needs_shared_volume(self) -> bool:
-        """A folder is each pod's own."""
-        return "://" not in self.staging.path
 
 
 class Sink(Part):

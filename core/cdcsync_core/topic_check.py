@@ -1,8 +1,8 @@
-"""What a check of brokers and topics is asked, and what it answers: one form for the process that
-asks the brokers and the command that shows it.
+"""What a check of a sink's servers and targets, such as brokers and topics, is asked, and what it
+answers: one form for the process that asks the servers and the command that shows it.
 
 The command starts `python -m cdcsync_spark.app.topic_check`, whose standard input is a
-`TopicQuestion` and whose standard output a `TopicChecks`, each one JSON object.
+`SinkQuestion` and whose standard output is `Checks`, each one JSON object.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from cdcsync_core.source_table import TableId
 
 
 @dataclass(frozen=True)
-class TopicQuestion:
+class SinkQuestion:
     """Holds no secret: `secrets_dir` has `<secret name>/<key>` files. `tables` are those whose
-    topics are asked for."""
+    targets are asked for."""
 
     resource: dict[str, Any]
     secrets_dir: str
@@ -29,7 +29,7 @@ class TopicQuestion:
         return json.dumps(data, ensure_ascii=False)
 
     @classmethod
-    def from_json(cls, text: str) -> TopicQuestion:
+    def from_json(cls, text: str) -> SinkQuestion:
         data = json.loads(text)
         return cls(data["resource"], data["secrets_dir"], tuple(TableId(d, n) for d, n in data["tables"]))
 
@@ -45,9 +45,9 @@ class TopicCheck:
 
 
 @dataclass(frozen=True)
-class TopicChecks:
-    """`found` says which brokers answered, empty where none did; `warnings` what could not be
-    asked."""
+class Checks:
+    """What a sink's servers answered. `found` says which did, empty where none did; `warnings` what
+    could not be asked."""
 
     found: str = ""
     topics: tuple[TopicCheck, ...] = ()
@@ -67,7 +67,7 @@ class TopicChecks:
         return json.dumps(data, ensure_ascii=False)
 
     @classmethod
-    def from_json(cls, text: str) -> TopicChecks:
+    def from_json(cls, text: str) -> Checks:
         """Raises ValueError, KeyError or TypeError for what is no answer."""
         data = json.loads(text)
         topics = tuple(TopicCheck(**t) for t in data["topics"])

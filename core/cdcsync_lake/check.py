@@ -11,10 +11,11 @@ not there yet is judged by the nearest folder above it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from cdcsync_core.errors import CdcError
-from cdcsync_core.topic_check import TopicChecks
+from cdcsync_core.sink_spec import Nouns
+from cdcsync_core.topic_check import Checks
 from cdcsync_lake.disk_check import check_disk
 from cdcsync_lake.location import Location
 
@@ -25,17 +26,18 @@ LEFTOVER_SECONDS = 3600.0
 @dataclass(frozen=True)
 class SinkCheck:
     """What a check found at `uri`: `errors` in the order of the steps; `unchecked` is the reason
-    why nothing was checked. `topics` is what was found of the sink's brokers, None where it has
-    none, or where only drivers ask them."""
+    why nothing was checked. `servers` is what was found of the sink's servers, None where it has
+    none, or where only drivers ask them; `nouns` is what they and the targets are called."""
 
     uri: str
     errors: tuple[CdcError, ...] = ()
     unchecked: str = ""
-    topics: TopicChecks | None = None
+    servers: Checks | None = None
+    nouns: Nouns = field(default_factory=Nouns)
 
     @property
     def all_errors(self) -> tuple[CdcError, ...]:
-        return self.errors + (self.topics.errors if self.topics else ())
+        return self.errors + (self.servers.errors if self.servers else ())
 
 
 def check_lake(location: Location, leftover_seconds: float = LEFTOVER_SECONDS, proxy: str = "") -> SinkCheck:

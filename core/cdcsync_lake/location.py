@@ -19,7 +19,7 @@ from typing import Self
 from urllib.parse import urlsplit
 
 from cdcsync_core.errors import CdcError, Reason, fail
-from cdcsync_core.sink_spec import SinkLocation
+from cdcsync_core.sink_spec import StoreUse
 
 #: the name of a variable of a store's client
 CREDENTIAL = re.compile(r"[A-Z][A-Z0-9_]*")
@@ -54,10 +54,10 @@ class Location:
         raise _bad_path(path, "a folder, file:///folder or s3://bucket/prefix")
 
     @classmethod
-    def of(cls, sink: SinkLocation, secrets: Path) -> Self:
+    def of(cls, store: StoreUse, secrets: Path) -> Self:
         """A manifest's; `<secrets>/<secret>/<key>` hold its credentials. Raises as `parse`."""
-        secret_dir = str(secrets / sink.secret) if sink.secret else ""
-        return cls.parse(sink.path, sink.endpoint, sink.region, secret_dir)
+        secret_dir = str(secrets / store.secret) if store.secret else ""
+        return cls.parse(store.path, store.endpoint, store.region, secret_dir)
 
     @property
     def local(self) -> bool:

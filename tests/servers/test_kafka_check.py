@@ -16,7 +16,7 @@ from confluent_kafka import Producer
 from cdcsync_core.errors import Reason
 from cdcsync_core.run import ExitCode
 from cdcsync_core.source_table import TableId
-from cdcsync_core.topic_check import TopicChecks
+from cdcsync_core.topic_check import Checks
 from cdcsync_spark.sinks.kafka.check import BrokerCheck
 from cdcsync_spark.sinks.kafka.client import KafkaSettings
 from cdcsync_spark.sinks.kafka.target import KafkaSink
@@ -48,9 +48,9 @@ def strict(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaBroker]:
     broker.kill()
 
 
-def check(sink: KafkaSink, *tables: TableId) -> TopicChecks:
+def check(sink: KafkaSink, *tables: TableId) -> Checks:
     found = BrokerCheck(sink.session, sink.topics).run(tables or (ORDERS.id,))
-    assert TopicChecks.from_json(found.to_json()).topics == found.topics
+    assert Checks.from_json(found.to_json()).topics == found.topics
     return found
 
 

@@ -23,7 +23,8 @@ from confluent_kafka.admin import (
 
 from cdcsync_core.errors import CdcError, Reason
 from cdcsync_core.sink_spec import Sink
-from cdcsync_spark.sinks import Role, sink_from_spec
+from cdcsync_spark.sinks import sink_from_spec
+from cdcsync_spark.sinks.contract.driver import Role
 from cdcsync_spark.sinks.formats.json_records import Records
 from cdcsync_spark.sinks.kafka.brokers import Brokers
 from cdcsync_spark.sinks.kafka.check import BrokerCheck

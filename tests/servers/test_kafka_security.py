@@ -16,7 +16,8 @@ import pytest
 from cdcsync_core.errors import CdcError, Reason
 from cdcsync_core.sink_spec import Sink
 from cdcsync_demo.server_process import LOOPBACK
-from cdcsync_spark.sinks import Role, sink_from_spec
+from cdcsync_spark.sinks import sink_from_spec
+from cdcsync_spark.sinks.contract.driver import Role
 from cdcsync_spark.sinks.kafka.target import KafkaSink
 from contract.sinkcase import ORDERS, SYNC, first_state
 from support.hostile_broker import UNKNOWN_HOST

@@ -12,7 +12,7 @@ import pytest
 
 from cdcsync_core.errors import CdcError, Reason
 from cdcsync_core.manifest import load_manifest
-from cdcsync_spark.sinks import check_topics
+from cdcsync_spark.sinks import check_servers
 from servers.test_verify import verify
 from support.fixtures import FreshDatabase
 from support.kafka import KafkaBroker
@@ -68,7 +68,7 @@ def write(sync: SmallSync, certificate: str) -> None:
 
 
 def check(sync: SmallSync) -> tuple[CdcError, ...]:
-    return check_topics(sync.resource.spec.sink, sync.secrets_dir, sync.resource.full_name, ()).errors
+    return check_servers(sync.resource.spec.sink, sync.secrets_dir, sync.resource.full_name, ()).errors
 
 
 def refusal(sync: SmallSync, kafka: KafkaBroker) -> CdcError:

@@ -38,8 +38,9 @@ from cdcsync_spark.binlog.reader import BinlogReader
 from cdcsync_spark.binlog.schema_steps import NOT_FOLLOWED
 from cdcsync_spark.binlog.settings import ReaderSettings
 from cdcsync_spark.delivery.events import takes_events
-from cdcsync_spark.sinks import Role, sink_from_spec
+from cdcsync_spark.sinks import sink_from_spec
 from cdcsync_spark.sinks.contract.changes import Append, Commit, Replace
+from cdcsync_spark.sinks.contract.driver import Role
 from cdcsync_spark.sinks.contract.sink import Sink, Target
 from cdcsync_spark.snapshot.low_mark import LowMark
 from cdcsync_spark.snapshot.split_read import SplitReader

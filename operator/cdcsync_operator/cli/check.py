@@ -29,7 +29,7 @@ def check(output: Output, files: tuple[str, ...]) -> ExitCode:
     policy = policy_of(resource.spec)
     output.data(as_data(found, sink, policy), lambda console: render(console, found, sink, policy))
     failures = [*found.failures, *sink.all_errors, *(t.error for t in found.tables if t.error)]
-    for warning in (*found.warnings, *(sink.topics.warnings if sink.topics else ())):
+    for warning in (*found.warnings, *(sink.servers.warnings if sink.servers else ())):
         output.warn(warning)
     for failure in failures:
         output.error(failure)

@@ -10,8 +10,9 @@ from rich.console import Console
 from rich.table import Table as Grid
 
 from cdcsync_core.quantity import show_seconds
+from cdcsync_core.sink_spec import Nouns
 from cdcsync_core.spec import SchemaChange, Spec
-from cdcsync_core.topic_check import TopicChecks
+from cdcsync_core.topic_check import Checks
 from cdcsync_lake.check import SinkCheck
 from cdcsync_mysql.checks import Check, Level, passed, refused, warned
 from cdcsync_mysql.preflight import Preflight
@@ -51,23 +52,25 @@ def as_data(found: Preflight, sink: SinkCheck, policy: Policy) -> dict[str, Any]
 
 
 def _sink_checks(sink: SinkCheck) -> list[Check]:
-    lake = [refused("sink", e) for e in sink.errors]
-    return [*(lake or [passed("sink", f"{sink.uri} can be listed, written and read")]), *_topic_checks(sink.topics)]
+    stores = [refused("sink", e) for e in sink.errors]
+    if sink.uri and not stores:
+        stores = [passed("sink", f"{sink.uri} can be listed, written and read")]
+    return [*stores, *_server_checks(sink.servers, sink.nouns)]
 
 
-def _topic_checks(found: TopicChecks | None) -> list[Check]:
+def _server_checks(found: Checks | None, nouns: Nouns) -> list[Check]:
     if found is None:
         return []
-    brokers = [passed("brokers", found.found)] if found.found else []
+    servers = [passed(nouns.servers, found.found)] if found.found else []
     return [
-        *brokers,
-        *(warned("brokers", text) for text in found.warnings),
-        *(refused("topics", e) for e in found.errors),
+        *servers,
+        *(warned(nouns.servers, text) for text in found.warnings),
+        *(refused(nouns.targets, e) for e in found.errors),
     ]
 
 
 def _topic_data(sink: SinkCheck, table: str) -> dict[str, Any]:
-    found = sink.topics.of(table) if sink.topics else None
+    found = sink.servers.of(table) if sink.servers else None
     if found is None:
         return {}
     return {"topic": {"name": found.topic, "partitions": found.partitions, "exists": found.exists}}
@@ -102,8 +105,8 @@ def render(console: Console, found: Preflight, sink: SinkCheck, policy: Policy) 
     console.print(_checks((*found.checks, *_sink_checks(sink))))
     if found.tables:
         console.print(_tables(found.tables, policy))
-        if sink.topics:
-            console.print(_topics(sink.topics))
+        if sink.servers and sink.servers.topics:
+            console.print(_topics(sink.servers))
         console.print(_columns(found.tables))
         splits = sum(t.splits for t in found.tables if t.error is None)
         console.print(f"about {splits} splits, {show_seconds(found.estimated_seconds)} by a careful estimate")
@@ -131,7 +134,7 @@ def _tables(tables: Iterable[TableCheck], policy: Policy) -> Grid:
     return grid
 
 
-def _topics(found: TopicChecks) -> Grid:
+def _topics(found: Checks) -> Grid:
     grid = Grid(box=None, pad_edge=False)
     for title in ("TABLE", "TOPIC", "PARTITIONS", ""):
         grid.add_column(title)

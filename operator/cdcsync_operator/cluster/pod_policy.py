@@ -135,11 +135,12 @@ def violations(resource: CdcSync, policy: Policy, image: Image) -> list[str]:
     """A phrase for each thing that this cluster does not allow; `image` is what the operator's own
     pods run."""
     spec = resource.spec
+    lakes = tuple(store.path for store in spec.sink.kind.stores())
     templates = {"driver": spec.driver.pod_template, "executors": spec.executors.pod_template}
     found = [
         f"spec.{part}.podTemplate: {violation}"
         for part, template in templates.items()
-        for violation in _template_violations(template, policy, spec.sink.kind.location().path)
+        for violation in _template_violations(template, policy, lakes)
     ]
     if not found:  # only a template of the right form can be merged
         found = [
@@ -164,18 +165,18 @@ def _account_violations(spec: Spec, policy: Policy) -> Iterator[str]:
 def _path_violations(spec: Spec) -> Iterator[str]:
     """A folder is each pod's own: the stream would not find what the snapshot wrote, and the
     snapshot would begin again forever."""
-    sink = spec.sink.kind.location()
-    path = sink.path
-    if path.startswith(_STORES):
-        return
     needed = f"needed: {' or '.join(_STORES)} and a bucket"
-    if not spec.sink.kind.needs_shared_volume():
-        yield f"{sink.field}.path: {path} is in a store that is not supported; {needed}"
-    elif not (_mounts(spec.driver.pod_template, path) and _mounts(spec.executors.pod_template, path)):
-        yield (
-            f"{sink.field}.path: {path} is a folder of each pod alone; {needed}, or a shared volume "
-            "that the podTemplates of driver and executors mount there"
-        )
+    for store in spec.sink.kind.stores():
+        path = store.path
+        if path.startswith(_STORES):
+            continue
+        if not store.is_folder:
+            yield f"{store.field}.path: {path} is in a store that is not supported; {needed}"
+        elif not (_mounts(spec.driver.pod_template, path) and _mounts(spec.executors.pod_template, path)):
+            yield (
+                f"{store.field}.path: {path} is a folder of each pod alone; {needed}, or a shared volume "
+                "that the podTemplates of driver and executors mount there"
+            )
 
 
 def _mounts(template: Object, path: str) -> bool:
@@ -188,7 +189,7 @@ def _mounts(template: Object, path: str) -> bool:
 # ---- what a template may say
 
 
-def _template_violations(template: Object, policy: Policy, lake: str) -> Iterator[str]:
+def _template_violations(template: Object, policy: Policy, lakes: tuple[str, ...]) -> Iterator[str]:
     if not template:
         return
     if not policy.allow_pod_template:
@@ -209,10 +210,10 @@ def _template_violations(template: Object, policy: Policy, lake: str) -> Iterato
     broken = [name for name in _LISTS if name in pod and not _is_list_of_mappings(pod[name])]
     yield from (f"spec.{name} is not a list of mappings" for name in broken)
     if not broken:
-        yield from _pod_spec_violations(pod, policy, lake)
+        yield from _pod_spec_violations(pod, policy, lakes)
 
 
-def _pod_spec_violations(pod: Object, policy: Policy, lake: str) -> Iterator[str]:
+def _pod_spec_violations(pod: Object, policy: Policy, lakes: tuple[str, ...]) -> Iterator[str]:
     for name in sorted(pod.keys() - POD_FIELDS):
         yield from _refused(f"spec.{name}", ALLOWED_BY.get(name, ""), policy)
     for volume in _dicts(pod.get("volumes")):
@@ -227,7 +228,7 @@ def _pod_spec_violations(pod: Object, policy: Policy, lake: str) -> Iterator[str
     for kind in ("containers", "initContainers"):
         for container in _dicts(pod.get(kind)):
             where = f"container {container.get('name')}"
-            yield from (f"{where}: {violation}" for violation in _container_violations(container, policy, lake))
+            yield from (f"{where}: {violation}" for violation in _container_violations(container, policy, lakes))
 
 
 def _refused(what: str, entry: str, policy: Policy, other: str = "") -> Iterator[str]:
@@ -267,7 +268,7 @@ def _projected_violations(what: str, projected: Any, policy: Policy) -> Iterator
                 yield from _refused(f"{what} of {kind}", entry, policy)
 
 
-def _container_violations(container: Object, policy: Policy, lake: str) -> Iterator[str]:
+def _container_violations(container: Object, policy: Policy, lakes: tuple[str, ...]) -> Iterator[str]:
     for name in sorted(container.keys() - CONTAINER_FIELDS):
         yield from _refused(name, "commands" if name in COMMANDS else "", policy)
     for variable in _dicts(container.get("env")):
@@ -276,10 +277,10 @@ def _container_violations(container: Object, policy: Policy, lake: str) -> Itera
     for source in _dicts(container.get("envFrom")):
         if "secretRef" in source:
             yield from _refused("envFrom of a Secret", "secrets", policy)
-    yield from _code_violations(container, policy, lake)
+    yield from _code_violations(container, policy, lakes)
 
 
-def _code_violations(container: Object, policy: Policy, lake: str) -> Iterator[str]:
+def _code_violations(container: Object, policy: Policy, lakes: tuple[str, ...]) -> Iterator[str]:
     """What would make a container run other code than its image's. A container beside ours is no
     exception: it may have our image, or one with a shell."""
     for variable in _dicts(container.get("env")):
@@ -291,21 +292,21 @@ def _code_violations(container: Object, policy: Policy, lake: str) -> Iterator[s
         yield from _refused("envFrom, whose names are not known,", "commands", policy)
     for mount in _dicts(container.get("volumeMounts")):
         path = str(mount.get("mountPath"))
-        if not _holds_data(path, lake):
+        if not _holds_data(path, lakes):
             yield from _refused(f"a volume at {quoted(path)}", "commands", policy)
 
 
-def _holds_data(path: str, lake: str) -> bool:
-    """Whether a folder of a container is for data: below one of `_DATA_FOLDERS`, or where the lake
+def _holds_data(path: str, lakes: tuple[str, ...]) -> bool:
+    """Whether a folder of a container is for data: below one of `_DATA_FOLDERS`, or where a lake
     is."""
     if not path.startswith("/") or ".." in path.split("/"):
         return False
     folder = PurePosixPath("/" + posixpath.normpath(path).lstrip("/"))
     if any(folder.is_relative_to(data) for data in _DATA_FOLDERS):
         return True
-    return (
-        len(folder.parts) > 1 and folder.parts[1] not in _SYSTEM_FOLDERS and PurePosixPath(lake).is_relative_to(folder)
-    )
+    if len(folder.parts) < 2 or folder.parts[1] in _SYSTEM_FOLDERS:
+        return False
+    return any(PurePosixPath(lake).is_relative_to(folder) for lake in lakes)
 
 
 # ---- what the pod then is

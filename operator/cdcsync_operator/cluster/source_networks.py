@@ -9,9 +9,9 @@ gets around it.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from urllib.parse import urlsplit
 
 from cdcsync_core.networks import parse_networks, refusing
+from cdcsync_core.sink_spec import Endpoint
 from cdcsync_core.spec import Spec
 
 #: this machine, link-local addresses, what is no address of a server, and where clouds answer with
@@ -38,25 +38,14 @@ def refused_networks(chosen: tuple[str, ...] | None, environment: Mapping[str, s
 
 
 def refused_hosts(spec: Spec, networks: tuple[str, ...]) -> Iterator[str]:
-    """A phrase per host of the spec that is an address in one of them; the store's endpoint, too,
-    which the operator asks, and brokers."""
-    known, sink = parse_networks(networks), spec.sink.kind.location()
-    for path, host in (
-        ("spec.source.host", spec.source.host),
-        (f"{sink.field}.options.endpoint", _host_of(sink.endpoint)),
-        *spec.sink.kind.named_hosts(),
-    ):
+    """A phrase per host of the spec that is an address in one of them; a store's endpoint, too,
+    which the operator asks, and the sink's servers."""
+    refused = parse_networks(networks)
+    for server in (Endpoint("spec.source.host", spec.source.host), *spec.sink.kind.endpoints()):
+        host = server.host
         try:
-            network = refusing("127.0.0.1" if host.lower().rstrip(".") == "localhost" else host, known)
+            network = refusing("127.0.0.1" if host.lower().rstrip(".") == "localhost" else host, refused)
         except ValueError:
             continue  # a name
         if network:
-            yield f"{path}: {host} is in the network {network}, which the operator's policy refuses"
-
-
-def _host_of(endpoint: str) -> str:
-    """Of a URL, or of `host:port`."""
-    try:
-        return urlsplit(endpoint if "://" in endpoint else f"//{endpoint}").hostname or ""
-    except ValueError:
-        return ""
+            yield f"{server.field}: {host} is in the network {network}, which the operator's policy refuses"

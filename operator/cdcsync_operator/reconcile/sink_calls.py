@@ -3,10 +3,10 @@
 Why it is right: only who has the driver's own credentials can check for the driver. On this machine
 that is everyone. On a cluster it is the operator where the manifest names a Secret for the sink; a
 cloud's identity, and a folder that the podTemplates mount, are the pods' own, so nothing is claimed
-of them: the driver finds out. Brokers of topics name the addresses that their clients connect to,
-so on a cluster only drivers ask them: the author of a manifest must not choose whom the operator
-speaks with. On this machine they are asked in a process of its own, because their client belongs to
-the Spark side.
+of them: the driver finds out. Servers of targets may name the addresses that their clients connect
+to, as brokers do, so on a cluster only drivers ask them: the author of a manifest must not choose
+whom the operator speaks with. On this machine they are asked in a process of its own, because their
+client belongs to the Spark side.
 """
 
 from __future__ import annotations
@@ -19,9 +19,10 @@ from pathlib import Path
 
 from cdcsync_core.errors import CdcError, Reason, fail
 from cdcsync_core.quoting import quoted
+from cdcsync_core.sink_spec import StoreUse
 from cdcsync_core.source_table import TableId
 from cdcsync_core.spec import CdcSync
-from cdcsync_core.topic_check import TopicChecks, TopicQuestion
+from cdcsync_core.topic_check import Checks, SinkQuestion
 from cdcsync_lake.check import SinkCheck, check_lake
 from cdcsync_lake.location import Location
 
@@ -31,55 +32,79 @@ _NO_KEYS = "no access key in the Secret of the sink: the driver uses an identity
 #: manifests
 _KEYS = frozenset(("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"))
 _NO_STORE = "a folder of the driver's pods"
-_TOPICS = (sys.executable, "-m", "cdcsync_spark.app.topic_check")
-#: a check of brokers that answer takes two
-_TOPICS_SECONDS = 90.0
+_SERVERS_ALONE = "servers that only drivers ask"
+_SERVERS = (sys.executable, "-m", "cdcsync_spark.app.topic_check")
+#: a check of servers that answer takes two
+_SERVERS_SECONDS = 90.0
 _TAIL = 500
 
 
 def check_sink(resource: CdcSync, secrets: Path, tables: Sequence[TableId] = ()) -> SinkCheck:
-    """With this process's own rights and the Secret's credentials; also the topics of `tables`."""
+    """With this process's own rights and the Secret's credentials; also the targets of `tables` on
+    the sink's servers."""
     sink = resource.spec.sink.kind
-    location = sink.location()
+    stores = _together([_check_store(store, secrets) for store in sink.stores()])
+    if not sink.servers():
+        return stores
+    return replace(stores, servers=_check_servers(resource, secrets, tables), nouns=sink.nouns)
+
+
+def _check_store(store: StoreUse, secrets: Path) -> SinkCheck:
     try:
-        found = check_lake(Location.of(location, secrets))
+        return check_lake(Location.of(store, secrets))
     except CdcError as error:
-        found = SinkCheck(location.path, (error,))
-    return replace(found, topics=_check_topics(resource, secrets, tables)) if sink.topics else found
+        return SinkCheck(store.path, (error,))
 
 
-def _check_topics(resource: CdcSync, secrets: Path, tables: Sequence[TableId]) -> TopicChecks:
-    question = TopicQuestion(resource.to_dict(), str(secrets), tuple(tables))
+def _together(checks: Sequence[SinkCheck]) -> SinkCheck:
+    """All stores as one: what is wrong with each, and why the first of those was not checked that
+    were not."""
+    return SinkCheck(
+        ", ".join(check.uri for check in checks),
+        tuple(error for check in checks for error in check.errors),
+        next((check.unchecked for check in checks if check.unchecked), ""),
+    )
+
+
+def _check_servers(resource: CdcSync, secrets: Path, tables: Sequence[TableId]) -> Checks:
+    question = SinkQuestion(resource.to_dict(), str(secrets), tuple(tables))
     try:
         answer = subprocess.run(
-            _TOPICS, input=question.to_json(), capture_output=True, text=True, timeout=_TOPICS_SECONDS, check=False
+            _SERVERS, input=question.to_json(), capture_output=True, text=True, timeout=_SERVERS_SECONDS, check=False
         )
-        return TopicChecks.from_json(answer.stdout)
+        return Checks.from_json(answer.stdout)
     except subprocess.TimeoutExpired:
-        ended = f"did not end within {_TOPICS_SECONDS:.0f} s"
+        ended = f"did not end within {_SERVERS_SECONDS:.0f} s"
     except (ValueError, KeyError, TypeError):
         ended = f"ended without an answer: {quoted(answer.stderr[-_TAIL:])}"
+    sink = resource.spec.sink.kind
     error = fail(
         Reason.SINK_UNREACHABLE,
-        f"the check of the brokers {ended}",
-        needed="brokers that answer",
-        remedy="check spec.sink.kafka.bootstrapServers, and that the brokers are up",
+        f"the check of the {sink.nouns.servers} {ended}",
+        needed=f"{sink.nouns.servers} that answer",
+        remedy=f"check {sink.servers()[0].field}, and that the {sink.nouns.servers} are up",
     )
-    return TopicChecks(errors=(error,))
+    return Checks(errors=(error,))
 
 
 def check_sink_from_cluster(
     resource: CdcSync, secrets: Path, check: Callable[[Location], SinkCheck] = check_lake
 ) -> SinkCheck:
-    """By `check`; unchecked where only the driver's pods reach it."""
-    sink = resource.spec.sink.kind.location()
+    """The stores by `check`; unchecked where only the driver's pods reach one."""
+    stores = resource.spec.sink.kind.stores()
+    if not stores:
+        return SinkCheck("", unchecked=_SERVERS_ALONE)
+    return _together([_check_from_cluster(store, secrets, check) for store in stores])
+
+
+def _check_from_cluster(store: StoreUse, secrets: Path, check: Callable[[Location], SinkCheck]) -> SinkCheck:
     try:
-        location = Location.of(sink, secrets)
+        location = Location.of(store, secrets)
     except CdcError as error:
-        return SinkCheck(sink.path, (error,))
+        return SinkCheck(store.path, (error,))
     if location.local:
         return SinkCheck(location.uri, unchecked=_NO_STORE)
-    if not sink.secret:
+    if not store.secret:
         return SinkCheck(location.uri, unchecked=_NO_SECRET)
     try:
         has_keys = location.credentials().keys() >= _KEYS

@@ -17,7 +17,8 @@ from cdcsync_core.spec import CdcSync
 from cdcsync_mysql.connection import Source, connect, source_from_spec
 from cdcsync_mysql.server import ServerFacts, read_facts
 from cdcsync_spark.run.progress import Reports, failed_entry
-from cdcsync_spark.sinks import Role, refuse_unready, sink_from_spec
+from cdcsync_spark.sinks import refuse_unready, sink_from_spec
+from cdcsync_spark.sinks.contract.driver import Role
 from cdcsync_spark.sinks.contract.sink import Sink
 
 SILENT_SECONDS = 5.0

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from cdcsync_core.sink_spec import Kafka
+from cdcsync_core.sink_spec import Endpoint, Kafka
 from cdcsync_core.topic_names import topic_prefix
 from cdcsync_spark.sinks.kafka.encoding import SourceLabel, origin_of
 from contract.sinkcase import first_state
@@ -109,7 +109,7 @@ def test_the_account_of_a_registry_is_for_its_host() -> None:
     found = kafka(**AVRO, schemaRegistry=REGISTRY | ACCOUNT)
     assert found.secrets() == {"account": {"username", "password"}}
     assert found.secret_hosts() == {"account": ("registry.example",)}
-    assert ("spec.sink.kafka.schemaRegistry.url", "registry.example") in found.named_hosts()
+    assert Endpoint("spec.sink.kafka.schemaRegistry.url", "registry.example") in found.servers()
     assert kafka(**AVRO, schemaRegistry={"url": "http://localhost:8081", **ACCOUNT}).schema_registry is not None
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from cdcsync_core.errors import CdcError, PermanentError, Reason
 from cdcsync_core.manifest import load_manifest, parse_resource, read_yaml
-from cdcsync_core.sink_spec import Sink, SinkLocation
+from cdcsync_core.sink_spec import Endpoint, Sink, StoreUse
 from cdcsync_core.spec import Tables, replica_id
 
 SECRET = """
@@ -167,12 +167,13 @@ def test_a_kind_of_sink_that_is_not_known_is_refused_with_those_that_are() -> No
 
 def test_a_sink_answers_where_it_is_and_what_it_needs() -> None:
     folder = load_manifest([SECRET, SYNC]).resource.spec.sink.kind
-    assert folder.location() == SinkLocation("spec.sink.delta", "/tmp/lake")
-    assert (folder.secrets(), folder.needs_shared_volume()) == ({}, True)
+    assert folder.stores() == (StoreUse("spec.sink.delta", "/tmp/lake"),)
+    assert (folder.secrets(), folder.endpoints(), folder.stores()[0].is_folder) == ({}, (), True)
     section = {"path": "s3://b/x", "credentialsSecretRef": {"name": "k"}, "options": {"endpoint": "h", "region": "r"}}
     store = Sink.model_validate({"delta": section}).kind
-    assert store.location() == SinkLocation("spec.sink.delta", "s3://b/x", "h", "r", "k")
-    assert (store.secrets(), store.needs_shared_volume()) == ({"k": set()}, False)
+    assert store.stores() == (StoreUse("spec.sink.delta", "s3://b/x", "h", "r", "k"),)
+    assert (store.secrets(), store.stores()[0].is_folder) == ({"k": set()}, False)
+    assert store.endpoints() == (Endpoint("spec.sink.delta.options.endpoint", "h"),)
 
 
 @pytest.mark.parametrize("pattern", ["(", "a" * 257, "", "(?=x)x"])

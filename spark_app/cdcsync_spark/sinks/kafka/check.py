@@ -17,7 +17,7 @@ from confluent_kafka.admin import ConfigResource, NewTopic
 
 from cdcsync_core.errors import CdcError, Reason, fail
 from cdcsync_core.source_table import TableId
-from cdcsync_core.topic_check import TopicCheck, TopicChecks
+from cdcsync_core.topic_check import Checks, TopicCheck
 from cdcsync_core.topic_names import shared_topic
 from cdcsync_spark.sinks.kafka.brokers import error_of, is_forbidden
 from cdcsync_spark.sinks.kafka.client import TRANSACTION_SECONDS
@@ -52,7 +52,7 @@ class BrokerCheck:
     _errors: list[CdcError] = field(default_factory=list)
     _warnings: list[str] = field(default_factory=list)
 
-    def run(self, tables: Sequence[TableId]) -> TopicChecks:
+    def run(self, tables: Sequence[TableId]) -> Checks:
         found, checked = "", list[TopicCheck]()
         try:
             names = self._names(tables)
@@ -65,7 +65,7 @@ class BrokerCheck:
                 self.registry.check()
         except CdcError as error:
             self._errors.append(error)
-        return TopicChecks(found, tuple(checked), tuple(self._errors), tuple(self._warnings))
+        return Checks(found, tuple(checked), tuple(self._errors), tuple(self._warnings))
 
     def _names(self, tables: Sequence[TableId]) -> dict[str, str]:
         """Table -> topic, of the tables that have one of their own."""

@@ -1,0 +1,36 @@
+"""Delta tables of a lake, as `spec.sink.delta` describes them: replicas, or histories."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from cdcsync_core.sink_spec import Delta
+from cdcsync_core.source_table import TableId
+from cdcsync_core.topic_check import Checks
+from cdcsync_spark.sinks.contract.driver import Role
+from cdcsync_spark.sinks.contract.sink import Sink
+from cdcsync_spark.sinks.delta.history_target import HistorySink
+from cdcsync_spark.sinks.delta.policy import LEAVING_SMALL_FILES, POLICY
+from cdcsync_spark.sinks.delta.sink import DeltaSink
+from cdcsync_spark.sinks.lake.store import Store
+
+
+@dataclass(frozen=True)
+class DeltaDriver:
+    """See `SinkDriver`; the lake is at `store`."""
+
+    section: Delta
+    store: Store
+    sync: str
+
+    def check(self, tables: Sequence[TableId]) -> Checks:
+        """A lake has no servers but its store."""
+        return Checks()
+
+    def open(self, role: Role) -> Sink:
+        policy = LEAVING_SMALL_FILES if role.followed else POLICY
+        columns = self.section.event_columns()
+        if columns:
+            return HistorySink(self.store, self.sync, columns, policy=policy)
+        return DeltaSink(self.store, self.sync, self.section.options.deletion_vectors, policy)
