@@ -15,12 +15,13 @@ from typing import Any
 
 from cdcsync_core.capture import Capture
 from cdcsync_core.errors import CdcError, Reason, fail
-from cdcsync_core.source_table import Column, SourceTable, SourceType, TableId
+from cdcsync_core.source_table import Column, SourceTable, SourceType, TableId, quote
 from cdcsync_core.table_selection import TableSelection, literal_name, matches
 from cdcsync_mysql.connection import Connection, fetch, fetch_dicts
 from cdcsync_mysql.splitquery import unsupported_key_reason
 
 _SYSTEM = ("information_schema", "mysql", "performance_schema", "sys")
+_DOING = "reading the table's definition"
 #: what holds rows that a binlog could carry; a pattern passes over views and sequences
 _TABLE_TYPES = ("BASE TABLE", "SYSTEM VERSIONED")
 
@@ -44,12 +45,7 @@ def resolve(connection: Connection, selection: TableSelection) -> Resolved:
     System schemas are never among them. Where no table is left, raises NoSuchTable, or
     EngineUnsupported for patterns that match views or sequences only.
     """
-    rows = fetch(
-        connection,
-        "SELECT TABLE_SCHEMA, TABLE_NAME, TABLE_TYPE FROM information_schema.TABLES WHERE TABLE_SCHEMA NOT IN %s",
-        (_SYSTEM,),
-    )
-    kinds = {TableId(str(schema), str(name)): str(kind) for schema, name, kind in rows if schema.lower() not in _SYSTEM}
+    kinds = _kinds(connection)
     faults = [fault for p in selection.include if (fault := _fault(p, kinds)) and not selection.excludes(fault.table)]
     chosen = [table for table, kind in kinds.items() if kind in _TABLE_TYPES and selection.captures(str(table))]
     ambiguous = _of_one_name(chosen)
@@ -63,6 +59,28 @@ def resolve(connection: Connection, selection: TableSelection) -> Resolved:
         )
     absent, unmatched = [f for f in faults if f.table], [f for f in faults if not f.table]
     return Resolved(tuple(sorted(chosen)), tuple(absent), tuple(unmatched))
+
+
+def _kinds(connection: Connection) -> dict[TableId, str]:
+    """Of all that is there, without a wait for any lock: for `information_schema.TABLES` MariaDB
+    opens each table whose kind is asked for."""
+    rows = fetch(
+        connection,
+        "SELECT DISTINCT TABLE_SCHEMA FROM information_schema.TABLES WHERE TABLE_SCHEMA NOT IN %s",
+        (_SYSTEM,),
+    )
+    schemas = [str(schema) for (schema,) in rows if schema.lower() not in _SYSTEM]
+    return {TableId(schema, str(n)): str(kind) for schema in schemas for n, kind in _listed(connection, schema)}
+
+
+def _listed(connection: Connection, schema: str) -> list[tuple[Any, ...]]:
+    """Nothing of a schema that was dropped meanwhile."""
+    try:
+        return fetch(connection, f"SHOW FULL TABLES FROM {quote(schema)}")
+    except CdcError as e:
+        if e.reason is not Reason.NO_SUCH_TABLE:
+            raise
+        return []
 
 
 def _fault(pattern: str, objects: dict[TableId, str]) -> CdcError | None:
@@ -179,6 +197,7 @@ def _check_kind(connection: Connection, table_id: TableId) -> str:
         "SELECT TABLE_TYPE, ENGINE, @@lower_case_table_names, TABLE_COLLATION FROM information_schema.TABLES"
         " WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s",
         (table_id.database, table_id.name),
+        doing=_DOING,
     )
     if not rows:
         raise fail(
@@ -236,6 +255,7 @@ def _column_rows(connection: Connection, table_id: TableId) -> list[tuple[Any, .
         " COALESCE(GENERATION_EXPRESSION, '') <> '' FROM information_schema.COLUMNS"
         " WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s ORDER BY ORDINAL_POSITION",
         (table_id.database, table_id.name),
+        doing=_DOING,
     )
 
 
@@ -317,6 +337,7 @@ def read_indexes(connection: Connection, table_id: TableId) -> list[Index]:
         "SELECT * FROM information_schema.STATISTICS"
         " WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s AND NON_UNIQUE = 0 ORDER BY INDEX_NAME, SEQ_IN_INDEX",
         (table_id.database, table_id.name),
+        doing=_DOING,
     )
     indexes: dict[str, Index] = {}
     for row in rows:

@@ -29,7 +29,7 @@ from pymysql.protocol import MysqlPacket
 from cdcsync_core.errors import CdcError, Reason, fail
 from cdcsync_core.networks import networks_of_the_run
 from cdcsync_mysql.authentication import CACHING_SHA2, SHA256, plugins
-from cdcsync_mysql.failures import login_refused, map_error
+from cdcsync_mysql.failures import LOCK_WAIT, login_refused, map_error
 from cdcsync_mysql.protocol import answered_within
 from cdcsync_mysql.question import LOGIN_SECONDS, Limits, Question, out_of_memory, out_of_time
 from cdcsync_mysql.session import apply_profile
@@ -325,9 +325,22 @@ def _fetch(
     try:
         with connection.cursor(cursor_class) as cursor:
             cursor.execute(sql, tuple(args) or None)
-            return list(cursor.fetchall())
+            rows = list(cursor.fetchall())
+            if cursor.warning_count:
+                _refuse_part(connection)
+            return rows
     except (pymysql.MySQLError, OSError) as e:
         raise _mapped(getattr(connection, "source", None), e, doing or sql[:60]) from e
+
+
+def _refuse_part(connection: Connection) -> None:
+    """Raises pymysql's error where the catalog leaves out what it has of a table that another
+    session locks: MariaDB answers without it, and with a warning."""
+    with connection.cursor(Cursor) as cursor:
+        cursor.execute("SHOW WARNINGS")
+        locked = [text for _, code, text in cursor.fetchall() if code == LOCK_WAIT]
+    if locked:
+        raise pymysql.err.OperationalError(LOCK_WAIT, locked[0])
 
 
 def _mapped(source: Source | None, error: BaseException, doing: str) -> CdcError:

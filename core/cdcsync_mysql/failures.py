@@ -269,6 +269,7 @@ _UNREADABLE = (
     # MySQL: 3037, 3055: geometry; 3140-3158, 3903-3907: JSON; 3685-3699: regular expressions
     *(3037, 3055, *range(3140, 3159), *range(3685, 3700), *range(3903, 3908)),
 )
+LOCK_WAIT = 1205
 _Rule: TypeAlias = Callable[[str, str], CdcError]
 
 
@@ -281,7 +282,7 @@ _RULES: dict[int, tuple[Scope, _Rule]] = {
     **_rows(Scope.TABLE, (1049, 1146, 1051), _no_table),
     **_rows(Scope.TABLE, (1054, 1412), _changed),
     # 1205: lock wait; 1969 (MariaDB), 3024 (MySQL): statement too long
-    **_rows(Scope.TABLE, (1205,), _locked),
+    **_rows(Scope.TABLE, (LOCK_WAIT,), _locked),
     **_rows(Scope.TABLE, (1969, 3024), _too_long),
     # 1045, 1698: refused; 1130: not from this host; 1251, 2049, 2059, 2061: the account's plugin;
     # 1820, 1862: password expired; 3118, 4151: account locked; 4055: access denied by ed25519 or

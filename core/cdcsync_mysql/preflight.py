@@ -18,8 +18,9 @@ from cdcsync_core.source_table import TableId, memory_of, too_many_tables
 from cdcsync_core.spec import Spec
 from cdcsync_mysql.catalog import resolve
 from cdcsync_mysql.checks import Check, Level, failed, refused, warned
-from cdcsync_mysql.connection import Source, connect, fetch
+from cdcsync_mysql.connection import Source, connect
 from cdcsync_mysql.failures import of_table
+from cdcsync_mysql.lock_budget import LockBudget
 from cdcsync_mysql.rds import KEEP_BINLOG
 from cdcsync_mysql.retention import check_schedule
 from cdcsync_mysql.server import ServerFacts, log_retention_seconds, read_facts
@@ -102,13 +103,14 @@ class _Checked:
     server: Server
     spec: Spec
     _unexplained: list[CdcError] = field(default_factory=list)
+    _locks: LockBudget = field(default_factory=LockBudget)
 
     def table(self, table: TableId) -> TableCheck:
         try:
-            return _check(self.server, table, self.spec)
+            with self._locks.asking(self.server.connection, table):
+                return _check(self.server, table, self.spec)
         except CdcError as e:
             if e.reason is Reason.TABLE_BUSY:
-                fetch(self.server.connection, "SET SESSION lock_wait_timeout = 1")  # there may be many
                 return _refused(table, e)
             if e.reason is not Reason.INTERNAL_ERROR:
                 raise

@@ -123,17 +123,24 @@ class Planner(threading.Thread):
     def _plan_connected(self, waiting: deque[TablePlan], splits: Splits) -> None:
         """Takes the tables off that are planned."""
         while waiting:
-            table = waiting[0]
-            number, at = self._next.get(table.index, (0, table.frontier))
-            for shard in self._shards(table, at, number, splits):
-                self._write(table, shard)
+            try:
+                self._plan(waiting[0], splits)
+            except CdcError as error:
+                if error.reason is not Reason.TABLE_BUSY:
+                    raise
+                self._leave(waiting[0])  # it would hold back those behind it
             if self._stopping.is_set():
                 return
             waiting.popleft()
 
+    def _plan(self, table: TablePlan, splits: Splits) -> None:
+        number, at = self._next.get(table.index, (0, table.frontier))
+        for shard in self._shards(table, at, number, splits):
+            self._write(table, shard)
+
     def _tries_again(self, error: CdcError) -> bool:
-        """After a pause; not at a table that is locked, which would hold back those behind it."""
-        if not isinstance(error, TransientError) or error.reason is Reason.TABLE_BUSY:
+        """After a pause."""
+        if not isinstance(error, TransientError):
             return False
         self._failures += 1
         return self._failures <= _MAX_FAILURES and not self._stopping.wait(self._failures)

@@ -13,6 +13,8 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
+from cdcsync_core.capture import Capture
+from cdcsync_core.chunk import Bound, Split
 from cdcsync_core.errors import CdcError
 from cdcsync_core.position import LogOffset
 from cdcsync_core.source_table import TableId
@@ -21,6 +23,7 @@ from cdcsync_lake.check import SinkCheck
 from cdcsync_mysql import retention, watermark
 from cdcsync_mysql.checks import refused
 from cdcsync_mysql.connection import Source, connect, source_from_spec
+from cdcsync_mysql.lock_budget import LockBudget
 from cdcsync_mysql.planner import plan
 from cdcsync_mysql.preflight import Preflight, preflight
 from cdcsync_mysql.question import Question, out_of_time
@@ -118,8 +121,13 @@ def kept_until(resource: CdcSync, secrets: Path, file: str, question: Question |
 def planning(resource: CdcSync, secrets: Path, question: Question | None = None) -> Iterator[Splits]:
     """The chunk plans of tables, one after the other on one connection."""
     with connect(_source(resource, secrets, question)) as connection:
-        chunk_size = resource.spec.snapshot.chunk_size
-        yield lambda table, frontier: plan(connection, table, chunk_size, frontier)
+        locks = LockBudget()
+
+        def splits(table: Capture, frontier: Bound) -> Iterator[Split]:
+            with locks.asking(connection, table.id):
+                yield from plan(connection, table, resource.spec.snapshot.chunk_size, frontier)
+
+        yield splits
 
 
 def _source(resource: CdcSync, secrets: Path, question: Question | None) -> Source:

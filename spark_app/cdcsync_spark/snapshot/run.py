@@ -14,7 +14,8 @@ alone; what meets such an error again waits until the others are read, and is tr
 any commit was made since it met the first. What it meets then is its own. Without such a commit it
 may be the server's, and the run ends to be tried again; but a table that waits alone is tried a few
 times more, with growing pauses, because no other can show whose it is. A table that is locked, or
-whose statements take too long, is left out in the same way; the controller tries it again (R5).
+whose statements take too long, is not waited for alone: all such are tried a last time together,
+and what is locked then is left out; the controller tries it again (R5).
 """
 
 from __future__ import annotations
@@ -163,16 +164,22 @@ class SnapshotRun:
         """Ends when every table is complete, failed for good, or the run was asked to stop; raises
         TransientError."""
         self._read(range(len(self.tables)))
+        self._try_locked()
         while not self.context.stopping.is_set() and (number := self._next_to_try_last()) is not None:
             self._try_last(number)
         self._try_the_only_one()
         if not self.context.stopping.is_set():
             self._settle_unexplained()
 
-    def _try_last(self, number: int) -> None:
-        self._tried_last.add(self.tables[number].name)
-        del self._unexplained[self.tables[number].name]
-        self._read([number])
+    def _try_locked(self) -> None:
+        locked = {name for name, e in self._unexplained.items() if not is_unexplained(e)}
+        self._try_last(*(n for n, t in enumerate(self.tables) if t.name in locked and self._got_on_since(t)))
+
+    def _try_last(self, *numbers: int) -> None:
+        for number in numbers:
+            self._tried_last.add(self.tables[number].name)
+            del self._unexplained[self.tables[number].name]
+        self._read(numbers)
 
     def _try_the_only_one(self) -> None:
         """A table that waits alone, and that nothing was committed beside."""
@@ -195,7 +202,10 @@ class SnapshotRun:
     def _next_to_try_last(self) -> int | None:
         """A table that waits although the run got on since it met its first error."""
         waiting = (n for n, t in enumerate(self.tables) if t.name in self._unexplained.keys() - self._tried_last)
-        return next((n for n in waiting if self._suspected[self.tables[n].name] < self.progress.commits), None)
+        return next((n for n in waiting if self._got_on_since(self.tables[n])), None)
+
+    def _got_on_since(self, table: SnapshotTable) -> bool:
+        return self._suspected[table.name] < self.progress.commits
 
     def _settle_unexplained(self) -> None:
         """Raises what may be the server's."""
@@ -271,11 +281,12 @@ class SnapshotRun:
         errors = [r.error for r in read if r.error]
         if not errors or not all(may_be_of_table(e) for e in errors):
             return False
-        if table.name in self._suspected:
-            self._unexplained[table.name] = errors[0]
-            return False
-        self._suspected[table.name] = commits
-        return True
+        is_new = table.name not in self._suspected
+        self._suspected.setdefault(table.name, commits)
+        if is_new and any(map(is_unexplained, errors)):
+            return True
+        self._unexplained[table.name] = errors[0]
+        return False
 
     def _running(self, counts: Counts) -> None:
         self.progress.running(counts)

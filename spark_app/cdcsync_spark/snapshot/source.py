@@ -18,6 +18,7 @@ from cdcsync_core.position import LogOffset, Position
 from cdcsync_mysql import watermark
 from cdcsync_mysql.connection import Source, connect
 from cdcsync_mysql.history import verify_resumable
+from cdcsync_mysql.lock_budget import LockBudget
 from cdcsync_mysql.planner import plan
 from cdcsync_mysql.proof import prove, verify_nothing_hidden
 from cdcsync_mysql.server import ServerFacts, read_facts
@@ -48,6 +49,7 @@ class LiveSource:
 
     def __init__(self, source: Source, facts: ServerFacts) -> None:
         self._source, self._lows = source, LowMark(source, facts)
+        self._locks = LockBudget()
 
     def low(self) -> Position:
         return self._lows.take()
@@ -64,5 +66,5 @@ class LiveSource:
             yield lambda lineage, position: verify_resumable(connection, facts, lineage, position)
 
     def splits(self, table: Capture, chunk_size: int, frontier: Bound) -> Iterator[Split]:
-        with connect(self._source) as connection:
+        with connect(self._source) as connection, self._locks.asking(connection, table.id):
             yield from plan(connection, table, chunk_size, frontier)
