@@ -10,13 +10,24 @@ which nothing hangs: such is a table that an account with SELECT on it does not 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import TypeAlias
 
+from cdcsync_core.errors import CdcError, Reason
 from cdcsync_core.source_table import TableId
 from cdcsync_mysql.connection import Connection, fetch
 
 _ENGINES = ("innodb", "myisam", "aria", "memory")
 _SYSTEM_SCHEMA = "mysql"
+#: a child and the parent whose changes cascade to it
+_CASCADES = (
+    "SELECT CONSTRAINT_SCHEMA, TABLE_NAME, UNIQUE_CONSTRAINT_SCHEMA, REFERENCED_TABLE_NAME"
+    " FROM information_schema.REFERENTIAL_CONSTRAINTS"
+    " WHERE (DELETE_RULE NOT IN ('RESTRICT', 'NO ACTION') OR UPDATE_RULE NOT IN ('RESTRICT', 'NO ACTION'))"
+)
+#: schema and table, in lower case
+_Name: TypeAlias = tuple[str, str]
 
 
 def fault_of_reading(connection: Connection, table: TableId, *, in_doubt: bool = False) -> str:
@@ -109,12 +120,16 @@ def _fault_of_cascades(connection: Connection, table: TableId, captured: set[Tab
         return ""
     if _folded(table.database, table.name) in found:
         return f"a foreign key cascades from {table.quoted} to a captured table"
-    visible = {
-        _folded(schema, name)
-        for schema, name in fetch(connection, "SELECT TABLE_SCHEMA, TABLE_NAME FROM information_schema.TABLES")
-    }
-    unseen = sorted(found - visible)
+    unseen = sorted(found - _visible(connection).keys())
     return f"{'.'.join(unseen[0])}, from which a foreign key cascades, cannot be seen" if unseen else ""
+
+
+def _visible(connection: Connection) -> dict[_Name, list[TableId]]:
+    """By name in lower case; asked without a wait for any lock."""
+    found: dict[_Name, list[TableId]] = {}
+    for schema, name in fetch(connection, "SELECT TABLE_SCHEMA, TABLE_NAME FROM information_schema.TABLES"):
+        found.setdefault(_folded(schema, name), []).append(TableId(str(schema), str(name)))
+    return found
 
 
 def cascading_to(connection: Connection, captured: Iterable[TableId]) -> set[TableId]:
@@ -123,23 +138,36 @@ def cascading_to(connection: Connection, captured: Iterable[TableId]) -> set[Tab
     return {TableId(*name) for name in _cascading(connection, captured)}
 
 
-def _cascading(connection: Connection, captured: Iterable[TableId]) -> set[tuple[str, str]]:
+def _cascading(connection: Connection, captured: Iterable[TableId]) -> set[_Name]:
     """From the captured tables upwards."""
-    rows = fetch(
-        connection,
-        "SELECT CONSTRAINT_SCHEMA, TABLE_NAME, UNIQUE_CONSTRAINT_SCHEMA, REFERENCED_TABLE_NAME"
-        " FROM information_schema.REFERENTIAL_CONSTRAINTS"
-        " WHERE DELETE_RULE NOT IN ('RESTRICT', 'NO ACTION') OR UPDATE_RULE NOT IN ('RESTRICT', 'NO ACTION')",
-    )
-    parents: dict[tuple[str, str], set[tuple[str, str]]] = {}
-    for child_schema, child, schema, name in rows:
-        parents.setdefault(_folded(child_schema, child), set()).add(_folded(schema, name))
-    reached, found = {_folded(c.database, c.name) for c in captured}, set[tuple[str, str]]()
+    parents = _parents(connection)
+    reached, found = {_folded(c.database, c.name) for c in captured}, set[_Name]()
     while reached:
-        reached = {p for child in reached for p in parents.get(child, ())} - found
+        reached = {p for child in reached for p in parents(child)} - found
         found |= reached
     return found
 
 
-def _folded(schema: object, name: object) -> tuple[str, str]:
+def _parents(connection: Connection) -> Callable[[_Name], set[_Name]]:
+    """The tables whose changes cascade to one, by its name. Where sessions lock tables, whichever
+    these are, each table is asked alone."""
+    try:
+        rows = fetch(connection, _CASCADES)
+    except CdcError as e:
+        if e.reason is not Reason.TABLE_BUSY:
+            raise
+        return partial(_parents_alone, connection, _visible(connection))
+    parents: dict[_Name, set[_Name]] = {}
+    for child_schema, child, schema, name in rows:
+        parents.setdefault(_folded(child_schema, child), set()).add(_folded(schema, name))
+    return lambda child: parents.get(child, set())
+
+
+def _parents_alone(connection: Connection, visible: dict[_Name, list[TableId]], child: _Name) -> set[_Name]:
+    alone = f"{_CASCADES} AND CONSTRAINT_SCHEMA = %s AND TABLE_NAME = %s"
+    rows = [row for t in visible.get(child, ()) for row in fetch(connection, alone, (t.database, t.name))]
+    return {_folded(schema, name) for _, _, schema, name in rows}
+
+
+def _folded(schema: object, name: object) -> _Name:
     return str(schema).lower(), str(name).lower()

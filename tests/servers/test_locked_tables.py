@@ -37,7 +37,7 @@ def _spec(database: str) -> Spec:
     return Spec.model_validate(
         {
             "source": {"host": "127.0.0.1", "credentialsSecretRef": {"name": "x"}},
-            "tables": {"include": [rf"{database}\..*"], "exclude": [rf"{database}\.zzz.*"]},
+            "tables": {"include": [rf"{database}\..*"]},
             "sink": {"delta": {"path": "/lake"}},
         }
     )
@@ -91,3 +91,13 @@ def test_no_answer_leaves_out_what_hangs_on_a_locked_table(
         with pytest.raises(CdcError) as found:
             fault_of_writing(connection, b, [child])
         assert found.value.reason is Reason.TABLE_BUSY
+
+
+@usually_on("mariadb1011", "mysql97_gtid")
+def test_locks_of_other_tables_leave_the_reach_of_a_change_known(
+    any_server: Server, database: str, short_waits: None
+) -> None:
+    b, c, child = (TableId(database, name) for name in ("b", "c", "a_child"))
+    with locked_for_ddl(any_server, database, _LOCKED[:2]), connected(any_server) as (connection, _):
+        assert "cascades" in fault_of_writing(connection, b, [child, c])
+        assert fault_of_writing(connection, c, [child]) == ""

@@ -25,6 +25,7 @@ from cdcsync_spark.wire.binlog.facts import FileLeft
 from support.deaths import Died, dying_at
 from support.dump import log_end, read_log
 from support.fixtures import FreshServer
+from support.locks import locked
 from support.semisync import next_second
 from support.servers import Server
 from support.stepwise import Stepwise
@@ -174,6 +175,27 @@ def test_rows_that_a_snapshot_read_and_the_source_forgot(copy: Forgetful) -> Non
     copy.snapshot("a")
     copy.snapshot("b")
     copy.crash()
+    _follow(copy)
+    _same(copy)
+
+
+@often
+def test_a_table_that_is_locked_is_repaired_later_and_the_others_go_on(copy: Forgetful) -> None:
+    copy.snapshot("a")
+    copy.snapshot("b")
+    copy.server.run(*LOST, db=copy.database)
+    _follow(copy)
+    copy.crash()
+    copy.server.run("INSERT INTO a VALUES (1001,'new')", "UPDATE b SET v = 9 WHERE n = 5", db=copy.database)
+
+    with locked(copy.server, copy.database, ["a"]):
+        errors = {name: table.error for name, table in copy.follow().items()}
+    assert {name: e.reason for name, e in errors.items() if e is not None} == {
+        name: Reason.TABLE_BUSY for name in errors if name.endswith("a")
+    }
+    assert not copy.difference("b")
+    assert copy.difference("a")
+
     _follow(copy)
     _same(copy)
 

@@ -1,4 +1,4 @@
-"""Tables that another session locks, so that not even their definition can be read."""
+"""Tables that other sessions lock."""
 
 from __future__ import annotations
 
@@ -12,16 +12,19 @@ import pymysql
 
 from support.servers import Server
 
+#: locks are taken in the order of names, so what waits for it has all others
+_READ = "zzz_read"
+
 
 @contextmanager
 def locked_for_ddl(server: Server, database: str, tables: Sequence[str]) -> Iterator[None]:
-    """By a RENAME of all of them, which waits, until the block ends, for a table that a transaction
-    has read; nothing is renamed then."""
-    last = "zzz_read"
-    server.run(f"CREATE TABLE IF NOT EXISTS {last} (id INT PRIMARY KEY)", db=database)
+    """So that not even their definition can be read: by a RENAME of all of them, which waits, until
+    the block ends, for a table that a transaction has read. Nothing is renamed."""
+    server.run(f"CREATE DATABASE {_READ}", f"CREATE TABLE {_READ}.t (id INT PRIMARY KEY)")
     with server.connect(db=database) as reader, server.connect(db=database) as renamer:
-        _run(reader, "BEGIN", f"SELECT * FROM {last}")
-        statement = "RENAME TABLE " + ", ".join(f"{t} TO {t}_renamed" for t in [*sorted(tables), last])
+        _run(reader, "BEGIN", f"SELECT * FROM {_READ}.t")
+        renames = [*(f"{t} TO {t}_renamed" for t in tables), f"{_READ}.t TO {_READ}.u"]
+        statement = f"RENAME TABLE {', '.join(renames)}"
         renaming = threading.Thread(target=_interrupted, args=(renamer, statement))
         renaming.start()
         try:
@@ -30,7 +33,15 @@ def locked_for_ddl(server: Server, database: str, tables: Sequence[str]) -> Iter
         finally:
             server.run(f"KILL QUERY {renamer.thread_id()}")
             renaming.join()
-    server.run(f"DROP TABLE {last}", db=database)
+    server.drop_database(_READ)
+
+
+@contextmanager
+def locked(server: Server, database: str, tables: Sequence[str]) -> Iterator[None]:
+    """By LOCK TABLES, until the block ends."""
+    with server.connect(db=database) as session:
+        _run(session, "LOCK TABLES " + ", ".join(f"{t} WRITE" for t in tables))
+        yield
 
 
 def _run(session: Any, *statements: str) -> None:

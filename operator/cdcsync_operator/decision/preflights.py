@@ -124,9 +124,10 @@ def due_preflight(s: Situation) -> tuple[RunPreflight, ...]:
 
 
 def _busy(s: Situation) -> frozenset[tuple[str, str]]:
-    """The tables that runs have met locked, and that no run has any more."""
-    met = [t for t in s.assigned if t.is_busy and t.run]
-    return frozenset((t.name, t.run) for t in met if s.status.runs.kind_of(t.run) is None)
+    """The tables that runs have met locked, and that no run reads any more: a stream leaves one out
+    as long as it lives."""
+    met, without = [t for t in s.assigned if t.is_busy and t.run], (None, RunKind.STREAM)
+    return frozenset((t.name, t.run) for t in met if s.status.runs.kind_of(t.run) in without)
 
 
 def _prompt(s: Situation) -> str:

@@ -26,6 +26,7 @@ from cdcsync_core.position import LogOffset, Position
 from cdcsync_core.remedies import resnapshot
 from cdcsync_core.state import LastChange, TableState
 from cdcsync_core.watermark import join
+from cdcsync_mysql.failures import of_table
 from cdcsync_spark.binlog.batch import BinlogBatch, TableBatch
 from cdcsync_spark.binlog.schema_steps import NOT_FOLLOWED, Policy, SchemaStep
 from cdcsync_spark.delivery.changelog import Changelog, open_changelog
@@ -231,9 +232,19 @@ class Applier:
         gate("crash-tail-read")
         passed = self.repair.passed(batch.start, place) if found else batch.start
         for table_id, keys in found.items():
-            with self._stopping_alone(tables[table_id]):
-                self._repair_table(self.repair, tables[table_id], keys, passed)
+            self._repair_alone(self.repair, tables[table_id], keys, passed)
         self._doubtful = frozenset()
+
+    def _repair_alone(self, repair: Repair, table: StreamTable, keys: pa.Table | CdcError, passed: Position) -> None:
+        """A table that another session locks stays before the file's end: a later run repairs
+        it."""
+        try:
+            with self._stopping_alone(table):
+                self._repair_table(repair, table, keys, passed)
+        except TransientError as e:
+            if e.reason is not Reason.TABLE_BUSY:
+                raise
+            table.error = of_table(e, table.state.capture.id)
 
     def _repair_table(self, repair: Repair, table: StreamTable, keys: pa.Table | CdcError, passed: Position) -> None:
         """The last piece moves the position behind the file's end; until then the next run begins

@@ -72,6 +72,30 @@ def test_a_table_that_is_locked_while_it_is_read_is_read_when_its_run_has_ended(
     assert world.live(RunKind.SNAPSHOT).names == {"shop.b"}
 
 
+def test_a_table_that_the_stream_met_locked_comes_back_to_it() -> None:
+    """The stream goes on without it, and is drained when the lock is gone; another run catches it
+    up."""
+    world = ControllerHarness()
+    world.to_streaming()
+    world.table_errors["shop.b"] = LOCKED
+    world.say(RunKind.STREAM, tables=[MET])
+    world.steps(30)
+    assert not world.live(RunKind.STREAM).stop_asked
+    assert table(world).is_busy
+    world.table_errors.clear()
+    world.steps(60)
+    assert world.live(RunKind.STREAM).stop_asked
+    world.end(RunKind.STREAM)
+    world.steps()
+    world.read("shop.b")
+    world.end(RunKind.SNAPSHOT)
+    world.steps()
+    assert world.live(RunKind.CATCH_UP).names == {"shop.b"}
+    assert world.live(RunKind.STREAM).names == {"shop.a"}
+    assert table(world).reason == ""
+    assert world.status.restarts.consecutive == 0
+
+
 @pytest.mark.parametrize("by_run", [False, True])
 def test_a_sync_whose_only_table_is_locked_goes_on_by_itself(by_run: bool) -> None:
     world = ControllerHarness(("shop.b",), table_errors={} if by_run else {"shop.b": LOCKED})
