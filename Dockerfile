@@ -71,11 +71,11 @@ RUN mkdir -p /usr/share/man/man1 && apt-get update -qq \
  && rm -rf /var/lib/apt/lists/* /var/log/* /var/cache/*/*
 COPY --from=spark-packages /opt/cdcsync /opt/cdcsync
 # What Spark starts faster with: its home and a class archive, which knows Spark's classes only, not ours.
-WORKDIR /tmp/warm/cdcsync_spark/session
-COPY spark_app/cdcsync_spark/session/__init__.py spark_app/cdcsync_spark/session/start.py spark_app/cdcsync_spark/session/jvm_options.py ./
-COPY spark_app/cdcsync_spark/session/home.py spark_app/cdcsync_spark/session/class_archive.py ./
+WORKDIR /tmp/warm/cdcsync_spark/engine
+COPY spark_app/cdcsync_spark/engine/__init__.py spark_app/cdcsync_spark/engine/start.py spark_app/cdcsync_spark/engine/jvm_options.py ./
+COPY spark_app/cdcsync_spark/engine/home.py spark_app/cdcsync_spark/engine/class_archive.py ./
 WORKDIR /tmp
-RUN PYTHONPATH=/tmp/warm SPARK_LOCAL_IP=127.0.0.1 SPARK_LOCAL_HOSTNAME=localhost python -m cdcsync_spark.session.class_archive && rm -rf /tmp/*
+RUN PYTHONPATH=/tmp/warm SPARK_LOCAL_IP=127.0.0.1 SPARK_LOCAL_HOSTNAME=localhost python -m cdcsync_spark.engine.class_archive && rm -rf /tmp/*
 COPY docker/entrypoint.py /opt/cdcsync/entrypoint.py
 ENV SPARK_HOME=/opt/cdcsync/share/cdcsync/spark
 RUN find / -xdev -perm /6000 -exec chmod ug-s {} +

@@ -152,11 +152,11 @@ $(STAMPS)/system: tools/system-packages.sh | $(STAMPS)
 	@$(BIN)/pip install --quiet --no-deps --no-build-isolation --editable .
 	@touch $@
 
-.venv/ready: $(addprefix spark_app/cdcsync_spark/session/,start.py jvm_options.py home.py class_archive.py) tests/support/delta_jars.py .venv/editable | $(STAMPS)/system
+.venv/ready: $(addprefix spark_app/cdcsync_spark/engine/,start.py jvm_options.py home.py class_archive.py) tests/support/delta_jars.py .venv/editable | $(STAMPS)/system
 	@echo "setup: Delta's jars, with which the tests' Spark reads what was written, by Maven"
 	@$(BIN)/python tests/support/delta_jars.py
 	@echo "setup: a home and a class archive, with which Spark starts in half the time"
-	@$(BIN)/python -m cdcsync_spark.session.class_archive 2>$(CURDIR)/.cache/warmup.log || echo "setup: none made, see .cache/warmup.log; Spark starts without it"
+	@$(BIN)/python -m cdcsync_spark.engine.class_archive 2>$(CURDIR)/.cache/warmup.log || echo "setup: none made, see .cache/warmup.log; Spark starts without it"
 	@touch $@
 	@echo "setup: done, $(BIN)/cdcsync is ready"
 

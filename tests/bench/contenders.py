@@ -77,7 +77,7 @@ def _inferred(column: tuple[Any, ...]) -> pa.Array:
 
 def cdcsync_snapshot_parquet(port: str, folder: str, table: str) -> int:
     """The snapshot as Spark tasks that write Parquet: splits, waves and commits, as a run does."""
-    from cdcsync_spark.session.start import start_session
+    from cdcsync_spark.engine.start import start_session
     from cdcsync_spark.sinks.delta.sink import DeltaSink
     from cdcsync_spark.sinks.lake.stores import open_store
     from cdcsync_spark.snapshot.split_read import SplitReader
@@ -100,7 +100,7 @@ def cdcsync_snapshot_parquet(port: str, folder: str, table: str) -> int:
 
 def spark_session() -> int:
     """What the two before and after it pay before the first row: a session and a task in Python."""
-    from cdcsync_spark.session.start import start_session
+    from cdcsync_spark.engine.start import start_session
 
     with (
         tempfile.TemporaryDirectory() as scratch,
@@ -120,7 +120,7 @@ def spark_jdbc_delta(port: str, folder: str, table: str, key: str, jar: str) -> 
 
 
 def _spark_jdbc(form: str, port: str, folder: str, table: str, key: str, jar: str, columns: str) -> int:
-    from cdcsync_spark.session.start import start_session
+    from cdcsync_spark.engine.start import start_session
 
     source = _source(port, folder)
     with connect(source) as connection, connection.cursor() as cursor:
@@ -182,9 +182,9 @@ def _read_log(port: str, folder: str, table: str, start: str, *, befores: bool) 
     import json
 
     from cdcsync_core.position import position_from_dict
-    from cdcsync_spark.binlog.collector import QuietCollector
     from cdcsync_spark.binlog.reader import BinlogReader
     from cdcsync_spark.binlog.settings import ReaderSettings
+    from cdcsync_spark.engine.collector import QuietCollector
 
     source = _source(port, folder)
     with connect(source) as connection:

@@ -32,7 +32,7 @@ from pyspark.sql import SparkSession
 from bench import spark_reader
 from bench.delta_contenders import Contender, DeltaRs, OwnEntry, SparkMerge
 from bench.delta_tables import Stream, filled, folder_bytes, linked, target_in
-from cdcsync_spark.session.start import start_session
+from cdcsync_spark.engine.start import start_session
 from support import delta_jars
 from support.lake import query
 

@@ -9,17 +9,17 @@ from pathlib import Path
 
 import pytest
 
-from cdcsync_spark.session import class_archive, start
-from cdcsync_spark.session.jvm_options import JVM, SMALL_HEAP, Use, diagnostic_options, java, java_version
-from cdcsync_spark.session.start import archive_path
+from cdcsync_spark.engine import class_archive, start
+from cdcsync_spark.engine.jvm_options import JVM, SMALL_HEAP, Use, diagnostic_options, java, java_version
+from cdcsync_spark.engine.start import archive_path
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 
 _PROGRAM = """
 import sys
 from pathlib import Path
-from cdcsync_spark.session.class_archive import _stream
-from cdcsync_spark.session.start import start_session
+from cdcsync_spark.engine.class_archive import _stream
+from cdcsync_spark.engine.start import start_session
 folder = sys.argv[1]
 options = f"-Xlog:class+load:file={folder}/classes:none"
 spark = start_session(

@@ -28,7 +28,7 @@ _TRANSACTIONS = 4_000
 _READER = """
 import gc, json, pickle, sys
 from pathlib import Path
-from cdcsync_spark.binlog.collector import QuietCollector
+from cdcsync_spark.engine.collector import QuietCollector
 from cdcsync_spark.binlog.reader import BinlogReader
 
 settings, wanted = pickle.loads(Path(sys.argv[1]).read_bytes()), int(sys.argv[2])

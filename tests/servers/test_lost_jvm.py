@@ -16,7 +16,7 @@ from types import SimpleNamespace
 from cdcsync_core.errors import CdcError
 from cdcsync_core.run import RunKind
 from cdcsync_spark.app import driver
-from cdcsync_spark.session.start import start_session
+from cdcsync_spark.engine.start import start_session
 
 spark = start_session("hungry", cores=1, memory="600m", scratch_dir=sys.argv[1], extra={})
 gateway = spark.sparkContext._gateway

@@ -14,7 +14,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 
 _PROGRAM = """
 import sys
-from cdcsync_spark.session.start import start_session
+from cdcsync_spark.engine.start import start_session
 spark = start_session("sockets", cores=1, memory="512m", scratch_dir=sys.argv[1], extra={})
 print(spark.range(3).mapInArrow(lambda batches: batches, "id long").count())
 """

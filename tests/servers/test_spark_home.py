@@ -12,8 +12,8 @@ from pathlib import Path
 import pyspark
 import pytest
 
-from cdcsync_spark.session.home import make_home
-from cdcsync_spark.session.start import CLASS_PATH_JAR, LINKED_JARS
+from cdcsync_spark.engine.home import make_home
+from cdcsync_spark.engine.start import CLASS_PATH_JAR, LINKED_JARS
 from support import delta_jars
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
@@ -84,7 +84,7 @@ def _names(jar: Path) -> list[str]:
 
 _SESSION = """
 import json, sys, urllib.request
-from cdcsync_spark.session.start import start_session
+from cdcsync_spark.engine.start import start_session
 folder = sys.argv[1]
 extra = {"spark.ui.enabled": "true", "spark.ui.port": "0", **json.loads(sys.argv[2])}
 spark = start_session("home", cores=1, memory="700m", scratch_dir=folder, extra=extra)

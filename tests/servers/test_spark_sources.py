@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from cdcsync_spark.session.start import start_session
+from cdcsync_spark.engine.start import start_session
 from cdcsync_spark.sources.datasource import MySqlBinlog, MySqlSnapshot, low_watermark
 from support.servers import Server
 

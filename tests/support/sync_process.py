@@ -351,7 +351,7 @@ class Sync:
 
 
 _PROGRAM = (str(Path(sys.executable).with_name("cdcsync")),)
-_DAEMON = "cdcsync_spark.app.worker_preload"
+_DAEMON = "cdcsync_spark.engine.worker_preload"
 #: how the program of Python's fork server begins, which is that of its forks, too
 _FORK_SERVER = "from multiprocessing.forkserver import main"
 _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)

@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 
 from cdcsync_core.errors import CdcError, Reason, fail
 from cdcsync_core.run import RunConfig, RunKind
-from cdcsync_spark.app.jvm_exit import END_SECONDS, jvm_error
+from cdcsync_spark.engine.jvm_exit import END_SECONDS, jvm_error
 from cdcsync_spark.run.context import Draining, RunContext, open_context
 from cdcsync_spark.run.progress import ControllerGone, Reports
 

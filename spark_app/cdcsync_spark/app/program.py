@@ -10,10 +10,10 @@ from cdcsync_core.errors import CdcError, Reason, TransientError, fail
 from cdcsync_core.quoting import quoted
 from cdcsync_core.report import ExitReport
 from cdcsync_core.run import ExitCode, RunConfig
+from cdcsync_spark.engine import prestart
 from cdcsync_spark.run.metrics import shown
 from cdcsync_spark.run.progress import ControllerGone, Reports
 from cdcsync_spark.run.tracebacks import log_traceback
-from cdcsync_spark.session import prestart
 
 
 def run(config: RunConfig, reporter: Reports, stopping: threading.Event) -> int:

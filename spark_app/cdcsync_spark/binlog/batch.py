@@ -1,7 +1,7 @@
 """What the reader of the binlog hands to the applier: a range of the binlog, table by table, as
 files of Arrow on local disk.
 
-Nothing of it crosses the JVM: a `BinlogBatch` is handed over as a line of JSON (`stream.handover`),
+Nothing of it crosses the JVM: a `BinlogBatch` is handed over as a line of JSON (`engine.handover`),
 the rows lie in Arrow IPC files that both processes of the driver see. A transaction that did not
 fit in memory is the same thing.
 """

@@ -34,6 +34,7 @@ from cdcsync_spark.binlog.received import ReceivedFile
 from cdcsync_spark.binlog.schema_steps import unconfirmed_tables, unproved_tables
 from cdcsync_spark.binlog.settings import ReaderSettings
 from cdcsync_spark.delivery.events import takes_events
+from cdcsync_spark.engine.spark_engine import Begin, StreamQuery, begin_in_spark
 from cdcsync_spark.run.context import RunContext
 from cdcsync_spark.run.progress import table_entry
 from cdcsync_spark.sinks.contract.checks import refuse_other_identity
@@ -42,7 +43,6 @@ from cdcsync_spark.stream.applier import Applier, StreamTable
 from cdcsync_spark.stream.confirmation import Ask, Confirmation, ask_catalog
 from cdcsync_spark.stream.crash_repair import Repair, SourceRepair
 from cdcsync_spark.stream.policies import policy_of
-from cdcsync_spark.stream.query import Begin, StreamQuery, begin_in_spark
 from cdcsync_spark.stream.reports import StreamReports
 from cdcsync_spark.stream.target_watch import TargetWatch
 

@@ -22,8 +22,8 @@ def imports(file: Path) -> set[str]:
 
 
 def test_what_the_archive_is_made_with_is_all_there() -> None:
-    warm, _, _ = (ROOT / "Dockerfile").read_text(encoding="utf-8").partition("cdcsync_spark.session.class_archive")
-    copied = set(re.findall(r"spark_app/(cdcsync_spark/session/\w+\.py)", warm))
-    assert {"cdcsync_spark/session/start.py", "cdcsync_spark/session/class_archive.py"} <= copied
+    warm, _, _ = (ROOT / "Dockerfile").read_text(encoding="utf-8").partition("cdcsync_spark.engine.class_archive")
+    copied = set(re.findall(r"spark_app/(cdcsync_spark/engine/\w+\.py)", warm))
+    assert {"cdcsync_spark/engine/start.py", "cdcsync_spark/engine/class_archive.py"} <= copied
     for name in copied:
         assert imports(ROOT / "spark_app" / name) <= copied, name

@@ -18,7 +18,7 @@ print("pandas" in sys.modules, found.to_pandas()["a"].sum())
 #: what the source of a stream imports
 _READER = """
 import sys
-import cdcsync_spark.binlog.collector, cdcsync_spark.binlog.reader, cdcsync_spark.stream.handover
+import cdcsync_spark.engine.collector, cdcsync_spark.binlog.reader, cdcsync_spark.engine.handover
 print(*(name for name in ("deltalake", "obstore", "pandas", "pydantic") if name in sys.modules))
 """
 #: the drivers of a stream and of a snapshot, until something is done that few of them do

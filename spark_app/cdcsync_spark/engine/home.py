@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pyspark
 
-from cdcsync_spark.session.start import CLASS_PATH_JAR, LINKED_JARS
+from cdcsync_spark.engine.start import CLASS_PATH_JAR, LINKED_JARS
 
 #: how the names of jars for machine learning begin. One of them makes every session register its
 #: functions by Scala's reflection, a fifth of what the JVM of a short run costs.

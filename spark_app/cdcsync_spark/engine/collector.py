@@ -5,7 +5,7 @@ collector walks repeatedly while they are created: a quarter to a third of the r
 time, and it finds nothing, because the reader creates no cycles. Why it is right: reference
 counting frees all of it. What a library or an exception's traceback leaves in cycles is collected
 between batches, when little is alive, so nothing grows with time
-(`tests/unit/spark/binlog/test_collector.py`).
+(`tests/unit/spark/engine/test_collector.py`).
 
 For a process of its own only: the collector belongs to the whole interpreter.
 """

@@ -1,5 +1,5 @@
-"""Makes what Spark starts faster with: `python -m cdcsync_spark.session.class_archive`. A home of
-its own (`session.home`), and a class archive, which halves the time of its JVM.
+"""Makes what Spark starts faster with: `python -m cdcsync_spark.engine.class_archive`. A home of
+its own (`engine.home`), and a class archive, which halves the time of its JVM.
 
 The JVM does the stream's kind of work once and writes down which classes it loaded; an archive of
 just these is made of that list (class data sharing). It holds the classes of Java, too, so that
@@ -24,9 +24,9 @@ from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSource, SimpleDataSourceStreamReader
 from pyspark.sql.types import LongType, StructField, StructType
 
-from cdcsync_spark.session.home import make_home
-from cdcsync_spark.session.jvm_options import JVM, java
-from cdcsync_spark.session.start import (
+from cdcsync_spark.engine.home import make_home
+from cdcsync_spark.engine.jvm_options import JVM, java
+from cdcsync_spark.engine.start import (
     CLASS_PATH_JAR,
     QUERY_OPTIONS,
     archive_path,
@@ -60,7 +60,7 @@ class _TickReader(SimpleDataSourceStreamReader):
 
 
 def _stream(spark: SparkSession, folder: str) -> None:
-    """As `stream.query` does."""
+    """As `engine.spark_engine` does."""
     spark.dataSource.register(_Ticks)
     rows = spark.readStream.format("_Ticks").load()
     seen: list[int] = []

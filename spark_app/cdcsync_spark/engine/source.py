@@ -2,7 +2,7 @@
 
 `spark.readStream.format("cdcsync_log")` with option `settings`, a pickled `ReaderSettings` in a
 file of the run's scratch folder. The reader lives in Spark's one long-lived source process; what a
-batch is goes to the driver by `stream.handover` (option `batches`, its folder), its rows stay in
+batch is goes to the driver by `engine.handover` (option `batches`, its folder), its rows stay in
 files. A run's checkpoint is never read by another run, so an offset only counts.
 
 Spark imports this module in a process that only makes the source, too, and waits for it; so what
@@ -24,7 +24,7 @@ from cdcsync_core.errors import Reason, fail
 if TYPE_CHECKING:
     from cdcsync_spark.binlog.batch import BinlogBatch
     from cdcsync_spark.binlog.settings import ReaderSettings
-    from cdcsync_spark.stream.handover import BatchSource
+    from cdcsync_spark.engine.handover import BatchSource
 
 FORMAT = "cdcsync_log"
 #: not as text, for which the JVM would load its parser of SQL
@@ -74,9 +74,9 @@ class BatchStreamReader(SimpleDataSourceStreamReader):
 
     def _running(self) -> BatchSource:
         if self._source is None:
-            from cdcsync_spark.binlog.collector import QuietCollector
             from cdcsync_spark.binlog.reader import BinlogReader
-            from cdcsync_spark.stream.handover import BatchSource
+            from cdcsync_spark.engine.collector import QuietCollector
+            from cdcsync_spark.engine.handover import BatchSource
 
             collector, reader = QuietCollector(), BinlogReader(load_settings(self._settings))
 

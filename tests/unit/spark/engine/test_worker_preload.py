@@ -9,7 +9,7 @@ import sys
 
 _PROGRAM = """
 import gc, importlib, json, sys
-from cdcsync_spark.app import worker_preload
+from cdcsync_spark.engine import worker_preload
 
 worker_preload.prepare_forks()
 tracked = len(gc.get_objects())

@@ -20,7 +20,7 @@ import pyspark
 from py4j import clientserver
 from pyspark.sql import SparkSession
 
-from cdcsync_spark.session.jvm_options import JVM, SMALL_HEAP, Use, chosen, java
+from cdcsync_spark.engine.jvm_options import JVM, SMALL_HEAP, Use, chosen, java
 
 _MANAGER = "FileSystemBasedCheckpointFileManager"
 #: the class moved with 4.1
@@ -32,7 +32,7 @@ _SETTINGS = {
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.sql.session.timeZone": "UTC",
-    "spark.python.daemon.module": "cdcsync_spark.app.worker_preload",
+    "spark.python.daemon.module": "cdcsync_spark.engine.worker_preload",
     "spark.python.unix.domain.socket.enabled": "true",
     "spark.python.worker.faulthandler.enabled": "true",
     "spark.sql.shuffle.partitions": "2",
@@ -93,7 +93,7 @@ def _socket_dir(scratch_dir: str) -> str:
 
 def archive_path() -> Path | None:
     """Where the class archive of this Spark and this Java lies, made by
-    `cdcsync_spark.session.class_archive`. None without a Java."""
+    `cdcsync_spark.engine.class_archive`. None without a Java."""
     found = java()
     if found is None:
         return None
@@ -104,7 +104,7 @@ def archive_path() -> Path | None:
 
 
 def spark_home() -> Path:
-    """Where Spark is started from if `cdcsync_spark.session.class_archive` made it. The zip of
+    """Where Spark is started from if `cdcsync_spark.engine.class_archive` made it. The zip of
     PySpark's Python part is not there: it comes first on the path of Python's processes otherwise,
     and each compiles again what it imports from it."""
     return Path(sys.prefix) / "share" / "cdcsync" / "spark"

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from cdcsync_spark.session import jvm_options
-from cdcsync_spark.session.jvm_options import (
+from cdcsync_spark.engine import jvm_options
+from cdcsync_spark.engine.jvm_options import (
     DIAGNOSTIC,
     Use,
     chosen,

@@ -1,5 +1,5 @@
 """The process from which Spark forks its Python workers:
-`python -m cdcsync_spark.app.worker_preload MODULE` (`spark.python.daemon.module`).
+`python -m cdcsync_spark.engine.worker_preload MODULE` (`spark.python.daemon.module`).
 
 It imports what a task of ours needs, once, so that a worker begins with its split. None of it
 starts a thread that a fork would miss.

@@ -8,7 +8,7 @@ from weakref import ref
 
 import pytest
 
-from cdcsync_spark.binlog.collector import EVERY, QuietCollector
+from cdcsync_spark.engine.collector import EVERY, QuietCollector
 
 
 class _Node:

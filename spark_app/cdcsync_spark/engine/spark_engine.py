@@ -22,10 +22,10 @@ from pyspark.sql.streaming.query import StreamingQuery
 from cdcsync_core.errors import CdcError, Reason, fail
 from cdcsync_spark.binlog.batch import BinlogBatch
 from cdcsync_spark.binlog.settings import ReaderSettings
-from cdcsync_spark.session.start import QUERY_OPTIONS
+from cdcsync_spark.engine.handover import BatchChannel, Ending, SourceEnded
+from cdcsync_spark.engine.source import FORMAT, BinlogSource, save_settings
+from cdcsync_spark.engine.start import QUERY_OPTIONS
 from cdcsync_spark.sinks.contract.writer import Closed
-from cdcsync_spark.stream.handover import BatchChannel, Ending, SourceEnded
-from cdcsync_spark.stream.source import FORMAT, BinlogSource, save_settings
 
 #: Spark gives the process of a source ten seconds to start and to connect; no setting changes that
 _MOST_STARTS = 5

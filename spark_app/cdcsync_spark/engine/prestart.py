@@ -21,7 +21,7 @@ from cdcsync_core.hidden import hidden
 from cdcsync_core.run import RunConfig, RunKind
 from cdcsync_core.run_size import size_of
 from cdcsync_core.spec import CdcSync
-from cdcsync_spark.session.start import start_session
+from cdcsync_spark.engine.start import start_session
 
 with hidden("pandas"):
     # whether an argument for the JVM is an array of numpy's, PySpark asks its testing utilities,

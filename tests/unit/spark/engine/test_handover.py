@@ -13,8 +13,8 @@ import pytest
 
 from cdcsync_core.position import FilePosition, LogOffset
 from cdcsync_spark.binlog.batch import BinlogBatch
-from cdcsync_spark.stream.handover import BatchChannel, BatchSource, Ending, SourceEnded
-from cdcsync_spark.stream.query import StreamQuery
+from cdcsync_spark.engine.handover import BatchChannel, BatchSource, Ending, SourceEnded
+from cdcsync_spark.engine.spark_engine import StreamQuery
 
 SECONDS = 10.0
 

@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 from cdcsync_core.errors import Reason, TransientError
 from cdcsync_core.run import RunConfig, RunKind
 from cdcsync_core.spec import CdcSync
-from cdcsync_spark.session.prestart import begin
+from cdcsync_spark.engine.prestart import begin
 
 RESOURCE: dict[str, Any] = {
     "apiVersion": "cdcsync.io/v1alpha1",
