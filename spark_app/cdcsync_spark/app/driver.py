@@ -5,6 +5,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
+from functools import partial
+from pathlib import Path
 
 from pyspark.sql import SparkSession
 
@@ -69,9 +71,10 @@ def _snapshot(context: RunContext) -> None:
 
 
 def _stream(context: RunContext) -> None:
+    from cdcsync_spark.engine.spark_engine import open_spark_engine
     from cdcsync_spark.stream.run import run_stream
 
-    run_stream(context)
+    run_stream(context, partial(open_spark_engine, context.starting, Path(context.config.scratch_dir)))
 
 
 #: what a run of each kind does; each function imports only its own parts

@@ -23,28 +23,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from cdcsync_spark.binlog.batch import BinlogBatch
+from cdcsync_spark.engine.base import Ending
 
 _SOCKET = "batches"
 _ASK = b"\n"
-
-
-class Ending:
-    """An event that a wait for an answer ends with, too."""
-
-    def __init__(self) -> None:
-        self._set = False
-        self._read, self._write = socket.socketpair()
-
-    def is_set(self) -> bool:
-        return self._set
-
-    def set(self) -> None:
-        self._set = True
-        self._write.close()
-
-    def fileno(self) -> int:
-        """Of what can be read once it is set."""
-        return self._read.fileno()
 
 
 class SourceEnded(Exception):

@@ -1,20 +1,27 @@
-"""The stream's query in Spark: starts it, hands its batches over, and ends it between two of them.
+"""The reader in Spark: a streaming query whose source is `engine.source`.
 
-A micro-batch carries the batches of several intervals, one commit after the other: what is done is
-what the targets have, and Spark's checkpoint is never read.
+Spark calls the driver for a micro-batch (`foreachBatch`), and the driver takes the batches of
+several intervals while the call lasts: what is done is what the targets have, and Spark's
+checkpoint is never read.
 
-Why it is right: a query is stopped when its call of the driver has returned, so Spark interrupts no
-batch in the middle, and a call that comes later applies nothing. What a closed query does not apply
+Why it is right: a batch is applied by the stream's own thread, and the call returns only between
+two of them, so Spark interrupts no batch in the middle. A query is stopped when its call has
+returned, and a call that comes later returns at once. What a stopped query has read and not given
 is reread by the next run (R5).
 """
 
 from __future__ import annotations
 
+import select
+import socket
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
@@ -22,141 +29,162 @@ from pyspark.sql.streaming.query import StreamingQuery
 from cdcsync_core.errors import CdcError, Reason, fail
 from cdcsync_spark.binlog.batch import BinlogBatch
 from cdcsync_spark.binlog.settings import ReaderSettings
-from cdcsync_spark.engine.handover import BatchChannel, Ending, SourceEnded
+from cdcsync_spark.engine.base import Ending
+from cdcsync_spark.engine.handover import BatchChannel, SourceEnded
 from cdcsync_spark.engine.source import FORMAT, BinlogSource, save_settings
 from cdcsync_spark.engine.start import QUERY_OPTIONS
-from cdcsync_spark.sinks.contract.writer import Closed
 
 #: Spark gives the process of a source ten seconds to start and to connect; no setting changes that
 _MOST_STARTS = 5
-#: an active query is asked for so often between two calls: each question is a call of the JVM
-_ASKED_SECONDS = 1.0
-#: how long a micro-batch asks for further batches
+#: whether the query is active is asked so often between two calls: each question is one of the JVM
+_ASKED_SECONDS = 2.0
+#: how long a call of the driver takes further batches
 _MICRO_BATCH_SECONDS = 60.0
 _NOT_CONNECTED = "Python worker failed to connect back"
 
-#: gives the next batch, see `BatchChannel.next`
-Next: TypeAlias = "Callable[[Ending], BinlogBatch | None]"
-OnBatch: TypeAlias = "Callable[[Next], None]"
-#: starts the query for the nth time
-Begin: TypeAlias = "Callable[[OnBatch, int], StreamingQuery]"
+
+class Begun(NamedTuple):
+    query: StreamingQuery
+    batches: BatchChannel
 
 
-def begin_in_spark(spark: SparkSession, scratch: Path, settings: ReaderSettings) -> Begin:
+#: starts the query for the nth time; Spark calls the function for each micro-batch
+Begin: TypeAlias = "Callable[[Callable[[], None], ReaderSettings, int], Begun]"
+
+
+@contextmanager
+def open_spark_engine(starting: Future[SparkSession], scratch: Path) -> Iterator[SparkEngine]:
+    """In the session that `starting` gives, which ends with the run."""
+    with starting.result() as spark:
+        yield SparkEngine(partial(_begin, spark, scratch))
+
+
+def _begin(
+    spark: SparkSession, scratch: Path, on_call: Callable[[], None], settings: ReaderSettings, number: int
+) -> Begun:
     """Each start has a checkpoint and a folder of batches of its own in `scratch`."""
-
-    def begin(on_batch: OnBatch, number: int) -> StreamingQuery:
-        settings.folder.mkdir(exist_ok=True)
-        save_settings(settings, scratch / "reader.pickle")
-        folder = scratch / f"batches-{number}"
-        folder.mkdir()
-        batches = BatchChannel(folder)
-        spark.dataSource.register(BinlogSource)
-        source = spark.readStream.format(FORMAT).option("settings", str(scratch / "reader.pickle"))
-        rows = source.option("batches", str(folder)).load()
-        return (
-            rows.writeStream.foreachBatch(lambda _, __: on_batch(batches.next))
-            .options(**QUERY_OPTIONS)
-            .option("checkpointLocation", str(scratch / f"checkpoint-{number}"))
-            .trigger(processingTime="0 seconds")  # the reader keeps the interval
-            .start()
-        )
-
-    return begin
+    settings.folder.mkdir(exist_ok=True)
+    save_settings(settings, scratch / "reader.pickle")
+    folder = scratch / f"batches-{number}"
+    folder.mkdir()
+    spark.dataSource.register(BinlogSource)
+    source = spark.readStream.format(FORMAT).option("settings", str(scratch / "reader.pickle"))
+    rows = source.option("batches", str(folder)).load()
+    query = (
+        rows.writeStream.foreachBatch(lambda _, __: on_call())
+        .options(**QUERY_OPTIONS)
+        .option("checkpointLocation", str(scratch / f"checkpoint-{number}"))
+        .trigger(processingTime="0 seconds")  # the reader keeps the interval
+        .start()
+    )
+    return Begun(query, BatchChannel(folder))
 
 
-class StreamQuery:
-    """`apply` is called in Spark's stream thread; its first error ends the query and is `error`."""
+class SparkEngine:
+    """A `StreamEngine`. A query that ended because the machine was too busy to start its source is
+    started again."""
 
-    def __init__(self, begin: Begin, apply: Callable[[BinlogBatch], None]) -> None:
+    def __init__(self, begin: Begin) -> None:
         self._begin = begin
-        self._apply = apply
-        self._query: StreamingQuery | None = None
+        self._begun: Begun | None = None
+        self._settings: ReaderSettings | None = None
         self._starts = 0
         self._has_read = False
-        self._applying = threading.Lock()
-        self._called = threading.Lock()
-        self._closing = Ending()
-        self._active_at = float("-inf")
-        self.error: BaseException | None = None
+        self._call = _Call()
 
-    def start(self) -> None:
+    def start(self, settings: ReaderSettings) -> None:
+        self._settings = settings
+        self._start()
+
+    def _start(self) -> None:
+        assert self._settings is not None
         self._starts += 1
-        self._query = self._begin(self._on_batch, self._starts)
+        self._begun = self._begin(self._call.serve, self._settings, self._starts)
 
-    def start_again_if_unread(self) -> None:
-        if self._is_unread():
-            self.start()
+    def next_batch(self, ending: Ending) -> BinlogBatch | None:
+        if self._call.lasts_too_long():
+            self._call.end()
+        if not self._awaited_call(ending):
+            return None
+        try:
+            batch = self._started.batches.next(ending)
+        except SourceEnded:
+            self._call.end()  # Spark asks the source next, and gets the reason
+            return None
+        self._has_read = self._has_read or batch is not None
+        return batch
+
+    def stop(self) -> None:
+        self._call.close()
+        if self._begun is not None:
+            self._begun.query.stop()
 
     @property
-    def ended(self) -> bool:
-        """By itself or by an error, and not to be started again."""
-        return self.error is not None or not (self._is_active or self._is_unread())
+    def _started(self) -> Begun:
+        assert self._begun is not None, "started before"
+        return self._begun
 
-    def failure(self) -> CdcError | None:
-        """Spark's own error."""
-        found = self._started.exception()
-        return fail(Reason.INTERNAL_ERROR, f"Spark ended the stream: {str(found)[:500]}") if found else None
+    def _awaited_call(self, ending: Ending) -> bool:
+        """Whether a call lasts now. Raises CdcError where none will come."""
+        while not self._call.wait(ending, _ASKED_SECONDS):
+            if ending.is_set():
+                return False
+            if not self._started.query.isActive:
+                self._start_again()
+        return True
 
-    def between_batches(self, work: Callable[[], None]) -> None:
-        """Does `work` unless a batch is being applied."""
-        if self._applying.acquire(blocking=False):
-            try:
-                work()
-            finally:
-                self._applying.release()
+    def _start_again(self) -> None:
+        failure = str(self._started.query.exception())
+        if self._has_read or self._starts >= _MOST_STARTS or _NOT_CONNECTED not in failure:
+            raise _ended(failure)
+        self._start()
+
+
+class _Call:
+    """Spark's call of the driver, which lasts from `serve` in Spark's thread until `end`."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._returned = threading.Lock()
+        self._lasts = self._closed = False
+        self._begun_at = 0.0
+        self._read, self._write = socket.socketpair()
+
+    def serve(self) -> None:
+        """In Spark's thread: returns when the call is to end."""
+        with self._returned, self._changed:
+            self._lasts, self._begun_at = not self._closed, time.monotonic()
+            if self._lasts:
+                self._write.send(b"\n")
+            self._changed.wait_for(lambda: not self._lasts)
+
+    def wait(self, ending: Ending, seconds: float) -> bool:
+        """Whether a call lasts, at once or within `seconds`; False when `ending` is set."""
+        if not self._lasts:
+            either = select.poll()
+            for waited_for in (self._read, ending):
+                either.register(waited_for, select.POLLIN)
+            either.poll(seconds * 1000)
+        return self._lasts and not ending.is_set()
+
+    def lasts_too_long(self) -> bool:
+        return self._lasts and time.monotonic() - self._begun_at >= _MICRO_BATCH_SECONDS
+
+    def end(self) -> None:
+        with self._changed:
+            if self._lasts:
+                self._read.recv(1)
+            self._lasts = False
+            self._changed.notify_all()
 
     def close(self) -> None:
-        """Waits for the batch that is being applied: Spark would interrupt it in the middle."""
-        self._closing.set()
-        with self._called:
+        """When the call has returned; one that comes later returns at once."""
+        with self._changed:
+            self._closed, self._lasts = True, False
+            self._changed.notify_all()
+        with self._returned:
             pass
-        self._started.stop()
 
-    @property
-    def _started(self) -> StreamingQuery:
-        assert self._query is not None, "started before"
-        return self._query
 
-    @property
-    def _is_active(self) -> bool:
-        """As of a moment ago. A query whose call of the driver has not returned is active, so a
-        stream at rest asks the JVM nothing."""
-        if self._called.locked():
-            return True
-        now = time.monotonic()
-        if now - self._active_at >= _ASKED_SECONDS and self._started.isActive:
-            self._active_at = now
-        return now - self._active_at < _ASKED_SECONDS
-
-    def _is_unread(self) -> bool:
-        """Whether the query ended because the machine was too busy to start its source, so that
-        nothing was read."""
-        if self._has_read or self._starts >= _MOST_STARTS or self._is_active:
-            return False
-        return _NOT_CONNECTED in str(self._started.exception())
-
-    def _on_batch(self, next_batch: Next) -> None:
-        """An error is kept as it is, because Spark turns it into a text."""
-        with self._called:
-            try:
-                self._apply_several(next_batch)
-            except Closed:
-                return
-            except BaseException as e:
-                self.error = self.error or e
-                raise
-
-    def _apply_several(self, next_batch: Next) -> None:
-        until = time.monotonic() + _MICRO_BATCH_SECONDS
-        while not self._closing.is_set():
-            try:
-                batch = next_batch(self._closing)
-            except SourceEnded:
-                return  # Spark asks it next, and gets the reason
-            with self._applying:
-                if batch is not None and not self._closing.is_set():
-                    self._has_read = True
-                    self._apply(batch)
-            if time.monotonic() >= until:
-                return
+def _ended(failure: str) -> CdcError:
+    return fail(Reason.INTERNAL_ERROR, f"Spark ended the stream: {failure[:500]}")

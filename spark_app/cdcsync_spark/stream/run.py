@@ -34,12 +34,13 @@ from cdcsync_spark.binlog.received import ReceivedFile
 from cdcsync_spark.binlog.schema_steps import unconfirmed_tables, unproved_tables
 from cdcsync_spark.binlog.settings import ReaderSettings
 from cdcsync_spark.delivery.events import takes_events
-from cdcsync_spark.engine.spark_engine import Begin, StreamQuery, begin_in_spark
+from cdcsync_spark.engine.base import OpenEngine, StreamEngine
 from cdcsync_spark.run.context import RunContext
 from cdcsync_spark.run.progress import table_entry
 from cdcsync_spark.sinks.contract.checks import refuse_other_identity
 from cdcsync_spark.sinks.contract.writer import CommitAll
 from cdcsync_spark.stream.applier import Applier, StreamTable
+from cdcsync_spark.stream.batch_loop import BatchLoop
 from cdcsync_spark.stream.confirmation import Ask, Confirmation, ask_catalog
 from cdcsync_spark.stream.crash_repair import Repair, SourceRepair
 from cdcsync_spark.stream.policies import policy_of
@@ -49,42 +50,45 @@ from cdcsync_spark.stream.target_watch import TargetWatch
 #: how old an idle table's last commit may become at most; a quarter of the binlog's retention if
 #: that is less
 _IDLE_COMMIT_SECONDS = 6 * 3600.0
-#: how long the reader waits for a binlog that does not move: each answer of it costs the JVM a
-#: trigger of the query, a wait costs nothing, and a drain does not wait for it
+#: how long the reader waits for a binlog that does not move: each answer of it may cost the engine
+#: something, a wait costs nothing, and a drain does not wait for it
 _IDLE_SECONDS = 60.0
-#: seconds between two checks of the query and the lag; where the stream is quiet
+#: seconds between two checks of the batches and the lag; where the stream is quiet
 _PAUSE, _QUIET_PAUSE = 0.2, 2.0
 
 
-def run_stream(context: RunContext) -> None:
-    """Opens the targets and follows the binlog. Errors of single tables are in `context.failed`;
-    raises CdcError for the run."""
+def run_stream(context: RunContext, open_engine: OpenEngine) -> None:
+    """Opens the targets and follows the binlog by an engine. Errors of single tables are in
+    `context.failed`; raises CdcError for the run."""
     with connect(context.source) as connection:
         verify_nothing_hidden(context.source, connection, context.facts)
         tables = [t for t in (_open(context, connection, a) for a in context.config.tables) if t]
         retention = log_retention_seconds(connection)
         goal = _goal(context, connection)
     if tables:
-        follow(context, tables, retention, goal)
+        follow(context, tables, retention, open_engine, goal)
 
 
 def follow(
-    context: RunContext, tables: list[StreamTable], retention: float | None, goal: LogOffset | None = None
+    context: RunContext,
+    tables: list[StreamTable],
+    retention: float | None,
+    open_engine: OpenEngine,
+    goal: LogOffset | None = None,
 ) -> None:
     """`tables` are open; `retention` is the binlog's, in seconds; `goal` as in `StreamRun`."""
     epoch = max([context.config.epoch, *(t.state.epoch + 1 for t in tables)])
     idle_commit_seconds = min(_IDLE_COMMIT_SECONDS, retention / 4) if retention else _IDLE_COMMIT_SECONDS
     threading.Thread(target=_warm, args=(tables,), daemon=True).start()
     try:
-        with context.starting.result() as spark:
+        with open_engine() as engine:
             settings = reader_settings(context, tables)
-            begin = begin_in_spark(spark, Path(context.config.scratch_dir), settings)
             received = ReceivedFile(settings.received) if settings.received else None
             run = StreamRun(
                 context,
                 tables,
                 epoch,
-                begin,
+                engine,
                 idle_commit_seconds,
                 repair=_repair(context),
                 received=received,
@@ -93,7 +97,7 @@ def follow(
                 commit_all=context.sink.commit_all,
                 goal=goal,
             )
-            run.run()
+            run.run(settings)
     finally:
         _end_warming(tables)
 
@@ -175,15 +179,16 @@ def _open(context: RunContext, connection: Connection, assignment: TableAssignme
 
 @dataclass
 class StreamRun:
-    """One run over `tables`, which have a position. `begin` starts its query; `idle_commit_seconds`
-    is how old an idle table's last commit may become; `clock` and `wall` as in `StreamReports`;
-    `events` and `commit_all` as in `Applier`; `ask` reads tables' definitions from the source
-    (None: they are not confirmed); at `goal` it ends by itself (None: it does not)."""
+    """One run over `tables`, which have a position. `engine` gives its batches;
+    `idle_commit_seconds` is how old an idle table's last commit may become; `clock` and `wall` as
+    in `StreamReports`; `events` and `commit_all` as in `Applier`; `ask` reads tables' definitions
+    from the source (None: they are not confirmed); at `goal` it ends by itself (None: it does
+    not)."""
 
     context: RunContext
     tables: list[StreamTable]
     epoch: int
-    begin: Begin
+    engine: StreamEngine
     idle_commit_seconds: float
     clock: Callable[[], float] = time.monotonic
     wall: Callable[[], float] = time.time
@@ -202,7 +207,7 @@ class StreamRun:
         self.applier = Applier(
             tables, self.epoch, _start(self.tables), self.clock, self.repair, self.events, self.commit_all
         )
-        self.query = StreamQuery(self.begin, self._apply)
+        self.batches = BatchLoop(self.engine, self._apply)
         self.reports = StreamReports(
             self.context.reporter,
             self.context.config.kind,
@@ -214,16 +219,15 @@ class StreamRun:
             self.wall,
         )
 
-    def run(self) -> None:
+    def run(self, settings: ReaderSettings) -> None:
         """Errors of the tables that stopped are in the context's; raises CdcError for the run as a
         whole."""
         self.reports.report(everything=True)
-        self.query.start()
+        self.batches.start(settings)
         try:
             while not self._finished():
-                self.query.start_again_if_unread()
                 self.context.stopping.wait(_QUIET_PAUSE if self.reports.quiet else _PAUSE)
-                self.query.between_batches(self._settle)
+                self.batches.between_batches(self._settle)
                 self.reports.observe()
                 self.reports.report_if_due()
         finally:
@@ -238,7 +242,7 @@ class StreamRun:
     def close(self) -> None:
         """Lets the batch that is being applied end; one that waits for an index is given up."""
         _end_warming(self.tables)
-        self.query.close()
+        self.batches.close()
 
     def apply(self, batch: BinlogBatch) -> None:
         if batch.fatal is not None:
@@ -274,7 +278,7 @@ class StreamRun:
             self._confirmation.begin()
 
     def _finished(self) -> bool:
-        if self.context.stopping.is_set() or self.query.ended:
+        if self.context.stopping.is_set() or self.batches.ended:
             return True
         if not any(t.flowing for t in self.tables):
             return True
@@ -286,11 +290,10 @@ class StreamRun:
         return self._confirmation is not None and not self._behind and self._confirmation.due
 
     def _raise_failure(self) -> None:
-        if self.query.error is not None:
-            raise self.query.error
-        failure = None if self.context.stopping.is_set() else self.query.failure()
-        if failure is not None:
-            raise failure
+        if self.batches.error is not None:
+            raise self.batches.error
+        if self.batches.failure is not None and not self.context.stopping.is_set():
+            raise self.batches.failure
 
     def _reached(self, goal: LogOffset) -> bool:
         flowing = [t for t in self.tables if t.flowing]

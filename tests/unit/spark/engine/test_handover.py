@@ -7,14 +7,13 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from cdcsync_core.position import FilePosition, LogOffset
 from cdcsync_spark.binlog.batch import BinlogBatch
-from cdcsync_spark.engine.handover import BatchChannel, BatchSource, Ending, SourceEnded
-from cdcsync_spark.engine.spark_engine import StreamQuery
+from cdcsync_spark.engine.base import Ending
+from cdcsync_spark.engine.handover import BatchChannel, BatchSource, SourceEnded
 
 SECONDS = 10.0
 
@@ -94,25 +93,3 @@ def test_a_source_that_is_not_there_has_ended(folder: Path) -> None:
     for _ in range(2):
         with pytest.raises(SourceEnded):
             driver.next(NEVER)
-
-
-def test_a_query_whose_source_has_ended_leaves_the_error_to_spark() -> None:
-    """An error of a target is not mistaken for it."""
-    found: list[Any] = []
-
-    def begin(on_batch: Any, _: int) -> Any:
-        found.append(on_batch)
-
-    def ended(_: object) -> BinlogBatch | None:
-        raise SourceEnded
-
-    def apply(_: BinlogBatch) -> None:
-        raise EOFError
-
-    query = StreamQuery(begin, apply)
-    query.start()
-    found[0](ended)
-    assert query.error is None
-    with pytest.raises(EOFError):
-        found[0](lambda _: batch(1))
-    assert isinstance(query.error, EOFError)

@@ -92,8 +92,8 @@ class Reported:
         reporter = SimpleNamespace(report=lambda **parts: self.reports.append(parts))
         config = SimpleNamespace(kind=self.kind)
         context: Any = SimpleNamespace(resource=resource("shop"), reporter=reporter, config=config)
-        begin: Any = None
-        self.run = StreamRun(context, self.tables, 1, begin, 3600.0, lambda: self.now, lambda: self.wall)
+        engine: Any = None
+        self.run = StreamRun(context, self.tables, 1, engine, 3600.0, lambda: self.now, lambda: self.wall)
 
     def apply(self, start: int, end: int, timestamp: float | None, changes: int = 0) -> None:
         self.run.apply(BinlogBatch(at(start), at(end), timestamp, "", (), changes=changes))
@@ -246,7 +246,7 @@ def test_a_run_with_a_goal_ends_there_and_no_sooner_than_its_tables_are_consiste
     state = replace(late.state, high=at(400).at)
     stream = Reported([stream_table("a"), StreamTable(late.name, MemoryTarget(state), state)])  # type: ignore[arg-type]
     stream.run.context.stopping = threading.Event()
-    stream.run.query = SimpleNamespace(ended=False)  # type: ignore[assignment]
+    stream.run.batches = SimpleNamespace(ended=False)  # type: ignore[assignment]
     stream.apply(100, 300, 1000.0)
     assert not stream.run._finished(), "a run without a goal has no end"
     stream.run.goal = at(300).at

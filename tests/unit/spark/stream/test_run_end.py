@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import select
 import threading
-from concurrent.futures import Future
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any, cast
@@ -12,7 +12,7 @@ import pytest
 
 from cdcsync_core.capture import Capture
 from cdcsync_core.chunk import WHOLE, Intervals
-from cdcsync_core.errors import Reason, fail
+from cdcsync_core.errors import CdcError, Reason, fail
 from cdcsync_core.lineage import Lineage
 from cdcsync_core.position import FilePosition
 from cdcsync_core.run import RunKind
@@ -20,16 +20,16 @@ from cdcsync_core.source_table import Column, SourceTable, SourceType, TableId
 from cdcsync_core.state import Identity, TableState
 from cdcsync_core.target_schema import TargetSchema
 from cdcsync_spark.binlog.batch import BinlogBatch, TableBatch
+from cdcsync_spark.engine.base import Ending
 from cdcsync_spark.sinks.contract.changes import Build
 from cdcsync_spark.sinks.contract.writer import Closed
 from cdcsync_spark.stream.applier import StreamTable
 from cdcsync_spark.stream.run import StreamRun, follow
 from support.facts import at
 from support.memory_target import MemoryTarget
-from unit.spark.stream.test_run import resource
+from unit.spark.stream.test_run import resource, stream_table
 
 SECONDS = 120.0
-NOT_CONNECTED = "[STREAM_FAILED] Query terminated with exception: Python worker failed to connect back."
 
 
 @dataclass
@@ -64,78 +64,79 @@ def warming() -> StreamTable:
 
 
 @dataclass
-class Query:
-    """Of Spark, which has ended with `error`, or is live."""
+class Engine:
+    """Gives what it has, then raises `failure` or waits for the end."""
 
-    error: str = ""
+    batches: list[BinlogBatch] = field(default_factory=list)
+    failure: Exception | None = None
+    stopped: bool = False
 
-    @property
-    def isActive(self) -> bool:
-        return not self.error
+    def start(self, settings: Any) -> None:
+        """Nothing to read."""
 
-    def exception(self) -> str | None:
-        return self.error or None
+    def next_batch(self, ending: Ending) -> BinlogBatch | None:
+        if self.batches:
+            return self.batches.pop(0)
+        if self.failure is not None:
+            raise self.failure
+        select.select([ending], [], [], SECONDS)
+        return None
 
     def stop(self) -> None:
-        """Nothing runs."""
+        self.stopped = True
 
 
-@pytest.mark.parametrize(
-    ("errors", "starts"),
-    [(["failed"], 1), ([NOT_CONNECTED] * 3 + ["failed"], 4), ([NOT_CONNECTED] * 9, 5)],
-)
-def test_a_source_whose_process_came_too_late_is_started_again(
-    warming: StreamTable, errors: list[str], starts: int
-) -> None:
-    """Spark waits for ten seconds, which a busy machine takes; then nothing has been read yet."""
-    context = SimpleNamespace(
+def context(*, stopping: bool = False) -> Any:
+    return SimpleNamespace(
         resource=resource("shop"),
         config=SimpleNamespace(kind=RunKind.STREAM),
         reporter=SimpleNamespace(report=lambda **_: None),
-        stopping=SimpleNamespace(is_set=lambda: False, wait=lambda _: None),
+        stopping=SimpleNamespace(is_set=lambda: stopping, wait=lambda _: None),
         failed={},
     )
-    begun: list[int] = []
 
-    def begin(_: object, number: int) -> Query:
-        begun.append(number)
-        return Query(errors[len(begun) - 1])
 
-    run = StreamRun(cast(Any, context), [warming], 1, cast(Any, begin), 3600.0)
-    with pytest.raises(Exception, match="Spark ended the stream"):
-        run.run()
-    assert begun == list(range(1, starts + 1))
+def test_an_engine_that_has_ended_ends_the_run_with_its_reason(warming: StreamTable) -> None:
+    engine = Engine(failure=fail(Reason.INTERNAL_ERROR, "Spark ended the stream"))
+    run = StreamRun(context(), [warming], 1, engine, 3600.0)
+    with pytest.raises(CdcError, match="Spark ended the stream"):
+        run.run(cast(Any, None))
+    assert engine.stopped
+
+
+def test_an_engine_that_ends_with_a_drain_is_no_failure() -> None:
+    run = StreamRun(context(stopping=True), [stream_table("a")], 1, Engine(failure=OSError("gone")), 3600.0)
+    run.run(cast(Any, None))
+
+
+def test_an_error_of_a_batch_ends_the_run_as_it_is(warming: StreamTable) -> None:
+    """Also while it drains: what it means is not the engine's to say."""
+    fatal = fail(Reason.SOURCE_UNREACHABLE, "the binlog is gone")
+    batch = BinlogBatch(FilePosition(at(100)), FilePosition(at(100)), None, "", (), fatal)
+    with pytest.raises(CdcError, match="the binlog is gone"):
+        StreamRun(context(), [warming], 1, Engine([batch]), 3600.0).run(cast(Any, None))
 
 
 def test_a_run_that_ends_early_builds_no_index_to_its_end(warming: StreamTable) -> None:
     """Its process would live on for as long as that takes."""
-    starting: Future[Any] = Future()
-    starting.set_exception(fail(Reason.INTERNAL_ERROR, "no Spark"))
-    context = SimpleNamespace(config=SimpleNamespace(epoch=1), starting=starting)
-    with pytest.raises(Exception, match="no Spark"):
-        follow(cast(Any, context), [warming], None)
+    started = SimpleNamespace(config=SimpleNamespace(epoch=1))
+
+    def no_engine() -> Any:
+        raise fail(Reason.INTERNAL_ERROR, "no Spark")
+
+    with pytest.raises(CdcError, match="no Spark"):
+        follow(cast(Any, started), [warming], None, no_engine)
     assert cast(Warming, warming.target).closed.is_set()
 
 
 def test_a_drain_gives_up_a_batch_that_waits_for_an_index(warming: StreamTable) -> None:
     """It has half a minute, an index may take longer; the next run reads the batch again (R5)."""
-    config = SimpleNamespace(kind=RunKind.STREAM)
-    context = SimpleNamespace(resource=resource("shop"), config=config, reporter=None, failed={})
-    handed: list[Any] = []
-
-    def begin(on_batch: Any, _: int) -> Any:
-        handed.append(on_batch)
-        return Query()
-
-    run = StreamRun(cast(Any, context), [warming], 1, begin, 3600.0)
-    run.query.start()
     stop = fail(Reason.SCHEMA_CHANGE_REFUSED, "a statement")
     after = FilePosition(at(200))
     batch = BinlogBatch(FilePosition(at(100)), after, None, "", (TableBatch("shop.orders", "", 0, 0, after, stop),))
-    applying = threading.Thread(target=handed[0], args=(lambda _: batch,))
-    applying.start()
+    run = StreamRun(context(), [warming], 1, Engine([batch]), 3600.0)
+    run.batches.start(cast(Any, None))
     assert cast(Warming, warming.target).waits.wait(SECONDS)
     run.close()
-    applying.join(SECONDS)
-    assert not applying.is_alive()
-    assert (run.query.error, warming.error, run.applier.reader) == (None, None, FilePosition(at(100)))
+    assert run.batches.ended
+    assert (run.batches.error, warming.error, run.applier.reader) == (None, None, FilePosition(at(100)))
