@@ -237,6 +237,20 @@ def cdcsync_pipeline(port: str, folder: str, table: str) -> int:
     return apply_backlog(_source(port, folder), Path(folder), TableId(*table.split(".")))
 
 
+def cdcsync_stream_in_spark(config: str) -> int:
+    """A driver's run of a stream to the binlog's end."""
+    from bench.engines import stream_in_spark
+
+    return stream_in_spark(Path(config))
+
+
+def cdcsync_stream_in_process(config: str) -> int:
+    """The same run, whose reader is a thread and no Spark is started."""
+    from bench.engines import stream_in_process
+
+    return stream_in_process(Path(config))
+
+
 def cdcsync_topic(port: str, folder: str, table: str, brokers: str, name: str) -> int:
     """The binlog from the topic's position to its end as acknowledged records of `debezium-json`,
     as a driver sends them, in one process: row images."""
