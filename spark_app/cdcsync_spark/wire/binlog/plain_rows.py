@@ -83,7 +83,21 @@ class PlainRows:
 
 
 def plain_rows(found: EventColumns, plain: Plain, stretch: Stretch, tables: MappedTables) -> PlainRows | None:
-    """None where the first transaction is not one of these."""
+    """None where the first transaction is not one of these.
+
+    An example of three rows events, `shop.b` not captured; the places are those in `found`:
+
+        place 0 to 3    GTID  TABLE_MAP 18 of shop.a  WRITE_ROWS 18   XID
+        place 4 to 7    GTID  TABLE_MAP 19 of shop.b  UPDATE_ROWS 19  XID
+        place 8 to 11   GTID  TABLE_MAP 18 of shop.a  DELETE_ROWS 18  XID
+
+    `stretch.first` is [0, 4, 8] and `after` [4, 8, 12]. `maps` is [1, 5, 9], `distinct` has the
+    bodies of 1 and 5, so `map_classes` is [0, 1, 0]. `rows` is [2, 6, 10] and `classes` likewise
+    [0, 1, 0]; class 1 is not wanted, which leaves [2, 10] and [0, 0]. The result has `count` 3,
+    `transactions` [0, 2], and for each of both events its operation and where its images are. Were
+    the TABLE_MAP at 9 another one than that at 1, `bad` would be [9], `count` 2, and the third
+    transaction would be read event by event.
+    """
     low, high = int(stretch.first[0]), int(stretch.after[-1])
     roles = plain.roles[low:high]
     maps, rows = np.flatnonzero(roles == MAPS) + low, np.flatnonzero(roles == CHANGES) + low
