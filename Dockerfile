@@ -29,13 +29,16 @@ ENV PATH=/opt/cdcsync/bin:/usr/local/bin:/usr/bin:/bin PYTHONUNBUFFERED=1 PYTHON
 FROM python AS tools
 RUN apt-get update -qq && apt-get install -qqy --no-install-recommends python3-venv >/dev/null && python3 -m venv /opt/cdcsync
 
+# Of the client of the API server, its half for asyncio (68 MB) is not used.
 FROM tools AS operator-packages
 COPY docker/operator.lock .
-RUN pip install --quiet --no-cache-dir --require-hashes --requirement operator.lock && pip uninstall --quiet --yes setuptools pip
+RUN pip install --quiet --no-cache-dir --require-hashes --requirement operator.lock && pip uninstall --quiet --yes setuptools pip \
+ && rm -r /opt/cdcsync/lib/python3*/site-packages/kubernetes/aio
 
 FROM tools AS spark-packages
 COPY docker/spark.lock .
-RUN pip install --quiet --no-cache-dir --require-hashes --requirement spark.lock && pip uninstall --quiet --yes setuptools pip
+RUN pip install --quiet --no-cache-dir --require-hashes --requirement spark.lock && pip uninstall --quiet --yes setuptools pip \
+ && rm -r /opt/cdcsync/lib/python3*/site-packages/kubernetes/aio
 
 FROM tools AS product
 COPY docker/build.lock .

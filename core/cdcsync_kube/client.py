@@ -1,13 +1,17 @@
-"""The API server over HTTPS: JSON in, JSON out. The only code that speaks to it, for the operator
-and for drivers.
+"""The API server over HTTPS: JSON in, JSON out. The only code that calls it, for the operator and
+for drivers; a thin adapter over the official client.
 
-Why it exists: both need a dozen calls on plain objects; a generated client costs tens of megabytes
-in every driver. Why it is right: a connection belongs to one thread; a kept one that the server has
-closed meanwhile is opened again, once, for calls that may be repeated (all but POST, whose repeat
-would answer 409 for our own object: the caller decides what that means). Every call has a timeout.
-The token is reread for each call, because the kubelet rotates it. An answer has a bound of bytes,
-which is more than one object may have: a page of a list that exceeds it is asked for again with
-fewer objects, so that no tenant's large objects fill the memory of the reader.
+The client gives what is hard: logins, TLS, proxies and the pool of connections. The dozen calls of
+this product are on plain objects, so its generated methods and models are not used, and an answer
+is read here, within bounds.
+
+Why it is right: every step of a call has a timeout, and the call as a whole another, however slowly
+its bytes come. A call whose connection the server has closed is repeated once, unless it is a POST,
+whose repeat would answer 409 for our own object: the caller decides what that means. A refused
+login is renewed once. A redirection is no answer: it would take the token along. An answer has a
+bound of bytes, which is more than one object may have: a page of a list that exceeds it is asked
+for again with fewer objects, so that no tenant's large objects fill the memory of the reader; what
+nests too deeply for Python's parser is an error like any other.
 """
 
 from __future__ import annotations
@@ -15,14 +19,23 @@ from __future__ import annotations
 import http.client
 import itertools
 import json
-import ssl
 import threading
 import urllib.parse
-import weakref
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from cdcsync_core.errors import CdcError
+from cdcsync_core.peer_json import parse_json
+from cdcsync_kube.login import Access, Login
+
+if TYPE_CHECKING:
+    from urllib3 import PoolManager
 
 TIMEOUT = 30.0
+#: how many times its step's timeout a call may take as a whole
+_STEPS = 4
+#: idle connections that are kept at most
+_IDLE = 64
 #: bytes of an answer; one object has at most about 3 MiB
 ANSWER_BYTES = 8 * 2**20
 #: of an object's metadata, what is kept: labels and annotations of this product, owners
@@ -59,29 +72,27 @@ class ApiError(Exception):
 
 
 class Api:
-    """One server. `token()` is asked before each call, "" for none; `timeout` is how many seconds
-    each of its steps may wait."""
+    """One server. `timeout` is how many seconds each step of a call may wait."""
 
-    def __init__(
-        self, server: str, tls: ssl.SSLContext | None, token: Callable[[], str], timeout: float = TIMEOUT
-    ) -> None:
-        self.server, self.tls, self.token, self._timeout = server, tls, token, timeout
-        parts = urllib.parse.urlsplit(server)
-        self._host, self._port = parts.hostname or "", parts.port or (443 if parts.scheme == "https" else 80)
-        self._base = parts.path.rstrip("/")
-        self._kept = threading.local()
-        self._opened: weakref.WeakSet[_OfThread] = weakref.WeakSet()
+    def __init__(self, login: Login, timeout: float = TIMEOUT) -> None:
+        self.login, self._timeout = login, timeout
+        self._lock = threading.Lock()
+        self._manager: PoolManager | None = None
+        self._connecting: tuple[object, ...] = ()
         self.calls = 0
+
+    @property
+    def server(self) -> str:
+        return self.login.server
 
     def with_timeout(self, timeout: float) -> Api:
         """The same server by connections of its own, with another timeout."""
-        return Api(self.server, self.tls, self.token, timeout)
+        return Api(self.login, timeout)
 
     def close(self) -> None:
-        """Ends the connections of all threads; none of them may be in a call."""
-        for mine in list(self._opened):
-            mine.connection.close()
-        self._kept = threading.local()
+        """Ends all connections; no thread may be in a call."""
+        if self._manager is not None:
+            self._manager.clear()
 
     def get(self, path: str, **query: str) -> Object:
         return self._call("GET", path, query)
@@ -141,72 +152,109 @@ class Api:
         kind: str = _JSON,
         accept: str = _JSON,
     ) -> Object:
-        target = self._base + path + (f"?{urllib.parse.urlencode(query)}" if query else "")
+        target = path + (f"?{urllib.parse.urlencode(query)}" if query else "")
         content = None if body is None else json.dumps(body, ensure_ascii=False).encode()
         headers = {"Accept": accept, "User-Agent": "cdcsync", "Content-Type": kind}
-        if token := self.token():
-            headers["Authorization"] = f"Bearer {token}"
-        status, text = self._send(method, target, content, headers)
-        if status >= http.client.BAD_REQUEST:
+        status, text = self._authorized(method, target, content, headers)
+        if status >= http.client.MULTIPLE_CHOICES:
             raise _refusal(status, text)
         try:
-            return dict(json.loads(text)) if text else {}
-        except ValueError:
-            raise ApiError(0, "", "the API server's answer is not JSON") from None
+            answer = parse_json(text) if text else {}
+        except ValueError as error:
+            raise ApiError(0, "", f"the API server's answer is not JSON: {error}") from None
+        if not isinstance(answer, dict):
+            raise ApiError(0, "", "the API server's answer is no object")
+        return answer
 
-    def _send(self, method: str, target: str, content: bytes | None, headers: dict[str, str]) -> tuple[int, bytes]:
-        kept: _OfThread | None = getattr(self._kept, "mine", None)
-        connection = (kept or self._open()).connection
+    def _authorized(
+        self, method: str, target: str, content: bytes | None, headers: dict[str, str]
+    ) -> tuple[int, bytes]:
+        """A login that the server refuses may have ended before its time."""
         try:
-            return self._exchange(connection, method, target, content, headers)
-        except (OSError, http.client.HTTPException) as error:
-            self._close(connection)
-            if kept is None or method == "POST":
-                raise ApiError(0, "", f"the API server does not answer: {type(error).__name__}: {error}") from None
-        return self._send(method, target, content, headers)
+            access = self.login.access()
+            status, text = self._send(access, method, target, content, headers)
+            if status == http.client.UNAUTHORIZED and (other := self.login.renewed(access)):
+                return self._send(other, method, target, content, headers)
+        except CdcError as error:
+            raise ApiError(0, "", f"no login at the API server: {error}") from None
+        return status, text
+
+    def _send(
+        self, access: Access, method: str, target: str, content: bytes | None, headers: dict[str, str]
+    ) -> tuple[int, bytes]:
+        """Repeated where the server has closed the connection, which it may do at any time."""
+        from urllib3.exceptions import ProtocolError
+
+        authorization = {"Authorization": access.authorization} if access.authorization else {}
+        arguments = (access, method, target, content, headers | authorization)
+        if method == "POST":
+            return self._exchange(*arguments)
+        try:
+            return self._exchange(*arguments)
+        except ApiError as error:
+            if not isinstance(error.__cause__, ProtocolError):
+                raise
+        return self._exchange(*arguments)
 
     def _exchange(
-        self,
-        connection: http.client.HTTPConnection,
-        method: str,
-        target: str,
-        content: bytes | None,
-        headers: dict[str, str],
+        self, access: Access, method: str, target: str, content: bytes | None, headers: dict[str, str]
     ) -> tuple[int, bytes]:
+        from urllib3.exceptions import HTTPError
+
+        from cdcsync_kube.timed_pool import Deadline
+
         self.calls += 1
-        connection.request(method, target, content, headers)
-        response = connection.getresponse()
-        text = response.read(ANSWER_BYTES + 1)
-        if len(text) > ANSWER_BYTES:
-            self._close(connection)
-            raise ApiError(0, _TOO_LARGE, f"an answer of the API server has more than {ANSWER_BYTES} bytes")
-        if response.will_close:
-            self._close(connection)
+        seconds = _STEPS * self._timeout
+        with Deadline(seconds) as deadline:
+            try:
+                answer = self._answer(access, method, target, content, headers)
+            except (OSError, HTTPError, http.client.HTTPException) as error:
+                if not deadline.over:
+                    why = f"{type(error).__name__}: {error}"
+                    raise ApiError(0, "", f"the API server does not answer: {why}") from error
+        if deadline.over:  # its end may look like the end of an answer
+            raise ApiError(0, "", f"the API server does not answer: not all in {seconds:g} s")
+        return answer
+
+    def _answer(
+        self, access: Access, method: str, target: str, content: bytes | None, headers: dict[str, str]
+    ) -> tuple[int, bytes]:
+        response = self._pool(access).request(
+            method,
+            access.configuration.host.rstrip("/") + target,
+            body=content,
+            headers=headers,
+            timeout=self._timeout,
+            retries=False,
+            redirect=False,
+            preload_content=False,
+            decode_content=False,
+        )
+        try:
+            text = b""
+            while len(text) <= ANSWER_BYTES and (part := response.read(ANSWER_BYTES + 1 - len(text))):
+                text += part
+            if len(text) > ANSWER_BYTES:
+                raise ApiError(0, _TOO_LARGE, f"an answer of the API server has more than {ANSWER_BYTES} bytes")
+        except BaseException:
+            response.close()
+            raise
+        response.release_conn()
         return response.status, text
 
-    def _open(self) -> _OfThread:
-        connection = (
-            http.client.HTTPConnection(self._host, self._port, timeout=self._timeout)
-            if self.tls is None
-            else http.client.HTTPSConnection(self._host, self._port, timeout=self._timeout, context=self.tls)
-        )
-        self._kept.mine = mine = _OfThread(connection)
-        self._opened.add(mine)
-        return mine
+    def _pool(self, access: Access) -> PoolManager:
+        """The client's, for as long as connections are made in the same way."""
+        from kubernetes.client.rest import RESTClientObject
 
-    def _close(self, connection: http.client.HTTPConnection) -> None:
-        self._kept.mine = None
-        connection.close()
+        from cdcsync_kube.timed_pool import timed
 
-
-class _OfThread:
-    """A thread's connection, which is closed when the thread has ended."""
-
-    def __init__(self, connection: http.client.HTTPConnection) -> None:
-        self.connection = connection
-
-    def __del__(self) -> None:
-        self.connection.close()
+        with self._lock:
+            if self._manager is None or self._connecting != access.connecting:
+                self.close()
+                access.configuration.connection_pool_maxsize = _IDLE
+                self._manager = timed(RESTClientObject(access.configuration).pool_manager)
+                self._connecting = access.connecting
+            return self._manager
 
 
 def essential(about: Object) -> Object:
@@ -226,7 +274,7 @@ def _of_the_product(texts: Object) -> Object:
 
 def _refusal(status: int, text: bytes) -> ApiError:
     try:
-        answer = json.loads(text)
+        answer = parse_json(text)
         return ApiError(status, str(answer.get("reason", "")), str(answer.get("message", "")))
     except (ValueError, AttributeError):
         return ApiError(status, "", text[:500].decode(errors="replace"))

@@ -23,6 +23,7 @@ from cdcsync_operator.cluster import pod_policy, restricted_pod, run_objects
 from cdcsync_operator.cluster.driver_pod import Image, executor_pod, mounted_secrets
 from cdcsync_operator.decision.observed import StartRun
 from kube.test_chart import CHART, rendered
+from support.apiserver import as_token
 from support.forbidden_pods import FORBIDDEN, FORBIDDEN_WITHOUT_COMMANDS
 
 Object = dict[str, Any]
@@ -100,7 +101,7 @@ def _as_account(api: Api, namespace: str, account: str) -> Api:
     body: Object = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"audiences": None}}
     path = f"/api/v1/namespaces/{namespace}/serviceaccounts/{account}/token"
     token = api.create(path, body)["status"]["token"]
-    return Api(api.server, api.tls, lambda: token)
+    return as_token(api, token)
 
 
 def _wait_until(holds: Callable[[], bool]) -> None:

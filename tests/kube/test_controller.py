@@ -177,11 +177,11 @@ class _Counting(Api):
     """Knows how long an answer about Secrets was at most."""
 
     def __init__(self, api: Api) -> None:
-        super().__init__(api.server, api.tls, api.token)
+        super().__init__(api.login)
         self.longest = 0
 
-    def _exchange(self, connection: Any, method: str, target: str, *more: Any) -> tuple[int, bytes]:
-        status, text = super()._exchange(connection, method, target, *more)
+    def _exchange(self, access: Any, method: str, target: str, *more: Any) -> tuple[int, bytes]:
+        status, text = super()._exchange(access, method, target, *more)
         if "/secrets" in target:
             self.longest = max(self.longest, len(text))
         return status, text

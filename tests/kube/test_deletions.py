@@ -19,7 +19,7 @@ class Recording(Api):
     """Knows each deletion: its path and its options. `before` may do something first."""
 
     def __init__(self, api: Api) -> None:
-        super().__init__(api.server, api.tls, api.token)
+        super().__init__(api.login)
         self.deletions: list[tuple[str, Object]] = []
 
     def _call(

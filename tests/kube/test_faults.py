@@ -31,7 +31,7 @@ class FaultyApi(Api):
     asked for was done."""
 
     def __init__(self, api: Api, seed: int) -> None:
-        super().__init__(api.server, api.tls, api.token)
+        super().__init__(api.login)
         self._random = random.Random(seed)
         self.refused: set[int] = set()
         self.lost = 0

@@ -20,6 +20,7 @@ import yaml
 from cdcsync_operator.cluster.sync_list import list_syncs
 from support.apiserver import kubeconfig
 from support.in_process_sync import InProcessSync
+from support.waiting import eventually
 
 
 @pytest.fixture
@@ -47,13 +48,6 @@ def operators(sync: InProcessSync, tmp_path: Path) -> Iterator[Callable[..., sub
     for process in started:
         process.kill()
         process.wait()
-
-
-def eventually(what: Callable[[], Any], log: Path | None = None) -> None:
-    deadline = time.monotonic() + 180
-    while not what():
-        assert time.monotonic() < deadline, log.read_text() if log else "not in 180 s"
-        time.sleep(0.05)
 
 
 def page(process: subprocess.Popen[bytes]) -> str:

@@ -24,7 +24,7 @@ from cdcsync_operator.cluster.rbac import BY_SELECTOR, missing
 from cdcsync_operator.decision.observed import StartRun
 from kube.test_chart import rendered
 from kube.test_handlers import eventually
-from support.apiserver import kubeconfig
+from support.apiserver import as_token, kubeconfig
 from support.in_process_sync import InProcessSync
 
 LABEL = "example.com/cdc"
@@ -84,7 +84,7 @@ def release(api: Api, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rele
     (folder / "kubeconfig").write_text(yaml.safe_dump(config))
     (deployment,) = [d for d in rendered(VALUES) if d["kind"] == "Deployment"]
     (container,) = deployment["spec"]["template"]["spec"]["containers"]
-    account = Api(api.server, api.tls, lambda: token)
+    account = as_token(api, token)
     yield Release(api, account, folder, {e["name"]: e["value"] for e in container["env"] if "value" in e})
     account.close()
     for document in documents:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import base64
 import secrets
-import ssl
 import subprocess
 import time
 from collections.abc import Iterator
@@ -21,11 +20,11 @@ import yaml
 
 from cdcsync_demo.server_process import free_port
 from cdcsync_kube.client import Api, ApiError
+from support.logins import by_token
 
 ROOT = Path(__file__).resolve().parents[2]
 NODE = ROOT / ".cache" / "node" / "node"
 CRD = ROOT / "crds" / "cdcsync.yaml"
-_CERTIFICATES: dict[str, Path] = {}
 _PORT_ATTEMPTS = 5
 
 
@@ -35,6 +34,7 @@ def api_server(folder: Path) -> Iterator[Api]:
     token = secrets.token_hex(16)
     (folder / "tokens.csv").write_text(f"{token},admin,admin,system:masters\n")
     _service_account_keys(folder)
+    _client_certificates(folder)
     with ExitStack() as stack:
         api = _started(stack, folder, token)
         stack.callback(api.close)
@@ -44,15 +44,28 @@ def api_server(folder: Path) -> Iterator[Api]:
 
 def kubeconfig(api: Api) -> dict[str, Any]:
     """For programs that make their own connection. The certificate names 127.0.0.1."""
-    data = base64.b64encode((_CERTIFICATES[api.server]).read_bytes()).decode()
+    access = api.login.access()
+    data = base64.b64encode(Path(access.configuration.ssl_ca_cert or "").read_bytes()).decode()
+    _, _, token = access.authorization.partition(" ")
     return {
         "apiVersion": "v1",
         "kind": "Config",
         "clusters": [{"name": "test", "cluster": {"server": api.server, "certificate-authority-data": data}}],
-        "users": [{"name": "admin", "user": {"token": api.token()}}],
+        "users": [{"name": "admin", "user": {"token": token}}],
         "contexts": [{"name": "test", "context": {"cluster": "test", "user": "admin"}}],
         "current-context": "test",
     }
+
+
+def client_certificate(api: Api) -> tuple[str, str]:
+    """An administrator's certificate and its key, as PEM."""
+    folder = Path(api.login.access().configuration.ssl_ca_cert or "").parents[1]
+    return (folder / "client.crt").read_text(), (folder / "client.key").read_text()
+
+
+def as_token(api: Api, token: str) -> Api:
+    """The same server for who has another token."""
+    return Api(by_token(api.server, token, api.login.access().configuration.ssl_ca_cert))
 
 
 def establish(api: Api, path: Path) -> None:
@@ -110,6 +123,15 @@ def _service_account_keys(folder: Path) -> None:
     )
 
 
+def _client_certificates(folder: Path) -> None:
+    """An authority of clients, and a certificate by it."""
+    new = "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2"
+    authority = "-subj /CN=clients -keyout clients.key -out clients.crt"
+    client = "-subj /O=system:masters/CN=admin -keyout client.key -out client.crt -CA clients.crt -CAkey clients.key"
+    for command in (f"{new} {authority}", f"{new} {client} -addext extendedKeyUsage=clientAuth"):
+        subprocess.run(command.split(), cwd=folder, check=True, capture_output=True)
+
+
 def _etcd(folder: Path, port: int, peer: int) -> list[str]:
     client, between = f"http://127.0.0.1:{port}", f"http://127.0.0.1:{peer}"
     return [
@@ -123,6 +145,7 @@ def _apiserver(folder: Path, etcd: int, port: int) -> list[str]:
     return [
         f"--etcd-servers=http://127.0.0.1:{etcd}", "--bind-address=127.0.0.1", "--advertise-address=127.0.0.1",
         f"--secure-port={port}", f"--cert-dir={folder / 'certs'}", f"--token-auth-file={folder / 'tokens.csv'}",
+        f"--client-ca-file={folder / 'clients.crt'}",
         "--service-account-issuer=https://kubernetes.default.svc", f"--service-account-key-file={folder / 'sa.pub'}",
         f"--service-account-signing-key-file={folder / 'sa.key'}", "--authorization-mode=RBAC", "--profiling=false",
         "--service-cluster-ip-range=10.253.0.0/16", "--disable-admission-plugins=ServiceAccount", "--anonymous-auth=false",
@@ -144,16 +167,11 @@ def _wait(folder: Path, port: int, token: str, processes: list[subprocess.Popen[
     """None where a process has ended. The server is its own certificate's authority."""
     deadline = time.monotonic() + 240
     certificate = folder / "certs" / "apiserver.crt"
-    problem = "no certificate"
+    problem = ""
     while time.monotonic() < deadline:
         if any(process.poll() is not None for process in processes):
             return None
-        try:
-            tls = ssl.create_default_context(cafile=str(certificate))
-        except OSError:
-            time.sleep(0.1)
-            continue
-        api = Api(f"https://127.0.0.1:{port}", tls, lambda: token)
+        api = Api(by_token(f"https://127.0.0.1:{port}", token, str(certificate)))
         try:
             api.get("/api/v1/namespaces/default")
         except ApiError as error:
@@ -161,6 +179,5 @@ def _wait(folder: Path, port: int, token: str, processes: list[subprocess.Popen[
             api.close()
             time.sleep(0.1)
             continue
-        _CERTIFICATES[api.server] = certificate
         return api
     raise AssertionError(f"the API server did not start: {problem}; {_last_words(folder)}")

@@ -7,12 +7,12 @@ It is a node of the tests' own, inside whose network namespace they run, or one 
 
 from __future__ import annotations
 
+import http.client
 import os
 import signal
 import socket
 import subprocess
 import time
-import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -20,6 +20,8 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow.fs as pafs
+from kubernetes.client.rest import RESTClientObject
+from urllib3.exceptions import HTTPError
 
 from cdcsync_kube.access import by_kubeconfig
 from cdcsync_kube.client import Api, ApiError, Object
@@ -135,12 +137,19 @@ class Node:
     def page(self, pod: Object, port: int) -> str:
         """What Prometheus would read there, by way of the API server. Raises OSError while no
         program answers."""
-        about, token = pod["metadata"], self.api.token()
+        about, access = pod["metadata"], self.api.login.access()
         path = f"/api/v1/namespaces/{about['namespace']}/pods/{about['name']}:{port}/proxy/metrics"
-        headers = {"Authorization": f"Bearer {token}"} if token else {}
-        request = urllib.request.Request(self.api.server + path, headers=headers)
-        with urllib.request.urlopen(request, timeout=10, context=self.api.tls) as answer:
-            return str(answer.read().decode())
+        headers = {"Authorization": access.authorization} if access.authorization else {}
+        pool = RESTClientObject(access.configuration).pool_manager
+        try:
+            answer = pool.request("GET", self.api.server + path, headers=headers, timeout=10, retries=False)
+        except HTTPError as error:
+            raise OSError(str(error)) from None
+        finally:
+            pool.clear()
+        if answer.status != http.client.OK:
+            raise OSError(f"{answer.status}: {answer.data.decode()}")
+        return answer.data.decode()
 
     def evict(self, namespace: str, pod: str) -> None:
         """As a drained node does: the pod is asked to end."""

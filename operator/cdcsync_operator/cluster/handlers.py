@@ -29,7 +29,7 @@ from cdcsync_operator.cluster.run_objects import PART_LABEL, SYNC_LABEL
 from cdcsync_operator.cluster.settings import from_environment
 from cdcsync_operator.cluster.source import ClusterSource
 from cdcsync_operator.cluster.sync_list import SyncMetadata
-from cdcsync_operator.cluster.watch_session import log_in
+from cdcsync_operator.cluster.watch_session import WatchLogin
 from cdcsync_operator.reconcile.secret_files import remove_leftovers
 
 #: objects of a list at once, each as its metadata
@@ -56,7 +56,7 @@ def register(registry: kopf.OperatorRegistry, operator: KubeOperator) -> None:
         if operator.settings.selector:
             settings.watching.label_selectors[GROUP, "v1alpha1", "cdcsyncs"] = operator.settings.selector
 
-    kopf.on.login(registry=registry)(log_in)
+    kopf.on.login(registry=registry)(WatchLogin(operator.api.login).log_in)
 
     @kopf.on.event(GROUP, "v1alpha1", "cdcsyncs", registry=registry)
     async def sync_changed(meta: Mapping[str, Any], **_: Any) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from cdcsync_kube.client import Api, ApiError, Object
+from support.logins import by_token
 
 #: bytes of data that a ConfigMap may hold
 MAX_MAP = 2**20
@@ -19,7 +20,7 @@ class FakeApi(Api):
     done."""
 
     def __init__(self) -> None:
-        super().__init__("http://nowhere", None, lambda: "")
+        super().__init__(by_token("http://nowhere", ""))
         self.objects: dict[str, Object] = {}
         self.requests: list[tuple[str, str]] = []
         self.bodies: list[Object | None] = []

@@ -1,32 +1,36 @@
-"""The client of the API server: pages, refusals, a connection that the server closed, and what is
-never shown."""
+"""The client of the API server: pages, refusals, a connection that the server closed, bounds of an
+answer, and what is never shown."""
 
 from __future__ import annotations
 
-import gc
 import json
+import socket
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
 
 import pytest
 
-from cdcsync_core.errors import PermanentError
-from cdcsync_kube.access import by_kubeconfig
 from cdcsync_kube.client import Api, ApiError
+from support.logins import by_token
 
 
 class Server(ThreadingHTTPServer):
-    """Answers by `answers`, one after the other; keeps what it was asked."""
+    """Answers by `answers`, one after the other, a status of 0 by closing the connection; keeps
+    what it was asked."""
 
     daemon_threads = True
 
     def __init__(self) -> None:
         self.answers: list[tuple[int, object]] = []
         self.asked: list[tuple[str, str, str]] = []
-        self.hang_up = False
+        self.connections = 0
         super().__init__(("127.0.0.1", 0), _Handler)
+
+    def process_request(self, request: object, client_address: object) -> None:
+        self.connections += 1
+        super().process_request(request, client_address)  # type: ignore[arg-type]
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -37,12 +41,15 @@ class _Handler(BaseHTTPRequestHandler):
         self.rfile.read(int(self.headers.get("Content-Length") or 0))
         self.server.asked.append((self.command, self.path, self.headers.get("Authorization", "")))
         status, body = self.server.answers.pop(0)
-        content = json.dumps(body).encode()
+        if status == 0:
+            self.close_connection = True
+            return
+        content = body if isinstance(body, bytes) else json.dumps(body).encode()
         self.send_response(status)
         self.send_header("Content-Length", str(len(content)))
+        self.send_header("Location", "/elsewhere")
         self.end_headers()
         self.wfile.write(content)
-        self.close_connection = self.server.hang_up  # without a header that announces it
 
     do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = _answer
 
@@ -61,7 +68,7 @@ def server() -> Iterator[Server]:
 
 @pytest.fixture
 def api(server: Server) -> Iterator[Api]:
-    made = Api(f"http://127.0.0.1:{server.server_port}", None, lambda: "a-token")
+    made = Api(by_token(f"http://127.0.0.1:{server.server_port}", "a-token"))
     yield made
     made.close()
 
@@ -127,41 +134,76 @@ def test_what_is_gone_counts_as_deleted(api: Api, server: Server) -> None:
         api.delete("/things/a")
 
 
-def test_a_closed_connection_is_opened_again_but_a_creation_is_not_repeated(api: Api, server: Server) -> None:
-    server.hang_up = True
-    server.answers = [(200, {}), (200, {"a": 1}), (200, {})]
+def test_a_call_whose_connection_was_closed_is_repeated_but_a_creation_is_not(api: Api, server: Server) -> None:
+    server.answers = [(200, {}), (0, {}), (200, {"a": 1}), (0, {})]
     api.get("/one")
     assert api.get("/two") == {"a": 1}
     with pytest.raises(ApiError) as caught:
         api.create("/three", {})
     assert (caught.value.status, caught.value.transient) == (0, True)
-    assert [path for _, path, _ in server.asked] == ["/one", "/two"]
+    assert [path for _, path, _ in server.asked] == ["/one", "/two", "/two", "/three"]
 
 
 def test_a_server_that_is_away_is_a_transient_error_without_the_token() -> None:
     with pytest.raises(ApiError) as caught:
-        Api("http://127.0.0.1:1", None, lambda: "a-token").get("/")
+        Api(by_token("http://127.0.0.1:1", "a-token")).get("/")
     assert caught.value.transient
     assert "a-token" not in str(caught.value)
 
 
-def test_a_kubeconfig_that_logs_in_by_a_program_is_refused_by_name(tmp_path: Path) -> None:
-    path = tmp_path / "config"
-    entry = (
-        "clusters: [{name: c, cluster: {server: 'https://x'}}]\ncontexts: [{name: k, context: {cluster: c, user: u}}]\n"
-    )
-    path.write_text(entry + "users: [{name: u, user: {exec: {command: login}}}]\ncurrent-context: k\n")
-    with pytest.raises(PermanentError, match="logs in by a program"):
-        by_kubeconfig(path)
-    with pytest.raises(PermanentError, match="no usable kubeconfig"):
-        by_kubeconfig(tmp_path / "none")
-
-
-def test_the_connection_of_a_thread_ends_with_it(api: Api, server: Server) -> None:
+def test_threads_share_connections(api: Api, server: Server) -> None:
     server.answers = [(200, {})] * 20
     for _ in range(20):
         thread = threading.Thread(target=api.get, args=("/x",))
         thread.start()
         thread.join()
-    gc.collect()
-    assert len(api._opened) == 0
+    assert server.connections == 1
+
+
+@pytest.mark.parametrize("status", [301, 302, 307, 308])
+def test_a_redirection_is_an_error_and_is_not_followed(api: Api, server: Server, status: int) -> None:
+    server.answers = [(status, {"message": "go elsewhere"}), (200, {})]
+    with pytest.raises(ApiError, match="go elsewhere") as caught:
+        api.get("/x")
+    assert caught.value.status == status
+    assert [path for _, path, _ in server.asked] == ["/x"]
+
+
+@pytest.mark.parametrize("body", [b"[" * 1_000_000, b"{", b"\xff\xfe", b"[1]"])
+def test_an_answer_that_is_no_object_or_nests_too_deeply_is_an_error(api: Api, server: Server, body: bytes) -> None:
+    server.answers = [(200, body), (200, {"n": 1})]
+    with pytest.raises(ApiError, match="answer is no"):
+        api.get("/x")
+    assert api.get("/y") == {"n": 1}
+
+
+def test_a_refusal_that_nests_too_deeply_is_a_refusal(api: Api, server: Server) -> None:
+    server.answers = [(403, b'{"reason":' + b"[" * 1_000_000)]
+    with pytest.raises(ApiError) as caught:
+        api.get("/x")
+    assert (caught.value.status, len(caught.value.message)) == (403, 500)
+
+
+@pytest.mark.parametrize("head", [b"", b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n"], ids=["headers", "body"])
+def test_a_server_that_sends_a_byte_now_and_then_is_given_up(head: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each byte comes well within the timeout of a step, which is half a minute."""
+    monkeypatch.setattr("cdcsync_kube.client._STEPS", 0.05)
+    end = threading.Event()
+
+    def drip(listener: socket.socket) -> None:
+        connection, _ = listener.accept()
+        with connection, suppress(OSError):
+            connection.sendall(head or b"HTTP/1.1 200 OK\r\nX: ")
+            while not end.wait(0.05):
+                connection.sendall(b"x")
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=drip, args=(listener,), daemon=True)
+        thread.start()
+        api = Api(by_token(f"http://127.0.0.1:{listener.getsockname()[1]}", "a-token"))
+        with pytest.raises(ApiError, match=r"not all in 1\.5 s") as caught:
+            api.get("/x")
+        end.set()
+        thread.join()
+        api.close()
+    assert caught.value.transient

@@ -1,0 +1,143 @@
+"""The login that a kubeconfig describes, loaded by the official client.
+
+Why more than `load_kube_config`: it logs the failure of a login program and goes on without a
+login, reads a token file once, and ignores whom a user wants to act as. Here a program that fails
+is an error that names it, what it printed and the token file have an end, and what the client does
+not support is refused. Source: "Authenticating", client-go credential plugins; `kubectl config`.
+"""
+
+from __future__ import annotations
+
+import base64
+import math
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import yaml
+
+from cdcsync_core.errors import CdcError, Reason, fail
+from cdcsync_kube.login import Loaded, proxy_of
+
+if TYPE_CHECKING:
+    from kubernetes.client.configuration import Configuration
+    from kubernetes.config.kube_config import ConfigNode
+
+#: seconds after which a token file is read again
+_REREAD = 60.0
+_IMPERSONATION = ("as", "as-uid", "as-groups", "as-user-extra")
+
+
+def load(files: str) -> Loaded:
+    """The current context of the files, which are separated as in `KUBECONFIG`. Raises
+    SpecInvalid."""
+    from kubernetes.config import ConfigException
+
+    try:
+        return _load(files)
+    except (ConfigException, OSError, LookupError, TypeError, ValueError, AttributeError, yaml.YAMLError) as error:
+        raise fail(
+            Reason.SPEC_INVALID,
+            f"no usable kubeconfig at {files} ({_cause(error)})",
+            remedy="set KUBECONFIG",
+        ) from None
+
+
+def _cause(error: Exception) -> str:
+    """Without what the file contains: a parser's error quotes its lines, and the client's a user
+    with its token."""
+    text = "" if isinstance(error, yaml.YAMLError) else str(error).partition("{")[0]
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+def _load(files: str) -> Loaded:
+    from kubernetes.client.configuration import Configuration
+    from kubernetes.config.kube_config import ConfigNode, KubeConfigLoader, KubeConfigMerger
+
+    merger = KubeConfigMerger(files)
+    if merger.config is None:
+        raise FileNotFoundError("there is no such file")
+    loader = KubeConfigLoader(merger.config, config_persister=merger.save_changes)
+    context = loader.current_context["context"]
+    cluster = merger.config["clusters"].get_with_name(context["cluster"])["cluster"]
+    entry = merger.config["users"].get_with_name(context.get("user", ""), safe=True)
+    ends = math.inf
+    if entry is not None:
+        user, ends = _plain(entry["user"], cluster)
+        # another list than the one of the file, which the client may write
+        merger.config.value["users"] = [ConfigNode(entry.name, {"name": context["user"], "user": user}, entry.path)]
+        loader.set_active_context()
+    configuration = Configuration()
+    loader.load_and_set(configuration)
+    if "proxy-url" in cluster:
+        configuration.no_proxy = None  # the kubeconfig's proxy is for this server
+    _refuse_socks(configuration)
+    return Loaded(configuration, ends)
+
+
+def _plain(user: ConfigNode, cluster: ConfigNode) -> tuple[dict[str, Any], float]:
+    """The user with a token or a certificate in place of what gives one, and when that ends."""
+    value = dict(user.value)
+    if other := next((name for name in _IMPERSONATION if value.get(name)), ""):
+        raise fail(
+            Reason.SPEC_INVALID,
+            f"the kubeconfig's user acts as another ({other})",
+            remedy="use a context whose user has the rights itself",
+        )
+    folder = Path(user.path or ".").resolve().parent
+    if name := value.pop("tokenFile", ""):
+        return value | {"token": (folder / name).read_text(encoding="utf-8").strip()}, time.time() + _REREAD
+    if "exec" in value and not value.get("token"):
+        del value["exec"]
+        credentials, ends = _printed(user["exec"], folder, cluster)
+        return value | credentials, ends
+    return value, math.inf
+
+
+def _printed(login: ConfigNode, folder: Path, cluster: ConfigNode) -> tuple[dict[str, Any], float]:
+    """What the user's login program prints, as fields of a user."""
+    from kubernetes.config import ConfigException
+    from kubernetes.config.dateutil import parse_rfc3339
+    from kubernetes.config.exec_provider import ExecProvider
+
+    try:
+        status = ExecProvider(login, str(folder), cluster).run()
+        end = status.get("expirationTimestamp")
+        ends = parse_rfc3339(end).timestamp() if end else math.inf
+        if status.get("token"):
+            return {"token": status["token"].strip()}, ends
+        return {
+            "client-certificate-data": _encoded(status["clientCertificateData"]),
+            "client-key-data": _encoded(status["clientKeyData"]),
+        }, ends
+    except KeyError as error:
+        raise _login_failed(login, f"it printed neither a token nor a certificate with its key (no {error})") from None
+    except (ConfigException, OSError, TypeError, ValueError, AttributeError) as error:
+        raise _login_failed(login, str(error)) from None
+
+
+def _encoded(text: str) -> str:
+    return base64.b64encode(text.encode()).decode()
+
+
+def _login_failed(login: ConfigNode, why: str) -> CdcError:
+    """Names the program without its arguments, which may be secrets."""
+    command = login.safe_get("command") or "(none)"
+    return fail(
+        Reason.SPEC_INVALID,
+        f"the kubeconfig's login program `{command}` failed: {why}",
+        needed="an ExecCredential with a token or a certificate",
+        remedy=str(login.safe_get("installHint") or "run the program by itself, as `kubectl get ns` would"),
+    )
+
+
+def _refuse_socks(configuration: Configuration) -> None:
+    from kubernetes.client.rest import is_socks_proxy_url
+
+    if is_socks_proxy_url(proxy_of(configuration)):
+        raise fail(
+            Reason.SPEC_INVALID,
+            "the API server's proxy is reached by SOCKS",
+            needed="http:// or https://",
+            remedy="set proxy-url in the kubeconfig, or HTTPS_PROXY",
+        )
