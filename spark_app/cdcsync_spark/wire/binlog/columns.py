@@ -19,7 +19,7 @@ from cdcsync_core.logical_type import MAX_DECIMAL_PRECISION
 from cdcsync_core.source_table import BINARIES, GEOMETRIES, INTEGERS, TEXTS, Column, SourceType
 from cdcsync_spark.wire.binlog import table_map as types
 from cdcsync_spark.wire.binlog import value
-from cdcsync_spark.wire.binlog.compression import BOUND, unpack_column
+from cdcsync_spark.wire.binlog.compression import unpack_values
 from cdcsync_spark.wire.binlog.decimals import decimal_texts, decimals128
 from cdcsync_spark.wire.binlog.facts import MappedColumn
 from cdcsync_spark.wire.binlog.image import OLD_TEMPORALS
@@ -39,15 +39,17 @@ _UUID_GROUPS = (4, 2, 2, 2, 6)
 
 def convert(column: Column, mapped: MappedColumn, cells: Cells) -> Converted:
     """The Arrow array of one column; raises DecodeError, without table and column."""
+    unpacked = 0
     try:
-        if mapped.code in (types.BLOB_COMPRESSED, types.VARCHAR_COMPRESSED):
+        if mapped.code in types.COMPRESSED:
             cells = _unpacked(cells)
+            unpacked = int(cells.sizes.sum())
         found = _CONVERTERS[column.type.base](column.type, mapped, cells)
     except (ValueError, ArithmeticError, LookupError, TypeError, struct.error, pa.ArrowException) as e:
         raise DecodeError(f"a value that is not a {column.type.declared}: {e}") from None
     if isinstance(found, instants.Instants):
         return Converted(found.values, np.flatnonzero(found.nulled).tolist())
-    return Converted(found, [])
+    return Converted(found, [], unpacked)
 
 
 def _raw(cells: Cells) -> pa.BinaryArray:
@@ -62,11 +64,7 @@ def _one_by_one(source: SourceType, mapped: MappedColumn, cells: Cells) -> pa.Ar
 
 
 def _unpacked(cells: Cells) -> Cells:
-    parts, total = [], 0
-    for raw in _raw(cells).to_pylist():
-        parts.append(b"" if raw is None else unpack_column(raw))
-        total += len(parts[-1])
-        BOUND.refuse(total)
+    parts = [part or b"" for part in unpack_values(_raw(cells).to_pylist())]
     lengths = np.array([len(p) for p in parts], np.int64)
     return Cells(Lanes(parts), np.cumsum(lengths) - lengths, 0, 0, lengths, cells.valid)
 

@@ -8,7 +8,7 @@ beforehand.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -65,6 +65,21 @@ def unpack_column(raw: bytes) -> bytes:
         raise DecodeError(f"a compressed value that begins with {raw[0]:#x}", needed="zlib")
     length = int.from_bytes(raw[1 : 1 + width], "big")
     return _inflated(zlib.decompressobj(-zlib.MAX_WBITS if raw[0] & 8 else zlib.MAX_WBITS), raw[1 + width :], length)
+
+
+def unpack_values(raw: Iterable[bytes | None]) -> list[bytes | None]:
+    """The values of a COMPRESSED column, bounded together. Raises DecodeError with the row of the
+    value that is at fault."""
+    values: list[bytes | None] = []
+    total = 0
+    for row, packed in enumerate(raw):
+        try:
+            values.append(None if packed is None else unpack_column(packed))
+            total += len(values[-1] or b"")
+            BOUND.refuse(total)
+        except DecodeError as e:
+            raise e.placed(row=row) from None
+    return values
 
 
 def _inflated(unpacker: zlib._Decompress, data: bytes, length: int) -> bytes:

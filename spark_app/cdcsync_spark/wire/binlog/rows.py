@@ -23,6 +23,7 @@ from cdcsync_core.run import Decoder
 from cdcsync_core.source_table import Column
 from cdcsync_spark.wire.binlog import columns, lockstep, value
 from cdcsync_spark.wire.binlog.befores import needed, needed_values
+from cdcsync_spark.wire.binlog.compression import BOUND
 from cdcsync_spark.wire.binlog.cut_images import as_captured
 from cdcsync_spark.wire.binlog.definition import check_table_map, described, planned
 from cdcsync_spark.wire.binlog.facts import MappedColumn, Operation, RowsEvent
@@ -172,7 +173,7 @@ class _Frame:
         self.table = table
         self._arrays = [as_array(kinds, pa.int8()), as_array(numbers, pa.int32())]
         self._staying = np.isin(kinds, _STAYING)
-        self._nulled = 0
+        self._nulled = self._unpacked = 0
 
     def fill(self, convert: Callable[[Column], value.Converted]) -> None:
         """With all captured columns. Raises DecodeError with table, column and, where a row is to
@@ -185,6 +186,10 @@ class _Frame:
                 raise e.placed(table=str(self.table.id), column=column.name, key=key) from None
 
     def _add(self, column: value.Converted) -> None:
+        """Raises DecodeError where the COMPRESSED columns of a batch are together beyond the
+        bound of one."""
+        self._unpacked += column.unpacked
+        BOUND.refuse(self._unpacked)
         self._arrays.append(column.values)
         if column.nulled:
             self._nulled += int(self._staying[column.nulled].sum())

@@ -23,7 +23,7 @@ from cdcsync_core.logical_type import MAX_DECIMAL_PRECISION
 from cdcsync_core.source_table import BINARIES, GEOMETRIES, INTEGERS, TEXTS, Column, SourceType
 from cdcsync_spark.wire.binlog import table_map as types
 from cdcsync_spark.wire.binlog import temporal
-from cdcsync_spark.wire.binlog.compression import unpack_column
+from cdcsync_spark.wire.binlog.compression import unpack_values
 from cdcsync_spark.wire.binlog.facts import MappedColumn
 from cdcsync_spark.wire.binlog.image import Raw
 from cdcsync_spark.wire.binlog.json_binary import json_text
@@ -36,16 +36,22 @@ Convert = Callable[[bytes], Any]
 
 
 class Converted(NamedTuple):
-    """`nulled[i]` says that row i had a value that became NULL (zero and partial dates)."""
+    """`nulled[i]` says that row i had a value that became NULL (zero and partial dates); `unpacked`
+    are the bytes of a COMPRESSED column's values."""
 
     values: pa.Array
     nulled: list[int]
+    unpacked: int = 0
 
 
 def convert(column: Column, mapped: MappedColumn, raw: Raw) -> Converted:
     """The Arrow array of one column's raw values; raises DecodeError, without table and column."""
+    unpacked = 0
     try:
         read = reader(column.type, mapped)
+        if mapped.code in types.COMPRESSED:
+            raw = unpack_values(raw)
+            unpacked = sum(len(value or b"") for value in raw)
         values = _values(read, raw)
         made = array(values, arrow_type(column.type))
     except (ValueError, ArithmeticError, LookupError, TypeError, struct.error, pa.ArrowException) as e:
@@ -55,7 +61,7 @@ def convert(column: Column, mapped: MappedColumn, raw: Raw) -> Converted:
         if None in values
         else []
     )
-    return Converted(made, nulled)
+    return Converted(made, nulled, unpacked)
 
 
 def _values(read: Convert, raw: Raw) -> list[Any]:
@@ -68,9 +74,8 @@ def _values(read: Convert, raw: Raw) -> list[Any]:
 
 
 def reader(source: SourceType, mapped: MappedColumn) -> Convert:
-    """What reads one value's bytes."""
-    read = _CONVERTERS[source.base](source, mapped)
-    return _unpacked(read) if mapped.code in (types.BLOB_COMPRESSED, types.VARCHAR_COMPRESSED) else read
+    """What reads one value's bytes, unpacked where the column is COMPRESSED."""
+    return _CONVERTERS[source.base](source, mapped)
 
 
 def array(values: list[Any], kind: pa.DataType) -> pa.Array:
@@ -80,10 +85,6 @@ def array(values: list[Any], kind: pa.DataType) -> pa.Array:
     if pa.types.is_timestamp(kind):
         return pa.array(values, pa.int64()).cast(kind)
     return pa.array(values, kind)
-
-
-def _unpacked(read: Convert) -> Convert:
-    return lambda raw: read(unpack_column(raw))
 
 
 def _integer(source: SourceType, _: MappedColumn) -> Convert:

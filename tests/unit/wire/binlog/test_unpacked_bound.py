@@ -6,15 +6,17 @@ import zlib
 from contextlib import nullcontext
 from pathlib import Path
 
-import numpy as np
 import pyarrow as pa
 import pytest
+from hypothesis import strategies as st
 
 from cdcsync_core.errors import DecodeError
+from cdcsync_core.run import Decoder
 from cdcsync_spark.binlog import memory
-from cdcsync_spark.wire.binlog import columns, compression
-from cdcsync_spark.wire.columns.cells import Cells
-from cdcsync_spark.wire.columns.gather import Lanes
+from cdcsync_spark.wire.binlog import compression
+from cdcsync_spark.wire.binlog import table_map as types
+from cdcsync_spark.wire.binlog.rows import decode
+from support.images import BINARY, Kind, image, rows_event, table_of
 
 LONG = 1 << 20
 
@@ -52,14 +54,19 @@ def test_what_does_not_fit_is_refused_by_the_length_that_it_states() -> None:
             unpack()
 
 
-def test_the_values_of_a_column_are_bounded_together() -> None:
+@pytest.mark.parametrize("decoder", list(Decoder))
+@pytest.mark.parametrize(("rows", "columns", "bounded"), [(2, 1, True), (1, 2, True), (3, 1, False), (1, 3, False)])
+def test_the_compressed_values_of_a_batch_are_bounded_together(
+    decoder: Decoder, rows: int, columns: int, bounded: bool
+) -> None:
     """Each of them fits."""
-    for count, fits in ((2, True), (3, False)):
-        parts = [mariadb(LONG // 2)] * count
-        lengths = np.array([len(part) for part in parts], np.int64)
-        cells = Cells(Lanes(parts), np.cumsum(lengths) - lengths, 0, 0, lengths, None)
-        with nullcontext() if fits else pytest.raises(DecodeError, match=r"spec\.driver\.memory"):
-            columns._unpacked(cells)
+    packed = Kind("longblob", types.BLOB_COMPRESSED, 4, st.none(), BINARY)
+    table, table_map = table_of([Kind("int", types.LONG, 0, st.none()), *[packed] * columns])
+    keys = [row.to_bytes(4, "little") for row in range(rows)]
+    body = b"".join(image(table_map, (key, *[mariadb(LONG // 2)] * columns)) for key in keys)
+    with nullcontext() if bounded else pytest.raises(DecodeError, match=r"spec\.driver\.memory"):
+        batch = decode(table, [rows_event(table_map, body)], [0], decoder).batch
+        assert batch.column("c1").to_pylist() == [bytes(LONG // 2)] * rows
 
 
 def test_no_event_beyond_the_length_that_a_transaction_states_is_unpacked() -> None:
