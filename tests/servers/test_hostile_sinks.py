@@ -180,3 +180,13 @@ def test_no_text_of_an_answer_is_shown(secret: Path) -> None:
     assert "404 Not Found" in shown
     for text in ("admin-of-the-cluster", "Password", "hunter2"):
         assert text not in shown
+
+
+def test_credentials_that_no_request_can_carry_are_named(secret: Path) -> None:
+    """The client ends in a panic."""
+    (secret / "AWS_SESSION_TOKEN").write_text("one line\nand another")
+    with Hostile(internal_page).listening() as port, Question() as asked:
+        errors = check_apart(_lake(port, secret), asked).errors
+    assert {error.reason for error in errors} == {Reason.SINK_UNREACHABLE}
+    assert all("no request can carry its credentials" in error.message for error in errors)
+    assert "another" not in " ".join(error.message for error in errors)

@@ -1,8 +1,9 @@
-"""A listing of a store that has no end."""
+"""A listing of a store that has no end; credentials that are none."""
 
 from __future__ import annotations
 
 import socket
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,17 @@ def _pages(server: Hostile, client: socket.socket) -> None:
     """The client keeps a connection that it does not use."""
     client.settimeout(2)
     endless_pages(server, client)
+
+
+def _metadata(answer: bytes) -> Callable[[Hostile, socket.socket], None]:
+    """What a cloud's service for credentials answers."""
+
+    def way(server: Hostile, client: socket.socket) -> None:
+        client.settimeout(2)
+        while client.recv(65536):
+            server.send(client, b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(answer), answer))
+
+    return way
 
 
 @pytest.fixture
@@ -54,3 +66,41 @@ def test_a_listing_without_end_is_named(use: object, lake: Path, monkeypatch: py
             use(store)  # type: ignore[operator]
         assert found.value.reason is Reason.SINK_UNREACHABLE
     assert server.sent < 2**22
+
+
+def _opened(store: Store) -> object:
+    with store.translating_errors("shop.orders", "opening"):
+        return store.files().open_input_file("x")
+
+
+def _read(store: Store) -> object:
+    with store.translating_errors("shop.orders", "reading"):
+        return store.read("x")
+
+
+def _put(store: Store) -> object:
+    with store.translating_errors("shop.orders", "committing"):
+        return store.put_new("x", b"1")
+
+
+@pytest.mark.parametrize("use", [_listed, _deleted, _read, _put])
+@pytest.mark.parametrize("answer", [b"two\nlines\0", b"\xff", b"[" * 100_000])
+def test_credentials_that_are_none_are_named(use: object, answer: bytes, tmp_path: Path) -> None:
+    """Some end the client in a panic, which is no `Exception`."""
+    with Hostile(_metadata(answer)).listening() as port:
+        (tmp_path / "AWS_METADATA_ENDPOINT").write_text(f"http://127.0.0.1:{port}")
+        store = open_store("s3://lake/cdc", f"http://127.0.0.1:{port}", "us-east-1", str(tmp_path))
+        with pytest.raises(CdcError) as found:
+            use(store)  # type: ignore[operator]
+    assert found.value.reason is Reason.SINK_UNREACHABLE
+    assert "two" not in found.value.message
+
+
+@pytest.mark.parametrize("use", [_listed, _opened, _read, _put])
+def test_a_secret_that_no_request_can_carry_is_named(use: object, lake: Path) -> None:
+    (lake / "AWS_SESSION_TOKEN").write_text("one line\nand another")
+    store = open_store("s3://lake/cdc", "http://127.0.0.1:9", "us-east-1", str(lake))
+    with pytest.raises(CdcError, match="no request can carry its credentials") as found:
+        use(store)  # type: ignore[operator]
+    assert found.value.reason is Reason.SINK_UNREACHABLE
+    assert "another" not in found.value.message

@@ -33,6 +33,7 @@ from cdcsync_core.errors import RUN_AGAIN, CdcError, Reason, fail
 from cdcsync_core.networks import networks_of_the_run
 from cdcsync_lake.checked_proxy import proxied
 from cdcsync_lake.location import Location
+from cdcsync_lake.panics import panics_as_errors
 from cdcsync_lake.probe import PROBES
 from cdcsync_lake.proxy_process import ProxyProcess
 from cdcsync_spark.sinks.lake.store import LocatedStore, refuse_large
@@ -238,7 +239,8 @@ def _os_errors() -> Iterator[None]:
     """What the client raises as the operating system would; a file that is not there is
     FileNotFoundError already."""
     try:
-        yield
+        with panics_as_errors():
+            yield
     except BaseError as error:
         raise OSError(str(error)) from None
 

@@ -19,6 +19,7 @@ import pyarrow.fs as pafs
 from cdcsync_core.errors import RUN_AGAIN, CdcError, Reason, fail
 from cdcsync_core.quoting import quoted
 from cdcsync_lake.location import Location
+from cdcsync_lake.panics import panics_as_errors
 from cdcsync_spark.sinks.lake.store_errors import client_errors, sink_error
 
 #: bytes of a file that is read as a whole, such as an entry or a checkpoint of a Delta log
@@ -129,7 +130,8 @@ class LocatedStore:
     @contextmanager
     def translating_errors(self, table: str, doing: str) -> Iterator[None]:
         try:
-            yield
+            with panics_as_errors():
+                yield
         except CdcError:
             raise
         except client_errors() as error:
