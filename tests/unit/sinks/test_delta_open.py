@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from cdcsync_core.errors import CdcError, Reason
 from cdcsync_spark.sinks.delta import open as opening
+from cdcsync_spark.sinks.delta import weight
 from cdcsync_spark.sinks.delta.log import Log, entry_name
 from cdcsync_spark.sinks.delta.open import catch_up, open_view
 from cdcsync_spark.sinks.delta.view import TableView
@@ -18,12 +20,16 @@ _FIRST = json.dumps({"metaData": {"id": "x", "schemaString": _SCHEMA, "configura
 
 
 def _log(last: int, entry: bytes) -> Log:
+    return _log_of(last, lambda _: entry)
+
+
+def _log_of(last: int, entry: Callable[[int], bytes]) -> Log:
     """Entries up to `last`, of which the listing names the first two."""
     files: Any = None
 
     def read(path: str) -> bytes | None:
         version = int(path.rpartition("/")[2].removesuffix(".json"))
-        return None if version > last else entry if version else _FIRST
+        return None if version > last else entry(version) if version else _FIRST
 
     names = [entry_name(n).rpartition("/")[2] for n in (0, 1)]
     return Log(files, "t", read, lambda path: read(path) is not None, lambda _: names)
@@ -49,3 +55,59 @@ def test_entries_are_bounded_together(monkeypatch: pytest.MonkeyPatch) -> None:
     assert open_view(_log(8, entry)) is not None
     with pytest.raises(CdcError, match="bytes, to be read"):
         open_view(_log(12, entry))
+
+
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where the process may have 4 MiB."""
+    monkeypatch.setattr(weight, "bounds", lambda: weight.Bounds(entry=2**20, view=2**21))
+
+
+def _added(path: str, **more: Any) -> bytes:
+    return json.dumps({"add": {"path": path, "size": 1, "dataChange": False, **more}}).encode() + b"\n"
+
+
+@pytest.mark.usefixtures("small")
+@pytest.mark.parametrize(
+    "entry",
+    [
+        b'{"add": [' + b"[]," * 10_000 + b"[]]}\n",
+        b'{"add": ' + b"[" * 15_000 + b"]" * 15_000 + b"}\n",
+        b'{"commitInfo": {"x": "' + b"y" * 600_000 + b'"}}\n',
+        b"".join(_added(f"{n}.parquet") for n in range(3000)),
+        b"{}\n" * 15_000,
+    ],
+    ids=["values", "nested", "long", "actions", "empty"],
+)
+def test_an_entry_is_bounded_by_what_it_takes_in_memory(entry: bytes) -> None:
+    with pytest.raises(CdcError, match="bytes of memory once it is parsed") as found:
+        open_view(_log(1, entry))
+    assert found.value.reason is Reason.SINK_CONFLICT
+
+
+@pytest.mark.usefixtures("small")
+def test_files_are_bounded_together_whatever_their_entries_are() -> None:
+    """Each entry could be read."""
+
+    def read(count: int, **more: Any) -> TableView | None:
+        def entry(version: int) -> bytes:
+            return b"".join(_added(f"{version}-{n}.parquet", **more) for n in range(10))
+
+        return open_view(_log_of(count, entry))
+
+    usual = read(100)
+    assert usual is not None
+    assert usual.held == 1000 * weight.FILE
+    for count, more in ((110, {}), (20, {"tags": {str(n): "x" for n in range(200)}})):
+        with pytest.raises(CdcError, match="bytes of memory as its Delta log names them") as found:
+            read(count, **more)
+        assert found.value.reason is Reason.SINK_CONFLICT
+
+
+@pytest.mark.usefixtures("small")
+def test_a_file_that_was_taken_away_weighs_no_more() -> None:
+    removed = json.dumps({"remove": {"path": "a", "dataChange": False, "deletionTimestamp": 1}}).encode()
+    heavy = _added("a", tags={str(n): "x" for n in range(2000)})
+    view = open_view(_log_of(51, lambda version: heavy if version % 2 == 0 else removed))
+    assert view is not None
+    assert (view.files, view.held) == ({}, weight.GONE)

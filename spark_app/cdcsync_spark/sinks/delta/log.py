@@ -25,6 +25,7 @@ import pyarrow.fs as pafs
 
 from cdcsync_core.errors import RUN_AGAIN, CdcError, PermanentError, Reason, fail
 from cdcsync_core.state import STATE_VERSION, TableState
+from cdcsync_spark.sinks.delta.weight import refuse_heavy_entry
 
 #: the key in `commitInfo`
 STATE_KEY = "cdcsync"
@@ -104,7 +105,9 @@ class Log:
             if not found.strip():
                 # a commit says something: it was named before it was durable
                 raise ValueError("it is empty")
-            return found.decode()
+            text = found.decode()
+        refuse_heavy_entry(self.entry_path(version), text)
+        return text
 
     def has_entry(self, version: int) -> bool:
         return self.has(self.entry_path(version))

@@ -23,6 +23,7 @@ from cdcsync_spark.sinks.delta.foreign import settled_state
 from cdcsync_spark.sinks.delta.log import OWN_TABLE, Log, TornFile, parsing
 from cdcsync_spark.sinks.delta.paths import foreign_path, inside
 from cdcsync_spark.sinks.delta.view import Action, TableView
+from cdcsync_spark.sinks.delta.weight import refuse_heavy_view
 from cdcsync_spark.sinks.lake.store import LARGEST_READ
 
 _ENTRY = re.compile(r"(\d{20})\.json")
@@ -105,6 +106,7 @@ def _follow(log: Log, reading: _Reading, view: TableView) -> int:
     while (text := reading.entry(view.version + 1)) is not None:
         with parsing(log.entry_path(view.version + 1)):
             view.entry(view.version + 1, text)
+        refuse_heavy_view(log.folder, view.held)
     _refuse_foreign(log, view)
     if view.unsettled if view.state else view.checkpoint >= 0:
         view.state, view.unsettled = settled_state(log, view.version, partial(view_at, log)), False
@@ -123,6 +125,7 @@ def view_at(log: Log, version: int) -> TableView | None:
     while view.version < version and (text := reading.entry(view.version + 1)) is not None:
         with parsing(log.entry_path(view.version + 1)):
             view.entry(view.version + 1, text)
+        refuse_heavy_view(log.folder, view.held)
     return view if view.version == version and view.metadata else None
 
 
@@ -190,6 +193,7 @@ def _at(log: Log, reading: _Reading, checkpoint: _Checkpoint) -> TableView:
                 view.take(action)
                 if "remove" in action:
                     view.left(action["remove"])
+                refuse_heavy_view(log.folder, view.held)
     return view
 
 

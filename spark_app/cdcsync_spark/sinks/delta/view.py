@@ -9,15 +9,17 @@ as no other program changed rows after it (`sinks.delta.foreign`).
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from functools import cached_property, lru_cache
+from itertools import repeat
 from typing import Any
 from urllib.parse import unquote
 
 from cdcsync_core.state import TableState
 from cdcsync_spark.sinks.delta.log import own_state, parsing
+from cdcsync_spark.sinks.delta.weight import FILE, GONE, parsed_size
 from cdcsync_spark.sinks.lake.deletion_vectors import Descriptor
 from cdcsync_spark.sinks.lake.statistics import as_json
 
@@ -162,36 +164,56 @@ class TableView:
     gone: dict[str, int] = field(default_factory=dict)
     named: list[str] = field(default_factory=list)
     unsettled: bool = False
+    _heavy: dict[str, int] = field(default_factory=dict)
+    _beyond: int = 0
 
     def entry(self, version: int, text: str) -> None:
         """Applies the Delta log's entry `version`."""
-        self.apply(version, list(actions_of(text)), own_state(text))
+        lines = [line for line in text.split("\n") if line.strip()]
+        self.apply(version, [json.loads(line) for line in lines], own_state(text), list(map(parsed_size, lines)))
 
-    def apply(self, version: int, actions: list[Action], state: TableState | None) -> None:
-        """The same, where the entry's content is known."""
+    def apply(
+        self, version: int, actions: list[Action], state: TableState | None, sizes: Sequence[int] | None = None
+    ) -> None:
+        """The same, where the entry's content is known; `sizes` are the bytes of its actions in
+        memory, of the usual size without."""
         for removed in (a["remove"] for a in actions if "remove" in a):
             found = self.files.get(removed["path"])
             if found is not None and vector_of(removed) == found.vector:
                 del self.files[removed["path"]]
+                self._weigh(removed["path"], 0)
             self.left(removed)
-        for action in actions:
-            self.take(action)
+        for action, size in zip(actions, sizes or repeat(0, len(actions)), strict=True):
+            self.take(action, size)
         self.unsettled = state is None and (self.unsettled or changes_rows(actions))
         self.state = state or self.state
         self.version = version
 
-    def take(self, action: Action) -> None:
-        """One action of a checkpoint, or one that adds to the table."""
+    def take(self, action: Action, size: int = 0) -> None:
+        """One action of a checkpoint, or one that adds to the table, and its bytes in memory."""
         if action.get("add"):
             live = LiveFile(action["add"])
             live.check()
             self.files[live.log_path] = live
+            self._weigh(live.log_path, size)
             self.named.append(live.log_path)
         elif action.get("metaData"):
             self.metadata = action["metaData"]
             _ = self.fields, self.partitions, self.properties.items()
         elif action.get("protocol"):
             self.protocol = action["protocol"]
+
+    @property
+    def held(self) -> int:
+        """About the bytes that the files take in memory."""
+        return len(self.files) * FILE + self._beyond + len(self.gone) * GONE
+
+    def _weigh(self, path: str, size: int) -> None:
+        """Notes what of a file is beyond the usual size."""
+        self._beyond -= self._heavy.pop(path, 0)
+        if size > FILE:
+            self._heavy[path] = size - FILE
+            self._beyond += size - FILE
 
     def left(self, removed: Mapping[str, Any]) -> None:
         """One `remove` action: its files may go when no reader needs them."""

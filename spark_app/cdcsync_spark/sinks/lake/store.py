@@ -20,10 +20,13 @@ from cdcsync_core.errors import RUN_AGAIN, CdcError, Reason, fail
 from cdcsync_core.quoting import quoted
 from cdcsync_lake.location import Location
 from cdcsync_lake.panics import panics_as_errors
+from cdcsync_spark.memory import memory_limit
 from cdcsync_spark.sinks.lake.store_errors import client_errors, sink_error
 
 #: bytes of a file that is read as a whole, such as an entry or a checkpoint of a Delta log
 LARGEST_READ = 2**30
+#: of this process's memory, for one
+_SHARE = 4
 
 
 class Store(Protocol):
@@ -143,10 +146,11 @@ class LocatedStore:
 
 def refuse_large(relative: str, size: int) -> None:
     """Before a file that would take all memory is read."""
-    if size > LARGEST_READ:
+    most = min(LARGEST_READ, memory_limit() // _SHARE)
+    if size > most:
         raise fail(
             Reason.SINK_CONFLICT,
             f"the file {quoted(relative)} has {size} bytes",
-            needed=f"at most {LARGEST_READ}",
+            needed=f"at most {most}, a part of the driver's memory",
             remedy=f"restore the file, or move the table's folder away, {RUN_AGAIN}",
         )
