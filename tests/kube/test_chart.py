@@ -14,9 +14,11 @@ import yaml
 
 from cdcsync_kube.client import Api
 from cdcsync_operator.cluster.rbac import NEEDED
+from cdcsync_operator.cluster.run_objects import network_policy
 from cdcsync_operator.cluster.settings import from_environment
 from cdcsync_operator.cluster.source_networks import DEFAULT_REFUSED
 from support.apiserver import kubeconfig
+from unit.controller.harness import resource
 
 ROOT = Path(__file__).resolve().parents[2]
 HELM = ROOT / ".cache" / "node" / "helm"
@@ -35,6 +37,7 @@ SWITCHES: dict[str, dict[str, Any]] = {
         "watchNamespaces": ["shop"],
     },
     "no-network-policy": {"networkPolicy": {"enabled": False}, "watchNamespaces": ["shop", "lake"]},
+    "egress": {"networkPolicy": {"egress": {"enabled": True}}, "watchNamespaces": ["shop"]},
     "own-account": {"serviceAccount": {"create": False, "name": "mine"}, "watchNamespaces": ["shop"]},
     "everything": {
         "enabled": True,
@@ -142,6 +145,14 @@ def test_a_network_that_is_none_is_refused(network: str) -> None:
     assert "refusedSourceNetworks" in result.stderr
 
 
+@pytest.mark.parametrize("network", ["10.0.0.1", "0.0.0.0/0", "::/0", "banana"])
+def test_a_network_that_no_policy_can_leave_out_is_refused(network: str) -> None:
+    values = {"networkPolicy": {"egress": {"enabled": True, "refused": [network]}}, "clusterWide": True}
+    result = helm("template", "cdcsync", str(CHART), values=values)
+    assert result.returncode != 0
+    assert "refused" in result.stderr
+
+
 def test_the_charts_networks_are_those_of_the_operator() -> None:
     values = yaml.safe_load((CHART / "values.yaml").read_text())
     assert tuple(values["policy"]["refusedSourceNetworks"]) == DEFAULT_REFUSED
@@ -227,6 +238,29 @@ def test_the_operator_understands_what_the_chart_tells_it() -> None:
     assert settings.policy.refused_source_networks == ("10.96.0.0/12",)
     assert settings.policy.least_restart_seconds == 20
     assert (settings.policy.allow_pod_template, settings.workers, settings.lease) == (False, 8, "cdc/cdcsync")
+
+
+@pytest.mark.parametrize("refused", [None, ["10.0.0.0/8"], ["fd00::/8"], []])
+def test_runs_get_the_egress_that_the_operator_has(refused: list[str] | None) -> None:
+    egress = {"enabled": True, **({} if refused is None else {"refused": refused})}
+    documents = rendered({"clusterWide": True, "networkPolicy": {"egress": egress}})
+    (deployment,) = [d for d in documents if d["kind"] == "Deployment"]
+    (policy,) = [d for d in documents if d["kind"] == "NetworkPolicy"]
+    (container,) = deployment["spec"]["template"]["spec"]["containers"]
+    settings = from_environment({e["name"]: e.get("value", "") for e in container["env"]})
+    run = network_policy(resource(), "run", settings.refused_egress)
+    assert run["spec"]["policyTypes"] == policy["spec"]["policyTypes"] == ["Ingress", "Egress"]
+    assert run["spec"]["egress"] == policy["spec"]["egress"]
+
+
+def test_egress_is_free_without_the_switch() -> None:
+    for values in ({}, {"networkPolicy": {"enabled": False, "egress": {"enabled": True}}}):
+        documents = rendered({"clusterWide": True, **values})
+        (deployment,) = [d for d in documents if d["kind"] == "Deployment"]
+        (container,) = deployment["spec"]["template"]["spec"]["containers"]
+        settings = from_environment({e["name"]: e.get("value", "") for e in container["env"]})
+        assert settings.refused_egress is None
+        assert not [d for d in documents if d["kind"] == "NetworkPolicy" and "Egress" in d["spec"]["policyTypes"]]
 
 
 def test_the_tested_rights_are_given_and_secrets_are_listed_only() -> None:

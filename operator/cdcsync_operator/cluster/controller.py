@@ -100,6 +100,7 @@ class KubeController:
             self.rooms,
             untouched=self.untouched,
             release=self.settings.release,
+            refused_egress=self.settings.refused_egress,
         )
 
     def close(self) -> None:

@@ -104,7 +104,8 @@ class _Run:
 class KubeDrivers:
     """`uid()` is the resource's; `table(name)` gives the recorded definition of a table, `planning`
     is that of a `Planner`; `wake` is called when something has changed; `policies`: runs get a
-    NetworkPolicy; `release` is the operator's. `untouched()`: there is nothing of a run yet, so
+    NetworkPolicy, for egress where `refused_egress` has the networks that they may not connect
+    with; `release` is the operator's. `untouched()`: there is nothing of a run yet, so
     none has to be searched for."""
 
     api: Api
@@ -121,6 +122,7 @@ class KubeDrivers:
     most_splits: int = MOST_SPLITS
     untouched: Callable[[], bool] = lambda: False
     release: str = ""
+    refused_egress: tuple[str, ...] | None = None
     _runs: dict[str, _Run] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -291,7 +293,7 @@ class KubeDrivers:
         self._calls.create(roles, run_objects.role(resource, action, sorted(mounted), self.release))
         self._calls.create(bindings, run_objects.binding(resource, action.id, account))
         for path in network:
-            self._calls.create(path, run_objects.network_policy(resource, action.id))
+            self._calls.create(path, run_objects.network_policy(resource, action.id, self.refused_egress))
         return account
 
     def _assignments(

@@ -185,20 +185,37 @@ def _owned_by(config_map: Object) -> Object:
     return {"apiVersion": "v1", "kind": "ConfigMap", "name": about["name"], "uid": about["uid"]}
 
 
-def network_policy(resource: CdcSync, run: str) -> Object:
-    """Connections to a run's pods come from its own pods and from readers of its metrics; the
-    policy is deleted with the run."""
+def network_policy(resource: CdcSync, run: str, refused: tuple[str, ...] | None = None) -> Object:
+    """Connections to a run's pods come from its own pods and from readers of its metrics; with
+    `refused` they go to no address in these networks. The policy is deleted with the run."""
     mine = {"matchLabels": {RUN_LABEL: run}}
+    outward = {} if refused is None else {"egress": _egress(refused)}
     return {
         "apiVersion": "networking.k8s.io/v1",
         "kind": "NetworkPolicy",
         "metadata": metadata(resource, run, run, "access"),
         "spec": {
             "podSelector": mine,
-            "policyTypes": ["Ingress"],
+            "policyTypes": ["Ingress", *(["Egress"] if outward else [])],
             "ingress": [{"from": [{"podSelector": mine}]}, {"ports": [{"port": "metrics", "protocol": "TCP"}]}],
+            **outward,
         },
     }
+
+
+def _egress(refused: tuple[str, ...]) -> list[Object]:
+    """As the chart's for the operator: DNS anywhere, since clouds have name servers among their
+    metadata addresses; pods, which some networks do not count among the blocks; all other
+    addresses."""
+    blocks = [
+        {"ipBlock": {"cidr": cidr, **({"except": outside} if outside else {})}}
+        for cidr, outside in (
+            ("0.0.0.0/0", [network for network in refused if ":" not in network]),
+            ("::/0", [network for network in refused if ":" in network]),
+        )
+    ]
+    dns = [{"port": 53, "protocol": protocol} for protocol in ("UDP", "TCP")]
+    return [{"ports": dns}, {"to": [{"namespaceSelector": {}}, *blocks]}]
 
 
 def role(resource: CdcSync, action: StartRun, secrets: Sequence[str] = (), release: str = "") -> Object:

@@ -23,7 +23,8 @@ SAMPLE_LIMIT = 20_000
 class OperatorSettings:
     """`namespaces` says which are watched. `lease` is `namespace/name` of the operator's lock, and
     of the Deployment that owns it. `selector` is a label selector of the syncs that are
-    this release's, empty: all of them; `sample_limit` the most samples of its page of metrics."""
+    this release's, empty: all of them; `sample_limit` the most samples of its page of metrics;
+    `refused_egress` the networks that NetworkPolicies keep runs from, None: egress is free."""
 
     image: Image
     policy: Policy = field(default_factory=Policy)
@@ -35,6 +36,7 @@ class OperatorSettings:
     network_policies: bool = False
     selector: str = ""
     sample_limit: int = SAMPLE_LIMIT
+    refused_egress: tuple[str, ...] | None = None
 
     @property
     def release(self) -> str:
@@ -57,6 +59,7 @@ def from_environment(environment: Mapping[str, str] = os.environ) -> OperatorSet
         env.flag("NETWORK_POLICIES", default=False),
         _selector(env, "SELECTOR"),
         int(env.text("SAMPLE_LIMIT", str(SAMPLE_LIMIT))),
+        env.list("REFUSED_EGRESS") if env.has("REFUSED_EGRESS") else None,
     )
 
 
