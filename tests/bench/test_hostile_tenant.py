@@ -5,7 +5,8 @@ them the same syncs alone.
     make bench ARGS='-k hostile_tenant'                 CDCSYNC_BENCH_SECONDS=300
 
 A real API server and the operator as it is deployed; its source is simulated. A driver reports
-once a second; a status is late by the time since the newest position that it shows.
+once a second; a status is late by the time since the newest position that it shows. What counts is
+how much later it is than without the tenant, in the same run.
 """
 
 from __future__ import annotations
@@ -33,8 +34,8 @@ _RECONCILED_EVERY = 10.0
 _LIMIT_MIB = 1024
 
 
-#: and of that, a status may be late by as much again
-_LATE = 2 * _RECONCILED_EVERY
+#: a status may be later than without the tenant by as much again
+_LATER = _RECONCILED_EVERY
 
 
 @dataclass
@@ -88,9 +89,11 @@ def test_hostile_tenant(tmp_path: Path) -> None:
             f" reconciliations), without waits for CPU {late.beyond:.1f} and {alone[0].beyond:.1f} s;"
             f" operator at most {memory:.0f} MiB, {cpu:.2f} CPU; load {os.getloadavg()[0]:.1f}"
         )
+        later, further = late.worst - alone[0].worst, late.beyond - alone[0].beyond
+        print(f"later than alone: by {later:.1f} s, without waits for CPU by {further:.1f} s")
         print(f"written: {dict(sorted(tenant.kinds.items()))}")
         assert memory < _LIMIT_MIB
-        assert late.beyond < _LATE
+        assert further < _LATER
 
 
 def _watched(late: Lateness, process: Operator, seconds: float) -> tuple[Lateness, float]:

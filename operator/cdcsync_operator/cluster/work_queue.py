@@ -5,13 +5,15 @@ Why it is right: a key that is asked for while it is worked on is due again when
 so no change is lost and no key is worked on twice at once; adding a key often costs nothing,
 because a key is due once. Of a backlog, as at a start, the newest changes of specs and the keys
 that are due for longest are taken in turns: so a person's change does not wait for thousands of
-syncs at rest, and who changes a spec again and again takes half of the turns at most.
+syncs at rest, and who changes a spec again and again takes half of the turns at most. Namespaces
+with due keys take turns, so the syncs of one, however many are due, delay those of another by one.
 """
 
 from __future__ import annotations
 
 import heapq
 import threading
+from collections import deque
 from collections.abc import Callable
 
 Key = tuple[str, str]
@@ -27,6 +29,9 @@ class WorkQueue:
         self._changed_at: dict[Key, float] = {}
         #: entries that `_due` and `_changed_at` do not have any more are left over
         self._by_time: list[tuple[float, Key]] = []
+        #: by namespace, those whose time has come; and the namespaces, the next one first
+        self._ready: dict[str, deque[tuple[float, Key]]] = {}
+        self._turns: deque[str] = deque()
         self._newest: list[tuple[float, Key]] = []
         self._taken: set[Key] = set()
         self._newest_next = True
@@ -85,15 +90,32 @@ class WorkQueue:
         key = (newest or longest) if self._newest_next else (longest or newest)
         if key is not None:
             self._newest_next = not self._newest_next
+        if key is not None and key == longest:
+            self._turns.rotate(-1)
         return key
 
     def _due_for_longest(self) -> Key | None:
-        while self._by_time:
-            at, key = self._by_time[0]
-            if self._due.get(key) == at and key not in self._taken:
-                return key if at <= self._clock() else None
-            heapq.heappop(self._by_time)
+        """Of the namespace whose turn it is."""
+        self._make_ready()
+        while self._turns:
+            ready = self._ready[self._turns[0]]
+            while ready:
+                at, key = ready[0]
+                if self._due.get(key) == at and key not in self._taken:
+                    return key
+                ready.popleft()
+            del self._ready[self._turns.popleft()]
         return None
+
+    def _make_ready(self) -> None:
+        while self._by_time and self._by_time[0][0] <= self._clock():
+            at, key = heapq.heappop(self._by_time)
+            if self._due.get(key) != at:
+                continue
+            if key[0] not in self._ready:
+                self._ready[key[0]] = deque()
+                self._turns.append(key[0])
+            self._ready[key[0]].append((at, key))
 
     def _newest_change(self) -> Key | None:
         while self._newest:

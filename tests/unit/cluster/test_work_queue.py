@@ -82,3 +82,22 @@ def test_waiting_for_a_time_ends_with_it() -> None:
     queue.add(A, 0.05)
     queue.add(B, 300)
     assert queue.take() == A
+
+
+def test_the_syncs_of_a_namespace_delay_those_of_another_by_one_turn() -> None:
+    """However many of them are due, and for however long."""
+    clock = Clock()
+    queue = WorkQueue(clock)
+    for n in range(1000):
+        queue.add(("tenant", f"s{n:03}"))
+    clock.now = 60.0
+    for key in (A, B, ("other", "c")):
+        queue.add(key)
+    taken = [queue.take() for _ in range(7)]
+    assert taken == [
+        ("tenant", "s000"), A, ("other", "c"), ("tenant", "s001"), B, ("tenant", "s002"), ("tenant", "s003")
+    ]  # fmt: skip
+    for key in taken:
+        assert key is not None
+        queue.done(key, 0.0)
+    assert {queue.take() for _ in range(3)} == {("tenant", "s004"), A, ("other", "c")}
