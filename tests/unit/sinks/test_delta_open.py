@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Callable
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from cdcsync_core.errors import CdcError, Reason
 from cdcsync_spark.sinks.delta import open as opening
 from cdcsync_spark.sinks.delta import weight
 from cdcsync_spark.sinks.delta.log import Log, entry_name
-from cdcsync_spark.sinks.delta.open import catch_up, open_view
+from cdcsync_spark.sinks.delta.open import catch_up, open_view, spelled_out
 from cdcsync_spark.sinks.delta.view import TableView
 
 _SCHEMA = json.dumps({"type": "struct", "fields": []})
@@ -111,3 +114,80 @@ def test_a_file_that_was_taken_away_weighs_no_more() -> None:
     view = open_view(_log_of(51, lambda version: heavy if version % 2 == 0 else removed))
     assert view is not None
     assert (view.files, view.held) == ({}, weight.GONE)
+
+
+def _checkpoint(rows: list[dict[str, Any]], **options: Any) -> bytes:
+    kind = pa.struct([("path", pa.string()), ("size", pa.int64()), ("stats", pa.string())])
+    about = pa.struct([("id", pa.string()), ("schemaString", pa.string())])
+    meta = [{"metaData": {"id": "x", "schemaString": _SCHEMA}}]
+    out = io.BytesIO()
+    pq.write_table(
+        pa.Table.from_pylist([*meta, *rows], pa.schema([("add", kind), ("metaData", about)])), out, **options
+    )
+    return out.getvalue()
+
+
+def _log_with(checkpoint: bytes) -> Log:
+    files: Any = None
+    name = f"{5:020d}.checkpoint.parquet"
+
+    def read(path: str) -> bytes | None:
+        return checkpoint if path.endswith(name) else None
+
+    return Log(files, "t", read, lambda path: read(path) is not None, lambda _: [name])
+
+
+@pytest.mark.usefixtures("small")
+@pytest.mark.parametrize(
+    ("rows", "options"),
+    [
+        ([{"add": {"path": str(n), "size": 1, "stats": "{}"}} for n in range(1100)], {}),
+        ([{"add": {"path": str(n), "size": 1, "stats": "x" * 30_000}} for n in range(100)], {"use_dictionary": False}),
+        ([{"add": {"path": str(n), "size": 1, "stats": "x" * 30_000}} for n in range(100)], {}),
+    ],
+    ids=["actions", "pages", "dictionary"],
+)
+def test_a_checkpoint_is_bounded_by_what_it_takes_in_memory(rows: list[dict[str, Any]], options: Any) -> None:
+    """However small it is in the store."""
+    checkpoint = _checkpoint(rows, compression="zstd", **options)
+    assert len(checkpoint) < 20_000
+    with pytest.raises(CdcError, match="bytes of memory as its Delta log names them") as found:
+        open_view(_log_with(checkpoint))
+    assert found.value.reason is Reason.SINK_CONFLICT
+
+
+@pytest.mark.usefixtures("small")
+def test_a_checkpoint_within_its_bounds_is_read() -> None:
+    view = open_view(_log_with(_checkpoint([{"add": {"path": str(n), "size": 1, "stats": "{}"}} for n in range(900)])))
+    assert view is not None
+    assert (len(view.files), view.version) == (900, 5)
+
+
+@pytest.mark.usefixtures("small")
+@pytest.mark.parametrize("column", ["path", "tags"])
+def test_a_dictionary_that_stands_for_gigabytes_is_not_spelled_out(column: str) -> None:
+    longest = "x" * 2**20
+    rows = {
+        "path": pa.array([longest] * 100),
+        "tags": pa.array([[("a", longest)]] * 100, pa.map_(pa.string(), pa.string())),
+    }
+    out = io.BytesIO()
+    with pq.ParquetWriter(
+        out, pa.schema([("add", pa.struct([(column, rows[column].type)]))]), compression="zstd"
+    ) as writer:
+        for _ in range(10):
+            writer.write_batch(pa.record_batch({"add": pa.StructArray.from_arrays([rows[column]], [column])}))
+    del rows
+    before = pa.default_memory_pool().max_memory()
+    with pytest.raises(CdcError, match="bytes of memory as its Delta log names them"):
+        open_view(_log_with(out.getvalue()))
+    assert pa.default_memory_pool().max_memory() - before < 2**25
+
+
+def test_what_is_spelled_out_is_counted() -> None:
+    numbers = pa.array(["abc", "abc", None, "d"]).dictionary_encode()
+    whole = 4 * 4 + 1 + 7  # indices, which of them are NULL, texts
+    assert spelled_out(numbers) == whole
+    nested = pa.StructArray.from_arrays([numbers, pa.array([1, 2, 3, 4])], ["a", "b"])
+    assert spelled_out(nested) == whole + 4 * 8
+    assert spelled_out(pa.ListArray.from_arrays(pa.array([0, 1, 4]), numbers)) == whole

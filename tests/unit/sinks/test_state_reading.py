@@ -11,6 +11,7 @@ import pytest
 from confluent_kafka import KafkaError, TopicPartition
 
 from cdcsync_core.errors import CdcError, Reason
+from cdcsync_spark.sinks.kafka import state_topic as state_topic_module
 from cdcsync_spark.sinks.kafka.brokers import Brokers
 from cdcsync_spark.sinks.kafka.client import KafkaSettings
 from cdcsync_spark.sinks.kafka.state_topic import StateTopic
@@ -111,3 +112,42 @@ def test_another_writer_is_found_after_an_error_that_came_with_its_record() -> N
     with pytest.raises(CdcError):
         states.followed(["shop.orders"], "me")
     assert states.followed(["shop.orders"], "me")
+
+
+def test_records_of_more_tables_than_there_is_memory_for_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(state_topic_module, "memory_limit", lambda: 4 * 1600)
+    states, _ = state_topic([written(number) for number in range(50)])
+    states.refresh()
+    assert 0 < states._fold.size < 1600
+    monkeypatch.setattr(Message, "key", lambda message: b"shop.%d" % message.at)
+    states, _ = state_topic([written(number) for number in range(50)])
+    with pytest.raises(CdcError, match="bytes of records of different tables") as found:
+        states.refresh()
+    assert found.value.reason is Reason.SINK_CONFLICT
+
+
+def test_other_writers_of_more_tables_than_a_sync_has_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    states, clients = state_topic([written(1)])
+    states.refresh()
+    clients["read_uncommitted"].log += [written(number, "another") for number in range(2, 9)]
+    monkeypatch.setattr(state_topic_module, "MOST_TABLES", 3)
+    monkeypatch.setattr(Message, "key", lambda message: b"shop.%d" % message.at)
+    with pytest.raises(CdcError, match="other writers of more than 3 tables"):
+        states.followed(["shop.orders"], "me")
+
+
+def test_a_topic_without_end_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Something comes all the time."""
+    states, clients = state_topic([])
+    monkeypatch.setattr(state_topic_module, "LONGEST_READING", 0.5)
+    monkeypatch.setattr(states.topics, "end", lambda _: 2**62)
+
+    def consume(_most: int, _timeout: float) -> list[Message]:
+        clients["read_committed"].place += 1
+        return [Message(clients["read_committed"].place, written(1))]
+
+    for client in clients.values():
+        monkeypatch.setattr(client, "consume", consume)
+    with pytest.raises(CdcError, match=r"for more than 0\.5 s") as found:
+        states.refresh()
+    assert found.value.reason is Reason.SINK_UNREACHABLE

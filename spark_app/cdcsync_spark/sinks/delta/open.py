@@ -15,6 +15,7 @@ from functools import partial
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from cdcsync_core.errors import RUN_AGAIN, CdcError, Reason, fail
@@ -33,6 +34,8 @@ _ACTIONS = ("protocol", "metaData", "add", "remove", "sidecar")
 _PARSED = ("stats_parsed", "partitionValues_parsed")
 #: version and files
 _Checkpoint = tuple[int, list[str]]
+#: of a checkpoint that are read at once; bytes of one without any value
+_ROWS, _ROW_BYTES = 4096, 16
 #: before the first entry
 _NOTHING: _Checkpoint = (-1, [])
 
@@ -187,10 +190,10 @@ def _at(log: Log, reading: _Reading, checkpoint: _Checkpoint) -> TableView:
         if content is None:
             raise FileNotFoundError(path)
         with parsing(path):
-            for action in _checkpointed(content):
+            for action, size in _checkpointed(path, content):
                 if "sidecar" in action:
                     raise _elsewhere(path)
-                view.take(action)
+                view.take(action, size)
                 if "remove" in action:
                     view.left(action["remove"])
                 refuse_heavy_view(log.folder, view.held)
@@ -206,12 +209,52 @@ def _checkpoints(names: Iterable[str]) -> list[_Checkpoint]:
     return sorted(whole, reverse=True)
 
 
-def _checkpointed(content: bytes) -> Iterator[Action]:
+def _checkpointed(path: str, content: bytes) -> Iterator[tuple[Action, int]]:
+    """Each action with about its bytes in memory. Rows are weighed with their texts as numbers of a
+    dictionary first, because a dictionary of one long text may stand for any number of rows."""
     parquet = pq.ParquetFile(pa.BufferReader(content))
+    leaves = _wanted_leaves(parquet)
+    refuse_heavy_view(path, _announced(parquet, leaves))
+    texts = [parquet.schema.column(n).path for n in leaves if parquet.schema.column(n).physical_type == "BYTE_ARRAY"]
     wanted = [c for c in _ACTIONS if c in parquet.schema_arrow.names]
-    for batch in parquet.iter_batches(columns=wanted):
-        for row in batch.to_pylist(maps_as_pydicts="strict"):
-            yield {k: _plain(v) for k, v in row.items() if v is not None}
+    batches = parquet.iter_batches(_ROWS, columns=wanted)
+    numbered = pq.ParquetFile(pa.BufferReader(content), read_dictionary=texts)
+    for light in numbered.iter_batches(_ROWS, columns=wanted):
+        size = sum(map(spelled_out, light.columns))
+        refuse_heavy_view(path, size)
+        for row in next(batches).to_pylist(maps_as_pydicts="strict"):
+            yield {k: _plain(v) for k, v in row.items() if v is not None}, size // light.num_rows
+
+
+def _wanted_leaves(parquet: pq.ParquetFile) -> list[int]:
+    paths = (parquet.schema.column(n).path for n in range(len(parquet.schema)))
+    return [n for n, path in enumerate(paths) if path.split(".")[0] in _ACTIONS]
+
+
+def _announced(parquet: pq.ParquetFile, leaves: Iterable[int]) -> int:
+    """The bytes that the footer announces: of pages, of rows, and of values that one row may have
+    any number of."""
+    total = parquet.metadata.num_rows * _ROW_BYTES
+    for group in map(parquet.metadata.row_group, range(parquet.metadata.num_row_groups)):
+        for n in leaves:
+            chunk = group.column(n)
+            repeated = parquet.schema.column(n).max_repetition_level > 0
+            total += chunk.total_uncompressed_size + (chunk.num_values * _ROW_BYTES if repeated else 0)
+    return int(total)
+
+
+def spelled_out(array: pa.Array) -> int:
+    """The bytes of an array once its texts are no numbers of a dictionary any more."""
+    if pa.types.is_dictionary(array.type):
+        lengths = pc.binary_length(array.dictionary).take(array.indices)
+        return array.indices.nbytes + int(pc.sum(lengths).as_py() or 0)
+    if pa.types.is_map(array.type):
+        return spelled_out(array.keys) + spelled_out(array.items)
+    if pa.types.is_list(array.type):
+        return spelled_out(array.values)
+    if pa.types.is_struct(array.type):
+        return sum(map(spelled_out, array.flatten()))
+    return int(array.nbytes)
 
 
 def _plain(value: Any) -> Any:

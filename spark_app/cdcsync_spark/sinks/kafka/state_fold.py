@@ -70,12 +70,18 @@ class _Newest(NamedTuple):
     place: int
 
 
+#: bytes of an entry of a fold beside its key and value
+_ENTRY = 512
+
+
 @dataclass
 class StateFold:
     """The newest record of each table, of those that were taken."""
 
     _newest: dict[bytes, _Newest] = field(default_factory=dict)
     _changed: set[bytes] = field(default_factory=set)
+    #: bytes of keys and values of `_newest`, with what an entry takes beside them
+    size: int = 0
     #: by table, the last record with the epoch of its newest one
     _last: dict[bytes, Read] = field(default_factory=dict)
 
@@ -95,6 +101,7 @@ class StateFold:
         known = self._newest.get(table)
         if known is None or found[:2] > known[:2]:
             self._newest[table] = found
+            self.size += len(value) - len(known.value) if known else len(value) + len(table) + _ENTRY
             self._changed.add(table)
 
     def take_all(self, records: Iterable[Read]) -> None:
@@ -110,7 +117,8 @@ class StateFold:
             else:
                 self.take(record.offset() or 0, key, value)
 
-    def _take_last(self) -> None:
+    def settle(self) -> None:
+        """Folds what was taken last, which is in memory as the client has it."""
         last, self._last = self._last, {}
         for key, record in last.items():
             value = record.value()
@@ -119,7 +127,7 @@ class StateFold:
 
     def changed(self) -> Iterator[tuple[str, bytes]]:
         """Table and record of those that are new since the last time."""
-        self._take_last()
+        self.settle()
         changed, self._changed = self._changed, set()
         for table in changed:
             yield table.decode(errors="replace"), self._newest[table].value
@@ -127,7 +135,7 @@ class StateFold:
     def repeats(self) -> list[tuple[bytes, bytes]] | None:
         """Key and value of the records that repeat the newest ones; None where one of these is no
         record. Without the writer, none is longer than what it repeats."""
-        self._take_last()
+        self.settle()
         if not all(_HEADER.match(newest.value) for newest in self._newest.values()):
             return None
         return [(_REPEATED + table, _repeating(newest)) for table, newest in self._newest.items()]

@@ -28,6 +28,7 @@ from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 
 from cdcsync_core.errors import CdcError, Reason, fail
 from cdcsync_spark.logs import get_logger
+from cdcsync_spark.memory import memory_limit
 from cdcsync_spark.sinks.kafka.brokers import Brokers, passes
 from cdcsync_spark.sinks.kafka.state_fold import StateFold, header_of, repeats_due
 from cdcsync_spark.sinks.kafka.table_record import TableRecord
@@ -44,6 +45,12 @@ _POLL, _PAUSE = 0.2, 1.0
 _AT_ONCE = 1000
 #: of the end, which is read first
 _TAIL, _LONGER = 200, 16
+#: seconds of one reading
+LONGEST_READING = 1200.0
+#: of this process's memory for the newest records, and tables of which another writer's records are
+#: noted
+_SHARE, MOST_TABLES = 4, 1_000_000
+_MOST_UNSETTLED = 64 * 2**20
 
 
 @dataclass
@@ -63,6 +70,8 @@ class StateTopic:
     _all: Consumer | None = None
     #: behind what `_all` has read
     _seen: int = 0
+    #: bytes of records that were taken and may still be as the client has them
+    _unsettled: int = 0
     #: how far it had read when records were to be repeated last
     _tried: int = 0
     #: by table, the offset of the first record of another writer since the last `refresh`
@@ -120,6 +129,12 @@ class StateTopic:
             self.at = place
             self.read += len(messages)
             self._fold.take_all(messages)
+            self._unsettled += sum(map(len, messages))
+            if self._unsettled > _MOST_UNSETTLED:
+                self._fold.settle()
+                self._unsettled = 0
+            if self._fold.size > memory_limit() // _SHARE:
+                raise self._too_large(f"{self._fold.size} bytes of records of different tables")
 
     def _parsed(self, table: str, value: bytes) -> TableRecord:
         try:
@@ -162,6 +177,8 @@ class StateTopic:
             self.since = max(self.since, header.since or 0)
             if header.repeats is None and header.writer != writer:
                 self._foreign.setdefault(key.decode(errors="replace"), self._seen - 1)
+                if len(self._foreign) > MOST_TABLES:
+                    raise self._too_large(f"records of other writers of more than {MOST_TABLES} tables")
 
     def _pairs_seen(self, start: int, end: int) -> Iterator[tuple[bytes, bytes]]:
         """Keys and values, those of open transactions included; an absent value is empty. Each is
@@ -182,8 +199,11 @@ class StateTopic:
         """Records from `at` to `end`, each list with the place behind it; an empty one where that
         is the end of what is there. When nothing has come for `patience` seconds it ends, or raises
         what `late` makes."""
-        until = time.monotonic() + patience
+        begun = time.monotonic()
+        until = begun + patience
         while at < end:
+            if time.monotonic() - begun > LONGEST_READING:
+                raise self.brokers.timeout(f"reading the state topic {self.name} for more than {LONGEST_READING:g} s")
             before = at
             try:
                 messages, ended = self._taken(consumer)
@@ -220,6 +240,15 @@ class StateTopic:
     def _raise_lasting(self, error: KafkaException) -> None:
         if not passes(error):
             raise self.brokers.error(error, f"reading the state topic {self.name}") from None
+
+    def _too_large(self, found: str) -> CdcError:
+        return fail(
+            Reason.SINK_CONFLICT,
+            f"the state topic {self.name} has {found}",
+            needed="a topic that only this sync writes",
+            remedy="stop the other writer, then delete the sync's topics and create it again; or raise "
+            "spec.driver.memory, or spec.stream.driver.memory",
+        )
 
     def _silent(self, end: int) -> CdcError:
         return self.brokers.timeout(f"reading the state topic {self.name} to its record at {end - 1}")
