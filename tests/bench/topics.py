@@ -75,7 +75,9 @@ def send_backlog(source: Source, sink: KafkaSink, folder: Path, table: TableId) 
         folder=folder,
     )
     tables = {str(table): StreamTable(str(table), writer, state, time.monotonic())}
-    applier = Applier(tables, state.epoch, state.position, time.monotonic, events=True, commit_all=sink.commit_all)
+    applier = Applier(
+        tables, state.epoch, state.position, time.monotonic, events=True, commit_all=sink.commit_all, together=True
+    )
     reader, images = BinlogReader(settings), 0
     reader.start()
     while not applier.reader.has_reached(goal):

@@ -15,7 +15,7 @@ import datetime as dt
 import math
 import threading
 import uuid
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -45,7 +45,7 @@ from cdcsync_spark.sinks.contract.changes import (
 )
 from cdcsync_spark.sinks.contract.checks import check_successor, refuse_other_identity, refuse_superseded
 from cdcsync_spark.sinks.contract.sink import Capabilities
-from cdcsync_spark.sinks.contract.writer import Maintenance, WriterStatus
+from cdcsync_spark.sinks.contract.writer import Maintenance, Outcome, Writer, WriterStatus, commit_each
 from cdcsync_spark.wire.columns.typemap import arrow_schema, captured_schema
 from support.event_consumer import Event, events_of
 
@@ -107,9 +107,6 @@ class MemoryTarget:
 
     def writer(self, scratch: Path) -> MemoryTarget:
         return self
-
-    def warm(self) -> None:
-        """There is no index."""
 
     def close(self) -> None:
         """Nothing takes long."""
@@ -318,9 +315,8 @@ class MemorySink:
         )
         return self.targets.setdefault((table, generation), made)
 
-    @property
-    def commit_all(self) -> None:
-        """Each table has a transaction of its own."""
+    def commit_all(self, epoch: int, parts: Sequence[tuple[Writer, Build]]) -> Iterator[Outcome]:
+        return commit_each(epoch, parts)
 
     def discard(self, table: TableId, generation: int) -> None:
         """What a commit has published stays."""

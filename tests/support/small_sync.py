@@ -201,9 +201,8 @@ class Stream:
         start = meet_all(list(positions.values()))
         events = takes_events(sync.sink.capabilities)
         repair = repair_of(sync.source, sync.facts.lineage)
-        self.applier = Applier(
-            self.tables, 1, start, time.monotonic, repair, events=events, commit_all=sync.sink.commit_all
-        )
+        together, commit_all = sync.sink.capabilities.together, sync.sink.commit_all
+        self.applier = Applier(self.tables, 1, start, time.monotonic, repair, events, commit_all, together)
         self._folder = sync.folder / f"log-{os.urandom(4).hex()}"
         self._folder.mkdir()
         definitions = {t.state.capture.id: t.state.capture for t in self.tables.values()}

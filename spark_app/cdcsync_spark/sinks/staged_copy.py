@@ -21,11 +21,22 @@ import pyarrow as pa
 from cdcsync_core.errors import CdcError, TransientError
 from cdcsync_core.state import TableState
 from cdcsync_spark.logs import get_logger
-from cdcsync_spark.sinks.contract.changes import Build, Commit, Replace
+from cdcsync_spark.sinks.contract.changes import (
+    AdvancePosition,
+    Append,
+    Build,
+    Commit,
+    Emit,
+    Evolve,
+    Replace,
+    Upsert,
+)
 from cdcsync_spark.sinks.contract.checks import refuse_superseded
-from cdcsync_spark.sinks.contract.writer import Writer, WriterStatus
+from cdcsync_spark.sinks.contract.writer import Warming, Writer, WriterStatus
 
 _log = get_logger()
+#: what is committed to the copy, or to the target once it is published
+CHANGES = frozenset({Append, Upsert, Emit, Replace, Evolve, AdvancePosition})
 #: what may go wrong while a copy is removed that is of no use any more
 _HARMLESS = (CdcError, ValueError, KeyError, pa.ArrowException)
 
@@ -238,12 +249,13 @@ class CopyThenPublish:
             return False
 
     def warm(self) -> None:
-        """See `Writer.warm`. A copy that is sent early takes no changes."""
+        """See `Warming.warm`. A copy that is sent early takes no changes."""
         main = self.main.last_known()
         if main is None or (self.main.sends_rows and main.state.early):
             return
         for copy in self.main.copies:
-            copy.warm()
+            if isinstance(copy, Warming):
+                copy.warm()
 
     def close(self) -> None:
         self.main.close()

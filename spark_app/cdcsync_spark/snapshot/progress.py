@@ -12,7 +12,8 @@ from cdcsync_core.errors import CdcError
 from cdcsync_core.report import SnapshotReport, TableParts, TableReport
 from cdcsync_core.run import TablePhase
 from cdcsync_spark.run.progress import Reports, failed_entry, table_entry
-from cdcsync_spark.sinks.contract.sink import Sending
+from cdcsync_spark.sinks.contract.sink import Counting
+from cdcsync_spark.sinks.contract.writer import total_counts
 from cdcsync_spark.snapshot.table import SnapshotTable
 from cdcsync_spark.snapshot.wave_job import Counts
 
@@ -57,8 +58,8 @@ class SnapshotProgress:
 
     def _done(self) -> dict[str, int]:
         rows = sum(t.state.rows for t in self.tables) - self._rows_before
-        sent = [t.main.records for t in self.tables if isinstance(t.main, Sending)]
-        return {"commits": self.commits, "rows": rows} | ({"records": sum(sent)} if sent else {})
+        counts = (t.main.counts for t in self.tables if isinstance(t.main, Counting))
+        return {"commits": self.commits, "rows": rows} | total_counts(counts)
 
     def _entries(self, counts: Counts, only: set[int] | None = None) -> list[TableReport]:
         return [

@@ -79,8 +79,8 @@ class Applier:
     never goes back.
 
     `repair` compares with the source what a crash of it may have taken back; `events` is whether
-    the sink takes events, `commit_all` as in `Sink`. `commits` and `rows` are
-    its work so far, `committed` the time of the last commit.
+    the sink takes events, `commit_all` as in `Sink`, `together` as in `Capabilities`. `commits` and
+    `rows` are its work so far, `committed` the time of the last commit.
     """
 
     tables: dict[str, StreamTable]
@@ -89,7 +89,8 @@ class Applier:
     clock: Callable[[], float]
     repair: Repair | None = None
     events: bool = False
-    commit_all: CommitAll | None = None
+    commit_all: CommitAll = commit_each
+    together: bool = False
     commits: int = 0
     rows: int = 0
     committed: float | None = None
@@ -106,7 +107,7 @@ class Applier:
         if batch.left is not None:
             self._repair(batch, batch.left)
         due = [(self.tables[part.table], part) for part in batch.tables if self.tables[part.table].flowing]
-        for together in [due] if self.commit_all else [[one] for one in due]:
+        for together in [due] if self.together else [[one] for one in due]:
             with ExitStack() as files:
                 self._apply_parts(together, batch, files)
         self.reader = batch.end
@@ -115,8 +116,7 @@ class Applier:
         """In one commit where the sink has one for several tables, else one table at a time, so
         that no more than its rows are open."""
         builds = [(t.target, _on_confirmed(t, self._build(t, part, batch, files))) for t, part in due]
-        commit = self.commit_all or commit_each
-        for (table, part), outcome in zip(due, commit(self.epoch, builds), strict=True):
+        for (table, part), outcome in zip(due, self.commit_all(self.epoch, builds), strict=True):
             with self._stopping_alone(table):
                 if isinstance(outcome, PermanentError):
                     raise outcome

@@ -14,7 +14,7 @@ from cdcsync_core.run import RunKind, TablePhase
 from cdcsync_spark.binlog.batch import BinlogBatch
 from cdcsync_spark.binlog.received import Received, ReceivedFile
 from cdcsync_spark.run.progress import Reports, failed_entry, position_entry, schema_part, table_entry
-from cdcsync_spark.sinks.contract.writer import Maintenance
+from cdcsync_spark.sinks.contract.writer import Maintenance, total_counts
 from cdcsync_spark.stream.applier import Applier, StreamTable
 from cdcsync_spark.stream.data_flow import Backlog, flow, idle_since, lag_seconds
 
@@ -93,17 +93,12 @@ class StreamReports:
             position=position_entry(reader, timestamp),
             lag_seconds=lag,
             flow=flow(received, self.clock(), waiting, self.applier.committed).to_dict(),
-            done={"commits": self.applier.commits, "rows": self.applier.rows} | self._records(),
+            done={"commits": self.applier.commits, "rows": self.applier.rows}
+            | total_counts(t.target.status.counts for t in self.tables),
             maintenance=Maintenance.total(t.target.status.maintenance for t in self.tables).to_dict(),
             appeared=self._appeared,
         )
         self._reported_at = self.clock()
-
-    def _records(self) -> dict[str, int]:
-        """Of all tables' topics, where there are any."""
-        counts = [t.target.status.records for t in self.tables]
-        known = [count for count in counts if count is not None]
-        return {"records": sum(known)} if known else {}
 
     def _phase(self, table: StreamTable) -> TablePhase:
         if table.error is not None:

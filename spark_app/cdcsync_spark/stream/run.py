@@ -38,7 +38,7 @@ from cdcsync_spark.engine.base import OpenEngine, StreamEngine
 from cdcsync_spark.run.context import RunContext
 from cdcsync_spark.run.progress import table_entry
 from cdcsync_spark.sinks.contract.checks import refuse_other_identity
-from cdcsync_spark.sinks.contract.writer import CommitAll
+from cdcsync_spark.sinks.contract.writer import CommitAll, Warming, commit_each
 from cdcsync_spark.stream.applier import Applier, StreamTable
 from cdcsync_spark.stream.batch_loop import BatchLoop
 from cdcsync_spark.stream.confirmation import Ask, Confirmation, ask_catalog
@@ -95,6 +95,7 @@ def follow(
                 events=takes_events(context.sink.capabilities),
                 ask=partial(ask_catalog, context.source, context.facts.lineage),
                 commit_all=context.sink.commit_all,
+                together=context.sink.capabilities.together,
                 goal=goal,
             )
             run.run(settings)
@@ -149,7 +150,8 @@ def _repair(context: RunContext) -> SourceRepair:
 def _warm(tables: list[StreamTable]) -> None:
     """While Spark starts. A table's first commit waits for its own index only."""
     for table in tables:
-        table.target.warm()
+        if isinstance(table.target, Warming):
+            table.target.warm()
 
 
 def _end_warming(tables: list[StreamTable]) -> None:
@@ -181,9 +183,9 @@ def _open(context: RunContext, connection: Connection, assignment: TableAssignme
 class StreamRun:
     """One run over `tables`, which have a position. `engine` gives its batches;
     `idle_commit_seconds` is how old an idle table's last commit may become; `clock` and `wall` as
-    in `StreamReports`; `events` and `commit_all` as in `Applier`; `ask` reads tables' definitions
-    from the source (None: they are not confirmed); at `goal` it ends by itself (None: it does
-    not)."""
+    in `StreamReports`; `events`, `commit_all` and `together` as in `Applier`; `ask` reads tables'
+    definitions from the source (None: they are not confirmed); at `goal` it ends by itself (None:
+    it does not)."""
 
     context: RunContext
     tables: list[StreamTable]
@@ -196,7 +198,8 @@ class StreamRun:
     received: ReceivedFile | None = None
     events: bool = False
     ask: Ask | None = None
-    commit_all: CommitAll | None = None
+    commit_all: CommitAll = commit_each
+    together: bool = False
     goal: LogOffset | None = None
 
     def __post_init__(self) -> None:
@@ -205,7 +208,14 @@ class StreamRun:
         self._watch = TargetWatch(self.tables, self.clock)
         tables = {t.name: t for t in self.tables}
         self.applier = Applier(
-            tables, self.epoch, _start(self.tables), self.clock, self.repair, self.events, self.commit_all
+            tables,
+            self.epoch,
+            _start(self.tables),
+            self.clock,
+            self.repair,
+            self.events,
+            self.commit_all,
+            self.together,
         )
         self.batches = BatchLoop(self.engine, self._apply)
         self.reports = StreamReports(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, runtime_checkable
@@ -14,15 +14,17 @@ from cdcsync_core.source_table import TableId
 from cdcsync_core.state import TableState
 from cdcsync_spark.sinks.contract.changes import Build, Change, Staged
 from cdcsync_spark.sinks.contract.snapshot import Readable
-from cdcsync_spark.sinks.contract.writer import CommitAll, Writer
+from cdcsync_spark.sinks.contract.writer import Outcome, Writer
 
 
 @dataclass(frozen=True)
 class Capabilities:
-    """What a sink's targets can do: the kinds of change that they commit. One that has `Emit` takes
-    events, the others are keyed."""
+    """What a sink's targets can do: the kinds of change that they commit, where one that has `Emit`
+    takes events and the others are keyed; whether several of them are committed `together`, in one
+    transaction."""
 
     changes: frozenset[type[Change]]
+    together: bool = False
 
 
 class TableTarget(Protocol):
@@ -61,12 +63,11 @@ class TableTarget(Protocol):
 
 
 @runtime_checkable
-class Sending(Protocol):
-    """A target that is a topic: `records` are those that brokers have acknowledged to its
-    commits."""
+class Counting(Protocol):
+    """A target whose commits count more than rows; see `WriterStatus.counts`."""
 
     @property
-    def records(self) -> int: ...
+    def counts(self) -> Mapping[str, int]: ...
 
 
 class Target(TableTarget, Readable, Protocol):
@@ -84,11 +85,10 @@ class Sink(Protocol):
         resnapshot fills."""
         ...
 
-    @property
-    def commit_all(self) -> CommitAll | None:
-        """`Writer.commit` of several tables in one transaction: an outcome for each, in their
-        order; an error that is permanent is its table's alone. None where each table has a
-        transaction of its own."""
+    def commit_all(self, epoch: int, parts: Sequence[tuple[Writer, Build]]) -> Iterator[Outcome]:
+        """`Writer.commit` of several tables, in one transaction where `capabilities.together`, else
+        one after the other (`commit_each`): an outcome for each, in their order; an error that is
+        permanent is its table's alone."""
         ...
 
     def discard(self, table: TableId, generation: int) -> None:

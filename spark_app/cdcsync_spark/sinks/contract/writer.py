@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Protocol
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol, runtime_checkable
 
 from cdcsync_core.errors import PermanentError
 from cdcsync_core.state import TableState
@@ -68,13 +68,13 @@ class Busy(Exception):
 class WriterStatus:
     """What reports carry of a writer: why the last MERGE cost more than its batch, as a phrase
     (empty where it did not), and what maintenance has cost so far. `max_idle_seconds` is how old
-    the last commit may become before the target might forget it. `records` are those that brokers
-    have acknowledged, None where a target is no topic."""
+    the last commit may become before the target might forget it. `counts` are what the commits had
+    beside rows, by the names that reports have, such as `records` that brokers acknowledged."""
 
     fallback: str = ""
     max_idle_seconds: float = math.inf
     maintenance: Maintenance = Maintenance()
-    records: int | None = None
+    counts: Mapping[str, int] = field(default_factory=dict)
 
 
 class Writer(Protocol):
@@ -82,8 +82,8 @@ class Writer(Protocol):
     between commits."""
 
     def last_commit(self, *, wait: bool = True) -> TableState | None:
-        """See `TableTarget.last_commit`. Raises Busy where it is not to `wait` for another thread,
-        such as one in `warm`."""
+        """See `TableTarget.last_commit`. Raises Busy where it is not to `wait` for another
+        thread."""
         ...
 
     def commit(self, epoch: int, build: Build) -> TableState:
@@ -105,18 +105,31 @@ class Writer(Protocol):
         fails."""
         ...
 
-    def warm(self) -> None:
-        """Makes ready what the first MERGE of a large table would wait for; may be called in
-        another thread. Never fails."""
-        ...
-
     def close(self) -> None:
-        """Gives up what is being made ready, in any thread, and returns at once. A MERGE that needs
-        it raises Closed."""
+        """Gives up what is being made ready, in any thread, and returns at once. A commit that
+        needs it raises Closed."""
         ...
 
     @property
     def status(self) -> WriterStatus: ...
+
+
+@runtime_checkable
+class Warming(Protocol):
+    """A writer whose first commit may have to wait long, as for an index of a large table."""
+
+    def warm(self) -> None:
+        """Makes ready what it would wait for; may be called in another thread. Never fails."""
+        ...
+
+
+def total_counts(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
+    """By name, of those names that any has."""
+    total: dict[str, int] = {}
+    for each in counts:
+        for name, count in each.items():
+            total[name] = total.get(name, 0) + count
+    return total
 
 
 #: what became of a part of `commit_all`: the state that the target has, or why its table stops

@@ -271,8 +271,8 @@ class DeltaWriter:
         self._index.close()
 
     def warm(self) -> None:
-        """See `Writer.warm`. A small table's index is built when its first batch comes: most tables
-        may rest."""
+        """See `Warming.warm`. A small table's index is built when its first batch comes: most
+        tables may rest."""
         try:
             self._index.refuse_closed()
             with self._locked("building the key index"):

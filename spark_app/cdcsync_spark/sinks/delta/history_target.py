@@ -20,7 +20,7 @@ from __future__ import annotations
 import tempfile
 import time
 import uuid
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -34,20 +34,15 @@ from cdcsync_core.remedies import resnapshot
 from cdcsync_core.source_table import TableId
 from cdcsync_core.state import TableState
 from cdcsync_spark.sinks.contract.changes import (
-    AdvancePosition,
-    Append,
     Build,
     Commit,
-    Emit,
-    Evolve,
     Replace,
     Staged,
-    Upsert,
 )
 from cdcsync_spark.sinks.contract.checks import refuse_other_identity, refuse_superseded
 from cdcsync_spark.sinks.contract.sink import Capabilities
 from cdcsync_spark.sinks.contract.snapshot import TargetSnapshot
-from cdcsync_spark.sinks.contract.writer import Writer, WriterStatus
+from cdcsync_spark.sinks.contract.writer import Outcome, Writer, WriterStatus, commit_each
 from cdcsync_spark.sinks.delta.features import VECTORS_ENABLED, protocol_for
 from cdcsync_spark.sinks.delta.history_snapshot import HistorySnapshot
 from cdcsync_spark.sinks.delta.history_writer import (
@@ -64,7 +59,7 @@ from cdcsync_spark.sinks.delta.sink import DeltaTarget
 from cdcsync_spark.sinks.delta.table_path import STAGED_PREFIX, TablePath
 from cdcsync_spark.sinks.delta.view import entry_text
 from cdcsync_spark.sinks.lake.store import Store
-from cdcsync_spark.sinks.staged_copy import Copies, CopyThenPublish, Recorded
+from cdcsync_spark.sinks.staged_copy import CHANGES, Copies, CopyThenPublish, Recorded
 
 #: the metadata columns' names where none are chosen
 NAMES = EventColumns()
@@ -82,15 +77,14 @@ class HistorySink:
 
     @property
     def capabilities(self) -> Capabilities:
-        return Capabilities(frozenset({Append, Upsert, Emit, Replace, Evolve, AdvancePosition}))
+        return Capabilities(CHANGES)
 
     def target(self, table: TableId, *, generation: int = 0) -> HistoryTarget | DeltaTarget:
         main = HistoryTarget(TablePath(self.store, self.sync, table, events=self.columns), self.policy, self.limits)
         return main.copy(generation) if generation else main
 
-    @property
-    def commit_all(self) -> None:
-        """Each table has a transaction of its own."""
+    def commit_all(self, epoch: int, parts: Sequence[tuple[Writer, Build]]) -> Iterator[Outcome]:
+        return commit_each(epoch, parts)
 
     def discard(self, table: TableId, generation: int) -> None:
         """A copy that the history waits for stays."""

@@ -14,7 +14,7 @@ from __future__ import annotations
 import tempfile
 import time
 import uuid
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -28,6 +28,7 @@ from cdcsync_core.target_schema import TargetSchema
 from cdcsync_spark.sinks.contract.changes import Build, Staged
 from cdcsync_spark.sinks.contract.checks import refuse_other_identity
 from cdcsync_spark.sinks.contract.sink import Capabilities
+from cdcsync_spark.sinks.contract.writer import Outcome, Writer, commit_each
 from cdcsync_spark.sinks.delta import properties as delta_properties
 from cdcsync_spark.sinks.delta import refusals
 from cdcsync_spark.sinks.delta.commit import CAPABILITIES, DeltaWriter
@@ -62,9 +63,8 @@ class DeltaSink:
         folder = f"{STAGED_PREFIX}{generation}" if generation else ""
         return DeltaTarget(TablePath(self.store, self.sync, table, folder, self.vectors), self.policy, self.limits)
 
-    @property
-    def commit_all(self) -> None:
-        """Each table has a transaction of its own."""
+    def commit_all(self, epoch: int, parts: Sequence[tuple[Writer, Build]]) -> Iterator[Outcome]:
+        return commit_each(epoch, parts)
 
     def discard(self, table: TableId, generation: int) -> None:
         """Only the copy's Delta log goes once its files have been published: they belong to the

@@ -30,7 +30,7 @@ way that it began. A resnapshot is sent as of one position always (`ResnapshotCo
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -42,7 +42,7 @@ from cdcsync_core.gates import gate
 from cdcsync_core.source_table import TableId
 from cdcsync_core.state import TableState
 from cdcsync_core.topic_names import shared_topic, topic_prefix
-from cdcsync_spark.sinks.contract.changes import AdvancePosition, Append, Build, Emit, Evolve, Replace, Staged, Upsert
+from cdcsync_spark.sinks.contract.changes import Build, Staged
 from cdcsync_spark.sinks.contract.checks import refuse_other_identity
 from cdcsync_spark.sinks.contract.sink import Capabilities
 from cdcsync_spark.sinks.contract.snapshot import TargetSnapshot
@@ -60,9 +60,7 @@ from cdcsync_spark.sinks.kafka.table_record import TableRecord
 from cdcsync_spark.sinks.kafka.topic_fold import TopicFold
 from cdcsync_spark.sinks.kafka.topics import Topic, TopicSettings
 from cdcsync_spark.sinks.kafka.writer import PART_ROWS, TopicMain, commit_together
-from cdcsync_spark.sinks.staged_copy import CopyThenPublish
-
-CAPABILITIES = Capabilities(frozenset({Append, Upsert, Emit, Replace, Evolve, AdvancePosition}))
+from cdcsync_spark.sinks.staged_copy import CHANGES, CopyThenPublish
 
 
 @dataclass
@@ -105,7 +103,7 @@ class KafkaSink:
 
     @property
     def capabilities(self) -> Capabilities:
-        return CAPABILITIES
+        return Capabilities(CHANGES, together=True)
 
     def target(self, table: TableId, *, generation: int = 0) -> KafkaTarget | StagingTable:
         """The rows before a resnapshot are known to consumers, so it is sent as of one position,
@@ -154,7 +152,7 @@ class KafkaTarget:
     table: TableId
     #: the generation of the copy that is filled, known after `prepare`
     waiting: int | None = None
-    #: see `Sending`
+    #: acknowledged to its commits
     records: int = 0
 
     @property
@@ -223,7 +221,12 @@ class KafkaTarget:
         try:
             return writer.commit(epoch, build)
         finally:
-            self.records += writer.status.records or 0
+            self.records += writer.status.counts["records"]
+
+    @property
+    def counts(self) -> Mapping[str, int]:
+        """See `Counting`."""
+        return {"records": self.records}
 
     def writer(self, scratch: Path | None = None) -> CopyThenPublish:
         return CopyThenPublish(TopicMain(self, scratch or Path(tempfile.gettempdir())))

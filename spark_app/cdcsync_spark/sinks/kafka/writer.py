@@ -230,7 +230,7 @@ class TopicMain:
 
     @property
     def status(self) -> WriterStatus:
-        return WriterStatus(records=self._records)
+        return WriterStatus(counts={"records": self._records})
 
     def counted(self, pieces: Iterable[Piece]) -> Iterator[Piece]:
         """Of a new transaction."""
