@@ -9,6 +9,11 @@ Two kinds, because the servers give two kinds of truth (rule R5):
   MariaDB do not order a binlog (`gtid_strict_mode=OFF` lets numbers go backwards), so they serve as
   `gtid_pos` only: the proof that a place still belongs to the same history (rule R6).
 
+An offset means nothing in another server's binlog. So a position's place, a watermark and whatever
+else leaves the connection that it was read on is a `Place`, which names its binlog; a plain
+`LogOffset` is for one connection, whose binlog is known. No offset is compared with one of another
+binlog, nor a named one with a plain one: that raises.
+
 Both kinds answer the same questions: `covers` (is this transaction in?), `includes` (is all that
 another has in?), `join` (what two readers have seen together, of which one started at or before the
 other), `meet` (what both have: where one reader for both must start) and `has_reached` (is a high
@@ -20,15 +25,19 @@ at all: they belong to a source before and after its `gtid_mode` was changed.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache, reduce
 from typing import Any, TypeVar
 
 from cdcsync_core.errors import CdcError, Reason, fail
 from cdcsync_core.gtid import Gtid, GtidSet
+from cdcsync_core.lineage import BinlogId
 from cdcsync_core.mariadb_gtid import UNKNOWN, MariaDbGtidPos
 from cdcsync_core.remedies import RESNAPSHOT_ALL
 
+#: where the first event of a file begins
+_FIRST_EVENT = 4
 _FILE = re.compile(r".+\.(\d+)")
 
 
@@ -39,16 +48,21 @@ def _number(file: str) -> int:
     return int(match[1]) if match else -1
 
 
+def file_number(file: str) -> int:
+    """The number of a binlog file; raises ValueError for a name without one."""
+    return LogOffset(file, _FIRST_EVENT).number
+
+
 @dataclass(frozen=True)
 class LogOffset:
-    """A place in the binlog: the byte `offset` of `file`. Files are ordered by number, never as
-    text."""
+    """The byte `offset` of `file`, in the binlog of one connection. Files are ordered by number,
+    never as text."""
 
     file: str
     offset: int
 
     def __post_init__(self) -> None:
-        if _number(self.file) < 0 or self.offset < 4:
+        if _number(self.file) < 0 or self.offset < _FIRST_EVENT:
             raise ValueError(
                 f"not a place in a binlog: {self.file!r}:{self.offset}; needed name.000001 and an offset >= 4"
             )
@@ -58,28 +72,65 @@ class LogOffset:
         return _number(self.file)
 
     def covers(self, other: LogOffset) -> bool:
-        """True if everything before `other` is also before this."""
+        """True if everything before `other` is also before this; raises PositionLost for an offset
+        of another binlog."""
+        refuse_other_binlog(self, other)
         if self.file == other.file:
             return self.offset >= other.offset
         return (self.number, self.offset) >= (other.number, other.offset)
 
+    def in_binlog(self, binlog: BinlogId) -> Place:
+        return Place(self.file, self.offset, binlog)
+
     def __str__(self) -> str:
         return f"{self.file}:{self.offset}"
 
-    @classmethod
-    def parse(cls, text: str) -> LogOffset:
-        file, _, offset = text.rpartition(":")
-        return cls(file, int(offset))
-
     def to_dict(self) -> dict[str, Any]:
+        """Without the binlog, which the reader of the dictionary knows."""
         return {"file": self.file, "offset": self.offset}
 
+
+@dataclass(frozen=True)
+class Place(LogOffset):
+    """An offset that names its binlog: what leaves the connection on which it was read."""
+
+    binlog: BinlogId
+
+    def in_binlog(self, binlog: BinlogId) -> Place:
+        """Itself; raises PositionLost where it is in another one."""
+        if binlog != self.binlog:
+            raise other_binlog(self.binlog, binlog)
+        return self
+
     @classmethod
-    def from_dict(cls, data: dict[str, Any]) -> LogOffset:
-        return cls(data["file"], data["offset"])
+    def parse(cls, text: str, binlog: BinlogId) -> Place:
+        file, _, offset = text.rpartition(":")
+        return cls(file, int(offset), binlog)
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any], binlog: BinlogId) -> Place:
+        return cls(data["file"], data["offset"], binlog)
 
 
-def furthest(places: list[LogOffset]) -> LogOffset:
+def _offset(data: dict[str, Any], binlog: BinlogId) -> LogOffset:
+    at = LogOffset(data["file"], data["offset"])
+    return at.in_binlog(binlog) if binlog else at
+
+
+def binlog_of(at: Watermark | None) -> BinlogId | None:
+    """None where it names none."""
+    return at.binlog if isinstance(at, Place) else None
+
+
+def refuse_other_binlog(a: LogOffset, b: LogOffset) -> None:
+    """Raises PositionLost unless both are in the same binlog: by name, or both on one
+    connection."""
+    found, needed = binlog_of(a), binlog_of(b)
+    if found != needed:
+        raise other_binlog(found or "", needed or "")
+
+
+def furthest(places: Sequence[LogOffset]) -> LogOffset:
     """The place that covers all the given ones."""
     return reduce(lambda a, b: a if a.covers(b) else b, places)
 
@@ -119,6 +170,15 @@ class FilePosition:
     gtid_pos: MariaDbGtidPos = UNKNOWN
     file_created_at: int = 0
 
+    @property
+    def binlog(self) -> BinlogId | None:
+        """None where the place names none."""
+        return binlog_of(self.at)
+
+    def in_binlog(self, binlog: BinlogId) -> FilePosition:
+        """With a place that names its binlog; raises PositionLost where that is another one."""
+        return replace(self, at=self.at.in_binlog(binlog))
+
     def covers(self, transaction: TransactionId) -> bool:
         return self.at.covers(transaction.end)
 
@@ -142,7 +202,8 @@ class FilePosition:
         return other if self.at.covers(other.at) else self
 
     def to_dict(self) -> dict[str, Any]:
-        """The fields of `status.….position`; MariaDB's GTID position travels as `gtidSet`."""
+        """The fields of `status.….position` but for the binlog; MariaDB's GTID position travels as
+        `gtidSet`."""
         place = self.at.to_dict() | {"gtidSet": str(self.gtid_pos)}
         return place | ({"created": self.file_created_at} if self.file_created_at else {})
 
@@ -162,8 +223,8 @@ class Anchor:
         return self.at.to_dict() | {"created": self.file_created_at}
 
     @classmethod
-    def from_dict(cls, data: dict[str, Any]) -> Anchor:
-        return cls(LogOffset.from_dict(data), data["created"])
+    def from_dict(cls, data: dict[str, Any], binlog: BinlogId = "") -> Anchor:
+        return cls(_offset(data, binlog), data["created"])
 
 
 @dataclass(frozen=True)
@@ -177,6 +238,16 @@ class GtidPosition:
     gtids: GtidSet
     at: LogOffset | None = None
     anchor: Anchor | None = None
+
+    @property
+    def binlog(self) -> BinlogId | None:
+        """None where it has no place, or none that names one."""
+        return binlog_of(self.at or (self.anchor.at if self.anchor else None))
+
+    def in_binlog(self, binlog: BinlogId) -> GtidPosition:
+        """With places that name their binlog; raises PositionLost where that is another one."""
+        anchor = self.anchor and replace(self.anchor, at=self.anchor.at.in_binlog(binlog))
+        return replace(self, at=self.at and self.at.in_binlog(binlog), anchor=anchor)
 
     def covers(self, transaction: TransactionId) -> bool:
         if transaction.gtid is None:
@@ -215,9 +286,12 @@ class GtidPosition:
 
 
 def _later(a: Anchor | None, b: Anchor | None) -> Anchor | None:
-    """Both belong to one history; the later file is purged later."""
-    known = [anchor for anchor in (a, b) if anchor]
-    return max(known, key=lambda k: (k.at.number, k.at.offset, k.file_created_at), default=None)
+    """Both belong to one binlog; the later file is purged later. Raises PositionLost for two
+    binlogs."""
+    if a is None or b is None:
+        return a or b
+    refuse_other_binlog(a.at, b.at)
+    return max(a, b, key=lambda k: (k.at.number, k.at.offset, k.file_created_at))
 
 
 Position = FilePosition | GtidPosition
@@ -241,12 +315,34 @@ def other_kind() -> CdcError:
     )
 
 
-def position_from_dict(data: dict[str, Any]) -> Position:
-    """The inverse of `to_dict`. `exact` is True for a MySQL GTID set (membership counts), not
-    for MariaDB's GTID position."""
-    at = LogOffset(data["file"], data["offset"]) if data.get("file") else None
+def other_binlog(found: BinlogId, needed: BinlogId) -> CdcError:
+    """The refusal to compare offsets in the binlogs of two servers; an empty name is one that is
+    not known."""
+    return fail(
+        Reason.POSITION_LOST,
+        f"an offset in the binlog {found or '(of a connection)'}",
+        needed=f"one in the binlog {needed or '(of a connection)'}: offsets in two binlogs have no order",
+        remedy=f"point spec.source at the server that the tables were read from, or {RESNAPSHOT_ALL}",
+    )
+
+
+def position_to_dict(position: Position) -> dict[str, Any]:
+    """`to_dict` with the binlog, where the position names one: for what is read elsewhere than
+    beside its lineage."""
+    return position.to_dict() | ({"binlog": position.binlog} if position.binlog else {})
+
+
+def position_from_dict(data: dict[str, Any], binlog: BinlogId = "") -> Position:
+    """The inverse of `to_dict`, in the `binlog` that is named here or in `data`; in that of a
+    connection where neither names any. Raises PositionLost where they differ. `exact` is True for a
+    MySQL GTID set (membership counts), not for MariaDB's GTID position."""
+    named = data.get("binlog", "")
+    if named and binlog and named != binlog:
+        raise other_binlog(named, binlog)
+    binlog = binlog or named
+    at = _offset(data, binlog) if data.get("file") else None
     if data.get("exact"):
-        anchor = Anchor.from_dict(data["anchor"]) if "anchor" in data else None
+        anchor = Anchor.from_dict(data["anchor"], binlog) if data.get("anchor") else None
         return GtidPosition(GtidSet.parse(data["gtidSet"]), at, anchor)
     if at is None:
         raise ValueError(f"not a position: {data!r}; needed file and offset")

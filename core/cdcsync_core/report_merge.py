@@ -69,7 +69,7 @@ def _has_all(table: TableStatus, known: StatusPosition) -> bool:
         return True
     try:
         return table.position is not None and table.position.parsed().includes(known.parsed())
-    except CdcError:  # they are of different kinds
+    except CdcError:  # they are of different kinds, or in different binlogs
         return False
 
 

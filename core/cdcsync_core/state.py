@@ -13,7 +13,7 @@ from typing import Any
 from cdcsync_core.capture import Capture
 from cdcsync_core.chunk import Intervals, Split
 from cdcsync_core.lineage import Lineage
-from cdcsync_core.position import Position, Watermark, position_from_dict
+from cdcsync_core.position import Position, Watermark, binlog_of, other_binlog, position_from_dict
 from cdcsync_core.schema_change import Kind
 from cdcsync_core.target_schema import TargetSchema
 from cdcsync_core.watermark import join, watermark_from_dict, watermark_to_dict
@@ -163,6 +163,14 @@ class TableState:
     written: SinkWrite | None = None
     replaying: Position | None = None
 
+    def __post_init__(self) -> None:
+        """Refuses an offset of another binlog than the lineage ends with: a state's offsets are
+        written without its name."""
+        places = (self.low, self.position, self.replaying)
+        named = {p.binlog for p in places if p is not None} | {binlog_of(self.high)}
+        for binlog in named - {None, self.identity.lineage.newest}:
+            raise other_binlog(binlog or "", self.identity.lineage.newest)
+
     @property
     def snapshot_complete(self) -> bool:
         return self.finished.complete
@@ -279,8 +287,10 @@ class TableState:
         if data["v"] != STATE_VERSION:
             raise ValueError(f"state version {data['v']}; this program reads {STATE_VERSION}")
         capture = Capture.from_dict(data["table"])
+        identity = Identity.from_dict(data["identity"])
+        binlog = identity.lineage.newest
         return cls(
-            identity=Identity.from_dict(data["identity"]),
+            identity=identity,
             capture=capture,
             schema=TargetSchema.from_dict(data["schema"]) if "schema" in data else TargetSchema.of(capture),
             epoch=data["epoch"],
@@ -288,9 +298,9 @@ class TableState:
             resnapshot_nonce=data["nonce"],
             generation=data["generation"],
             finished=Intervals.from_list(data["finished"]),
-            low=position_from_dict(data["low"]) if data["low"] else None,
-            high=watermark_from_dict(data["high"]) if data["high"] else None,
-            position=position_from_dict(data["position"]) if data["position"] else None,
+            low=position_from_dict(data["low"], binlog) if data["low"] else None,
+            high=watermark_from_dict(data["high"], binlog) if data["high"] else None,
+            position=position_from_dict(data["position"], binlog) if data["position"] else None,
             splits=data["splits"],
             rows=data["rows"],
             nulled_dates=data["nulled"],
@@ -298,5 +308,5 @@ class TableState:
             change=LastChange.from_dict(data["change"]) if "change" in data else None,
             early=data.get("early", False),
             written=SinkWrite.from_dict(data["written"]) if "written" in data else None,
-            replaying=position_from_dict(data["replaying"]) if "replaying" in data else None,
+            replaying=position_from_dict(data["replaying"], binlog) if "replaying" in data else None,
         )

@@ -277,7 +277,7 @@ class TableStatus(StatusPart):
         """The content has passed all that its snapshot rows may already contain (rule R2)."""
         if not (self.position and self.high and self.is_read):
             return False
-        return self.position.parsed().has_reached(self.high.parsed())
+        return self.position.parsed().has_reached(self.high.parsed(self.position.binlog))
 
 
 class Status(StatusPart):

@@ -26,6 +26,7 @@ from pydantic import (
 from pydantic.alias_generators import to_camel
 
 from cdcsync_core.chunk import Bound, KeyValue, Split
+from cdcsync_core.lineage import BinlogId
 from cdcsync_core.position import Position, Watermark, position_from_dict
 from cdcsync_core.timestamps import unix_time
 from cdcsync_core.watermark import watermark_from_dict
@@ -84,8 +85,10 @@ class StatusAnchor(_AsWritten):
 
 class StatusPosition(_AsWritten):
     """A `Position` under its public names; `timestamp` is that of the reader's last transaction,
-    RFC 3339, empty where there is none."""
+    RFC 3339, empty where there is none. `binlog` names the binlog in which it is; empty in a
+    status of before, and in a low watermark."""
 
+    binlog: str = ""
     file: str = ""
     offset: int = 0
     gtid_set: str = ""
@@ -116,8 +119,9 @@ class StatusWatermark(_AsWritten):
     gtid_set: str = ""
     exact: bool = False
 
-    def parsed(self) -> Watermark:
-        return watermark_from_dict(self.model_dump(by_alias=True))
+    def parsed(self, binlog: BinlogId) -> Watermark:
+        """`binlog` is the one of the content, which its position names."""
+        return watermark_from_dict(self.model_dump(by_alias=True), binlog)
 
 
 class StatusSplit(StatusPart):

@@ -11,12 +11,13 @@ from __future__ import annotations
 from typing import Any
 
 from cdcsync_core.gtid import GtidSet
+from cdcsync_core.lineage import BinlogId
 from cdcsync_core.mariadb_gtid import MariaDbGtidPos
 from cdcsync_core.position import LogOffset, Watermark, other_kind
 
 
 def join(a: Watermark, b: Watermark) -> Watermark:
-    """What is reached where both are reached; raises PositionLost for two kinds."""
+    """What is reached where both are reached; raises PositionLost for two kinds or binlogs."""
     if isinstance(a, LogOffset) and isinstance(b, LogOffset):
         return a if a.covers(b) else b
     if isinstance(a, GtidSet) and isinstance(b, GtidSet):
@@ -33,8 +34,9 @@ def watermark_to_dict(watermark: Watermark) -> dict[str, Any]:
     return {"gtidSet": str(watermark)} | ({"exact": True} if isinstance(watermark, GtidSet) else {})
 
 
-def watermark_from_dict(data: dict[str, Any]) -> Watermark:
-    """The inverse of `watermark_to_dict`."""
-    if "file" in data:
-        return LogOffset.from_dict(data)
+def watermark_from_dict(data: dict[str, Any], binlog: BinlogId = "") -> Watermark:
+    """The inverse of `watermark_to_dict`; an offset is in `binlog`, or in that of a connection."""
+    if data.get("file"):
+        at = LogOffset(data["file"], data["offset"])
+        return at.in_binlog(binlog) if binlog else at
     return (GtidSet if data.get("exact") else MariaDbGtidPos).parse(data["gtidSet"])

@@ -23,7 +23,16 @@ from cdcsync_core.errors import CdcError, Reason, fail
 from cdcsync_core.gtid import GtidSet
 from cdcsync_core.lineage import Lineage
 from cdcsync_core.mariadb_gtid import MariaDbGtidPos
-from cdcsync_core.position import Anchor, FilePosition, GtidPosition, LogOffset, Position
+from cdcsync_core.position import (
+    Anchor,
+    FilePosition,
+    GtidPosition,
+    LogOffset,
+    Position,
+    binlog_of,
+    file_number,
+    other_binlog,
+)
 from cdcsync_core.remedies import RESNAPSHOT_ALL
 from cdcsync_mysql.connection import Connection, SourceConnection, fetch
 from cdcsync_mysql.logfile import file_created_at
@@ -57,6 +66,8 @@ def verify_resumable(
         raise _lost(f"the server's binlog is {facts.log}", f"{lineage.newest}, where the position was taken")
     if position is None:
         return
+    if position.binlog not in (None, facts.log):
+        raise other_binlog(facts.log, position.binlog or "")
     proved = _verified_positions(connection)
     if position in proved:
         return
@@ -123,7 +134,7 @@ def _verify_anchor(connection: Connection, anchor: Anchor) -> None:
     sizes = _sizes(connection)
     if anchor.at.file in sizes:
         _verify_file(connection, sizes, anchor.at, anchor.file_created_at)
-    elif any(LogOffset(file, 4).number <= anchor.at.number for file in sizes):
+    elif any(file_number(file) <= anchor.at.number for file in sizes):
         raise _lost(
             f"the binlog files {_span(list(sizes))}", f"{anchor.at.file}, or only later files after it was purged"
         )
@@ -137,7 +148,7 @@ def _verify_file(connection: Connection, sizes: dict[str, int], at: LogOffset, c
     if sizes[at.file] < at.offset:
         raise _lost(f"{at.file} has {sizes[at.file]} bytes", f"at least {at.offset}")
     if created:
-        found = file_created_at(cast(SourceConnection, connection).source, at.file)
+        found = file_created_at(cast(SourceConnection, connection).source, at.file, binlog_of(at))
         if found != created:
             raise _lost(f"{at.file} was begun at {found} (seconds since 1970)", f"the file begun at {created}")
 

@@ -18,10 +18,12 @@ import pymysql
 from pymysql.constants import COMMAND
 
 from cdcsync_core.errors import CdcError, Reason, fail
+from cdcsync_core.lineage import BinlogId
 from cdcsync_core.quoting import quoted
 from cdcsync_core.remedies import RESNAPSHOT_ALL
 from cdcsync_mysql.connection import Source, connect, map_error
 from cdcsync_mysql.protocol import drop, read_payload, send_command
+from cdcsync_mysql.server import read_facts, refuse_other_server
 
 _NON_BLOCKING = 1
 _FIRST_EVENT = 4
@@ -32,11 +34,13 @@ _CANNOT_BE_OPENED = (29, 1236)
 _EVENT_HEAD = struct.Struct("<xIB")
 
 
-def file_created_at(source: Source, file: str) -> int:
-    """Seconds since 1970 at which `file` was begun; raises PositionLost where it cannot be opened,
-    PrivilegeMissing."""
+def file_created_at(source: Source, file: str, binlog: BinlogId | None = None) -> int:
+    """Seconds since 1970 at which `file` was begun; raises PositionLost where it cannot be opened
+    or the source has another binlog than `binlog` now, PrivilegeMissing."""
     doing = f"reading the head of {file}"
     with connect(source) as connection:
+        if binlog is not None:
+            refuse_other_server(read_facts(connection), binlog)
         try:
             with connection.cursor() as cursor:
                 cursor.execute("SET @master_binlog_checksum = 'NONE', @source_binlog_checksum = 'NONE'")

@@ -7,7 +7,8 @@ are those of its configuration of now, whatever the preflight found when the syn
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import cast
 
 from cdcsync_core.errors import CdcError, PermanentError, Reason, fail
@@ -16,23 +17,47 @@ from cdcsync_core.position import Position
 from cdcsync_core.source_table import TableId
 from cdcsync_mysql.cascades import LOGGED_SINCE, cascades, unlogged_error
 from cdcsync_mysql.checks import Level
-from cdcsync_mysql.connection import Connection, Source, SourceConnection, fetch
+from cdcsync_mysql.connection import Connection, Source, SourceConnection, connect, fetch
 from cdcsync_mysql.history import COMMIT_SECONDS, verify_resumable
 from cdcsync_mysql.rds import on_rds
 from cdcsync_mysql.server import ServerFacts, global_variables, read_facts
 from cdcsync_mysql.servercheck import CHECKS, Server, carry_out, read_server
 
 
-def prove(
-    connection: Connection, lineage: Lineage, position: Position | None, commit_seconds: int = COMMIT_SECONDS
-) -> ServerFacts:
-    """The facts of the server. Raises PositionLost as `verify_resumable`, and what the preflight
-    refuses of a server that hides changes: BinlogDisabled, BinlogFormatNotRow, RowImageNotFull,
-    RowMetadataNotFull, LogIncomplete."""
-    facts = read_facts(connection)
-    verify_resumable(connection, facts, lineage, position, commit_seconds)
-    verify_nothing_hidden(cast(SourceConnection, connection).source, connection, facts)
-    return facts
+class SourceSession:
+    """One connection of a run to the source, and what its server is. The connection is had by a
+    proof only: `facts` are asked for when it is made, the rest at the first proof."""
+
+    def __init__(self, connection: SourceConnection) -> None:
+        self.facts = read_facts(connection)
+        self._connection, self._complete = connection, False
+
+    def proved(
+        self, lineage: Lineage, position: Position | None = None, commit_seconds: int = COMMIT_SECONDS
+    ) -> SourceConnection:
+        """The connection, which reaches the binlog that `lineage` ends with, where everything since
+        `position` is. Raises PositionLost and SourceUnreachable as `verify_resumable`, and as
+        `refuse_hidden_changes`."""
+        verify_resumable(self._connection, self.facts, lineage, position, commit_seconds)
+        self.refuse_hidden_changes()
+        return self._connection
+
+    def refuse_hidden_changes(self) -> None:
+        """Raises what the preflight refuses of a server that hides changes: BinlogDisabled,
+        BinlogFormatNotRow, RowImageNotFull, RowMetadataNotFull, LogIncomplete."""
+        if not self._complete:
+            verify_nothing_hidden(self._connection.source, self._connection, self.facts)
+        self._complete = True
+
+
+@contextmanager
+def open_session(
+    source: Source, *, max_seconds: int = 60, read_timeout: float | None = None, stream: bool = False
+) -> Iterator[SourceSession]:
+    """The door to the source for all that a run asks of it; the parameters are those of `connect`.
+    Raises as `connect` does."""
+    with connect(source, max_seconds=max_seconds, read_timeout=read_timeout, stream=stream) as connection:
+        yield SourceSession(cast(SourceConnection, connection))
 
 
 def verify_nothing_hidden(source: Source, connection: Connection, facts: ServerFacts) -> None:

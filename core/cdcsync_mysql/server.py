@@ -9,7 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from cdcsync_core.lineage import Lineage
+from cdcsync_core.lineage import BinlogId, Lineage
+from cdcsync_core.position import other_binlog
 from cdcsync_mysql.connection import Connection, fetch
 from cdcsync_mysql.rds import retention_seconds
 from cdcsync_mysql.version import SUPPORTED, TESTED, Flavor, flavor_of, parse_version
@@ -30,7 +31,7 @@ class ServerFacts:
         return parse_version(self.version)
 
     @property
-    def log(self) -> str:
+    def log(self) -> BinlogId:
         return f"mysql:{self.server_uuid}" if self.flavor == "mysql" else f"mariadb:{self.server_id}"
 
     @property
@@ -63,6 +64,13 @@ def read_facts(connection: Connection) -> ServerFacts:
         server_uuid=found.get("server_uuid", ""),
         gtid=found.get("gtid_mode", "").upper() == "ON",
     )
+
+
+def refuse_other_server(facts: ServerFacts, binlog: BinlogId) -> None:
+    """Raises PositionLost where a name leads to another server than before: what it says would be
+    taken for a place in `binlog`."""
+    if facts.log != binlog:
+        raise other_binlog(facts.log, binlog)
 
 
 def global_variables(connection: Connection, *names: str) -> dict[str, str]:

@@ -26,30 +26,33 @@ from cdcsync_core.errors import CdcError, Reason, fail
 from cdcsync_core.gtid import GtidSet
 from cdcsync_core.mariadb_gtid import UNKNOWN
 from cdcsync_core.peer_json import parse_json
-from cdcsync_core.position import Anchor, FilePosition, GtidPosition, LogOffset, Position
+from cdcsync_core.position import Anchor, FilePosition, GtidPosition, Place, Position
 from cdcsync_mysql.connection import Connection, Source, connect, fetch
 from cdcsync_mysql.failures import grant
 from cdcsync_mysql.history import gtid_pos_at
 from cdcsync_mysql.logfile import file_created_at
-from cdcsync_mysql.server import ServerFacts
+from cdcsync_mysql.server import ServerFacts, read_facts, refuse_other_server
 
 
 def low(source: Source, facts: ServerFacts) -> Position:
     """A position whose transactions every later SELECT sees; raises BinlogDisabled,
-    PrivilegeMissing, SourceUnreachable."""
+    PrivilegeMissing, SourceUnreachable, and PositionLost where the source is another server than
+    that of `facts` now."""
     with connect(source) as connection:
+        refuse_other_server(read_facts(connection), facts.log)
         if facts.flavor == "mysql" and facts.gtid:
             executed = GtidSet.parse(str(fetch(connection, "SELECT @@GLOBAL.gtid_executed")[0][0]))
             place = high(connection, facts)
-            return GtidPosition(executed, anchor=Anchor(place, file_created_at(source, place.file)))
-        at = _snapshot_place(connection) if facts.flavor == "mariadb" else _log_status_place(connection)
+            return GtidPosition(executed, anchor=Anchor(place, file_created_at(source, place.file, facts.log)))
+        find = _snapshot_place if facts.flavor == "mariadb" else _log_status_place
+        at = find(connection, facts)
         found = gtid_pos_at(connection, at) if facts.flavor == "mariadb" else None
-        return FilePosition(at, found or UNKNOWN, file_created_at(source, at.file))
+        return FilePosition(at, found or UNKNOWN, file_created_at(source, at.file, facts.log))
 
 
-def high(connection: Connection, facts: ServerFacts) -> LogOffset:
+def high(connection: Connection, facts: ServerFacts) -> Place:
     """A place that covers everything that was visible before the call."""
-    return _place(_status(connection, facts))
+    return _place(_status(connection, facts), facts)
 
 
 def current(connection: Connection, facts: ServerFacts) -> Position:
@@ -57,11 +60,11 @@ def current(connection: Connection, facts: ServerFacts) -> Position:
     a SELECT sees."""
     row = _status(connection, facts)
     if facts.flavor == "mysql" and facts.gtid:
-        return GtidPosition(GtidSet.parse(str(row[4])), _place(row))
-    return FilePosition(_place(row))
+        return GtidPosition(GtidSet.parse(str(row[4])), _place(row, facts))
+    return FilePosition(_place(row, facts))
 
 
-def _snapshot_place(connection: Connection) -> LogOffset:
+def _snapshot_place(connection: Connection, facts: ServerFacts) -> Place:
     # Under READ COMMITTED the clause is accepted and does nothing; the session profile has made
     # sure of REPEATABLE READ.
     fetch(connection, "START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY")
@@ -69,10 +72,10 @@ def _snapshot_place(connection: Connection) -> LogOffset:
     fetch(connection, "ROLLBACK")
     if not found.get("binlog_snapshot_file"):
         raise _disabled()
-    return LogOffset(str(found["binlog_snapshot_file"]), int(found["binlog_snapshot_position"]))
+    return Place(str(found["binlog_snapshot_file"]), int(found["binlog_snapshot_position"]), facts.log)
 
 
-def _log_status_place(connection: Connection) -> LogOffset:
+def _log_status_place(connection: Connection, facts: ServerFacts) -> Place:
     try:
         rows = fetch(connection, "SELECT LOCAL FROM performance_schema.log_status", doing="taking a low watermark")
     except CdcError as e:
@@ -87,7 +90,7 @@ def _log_status_place(connection: Connection) -> LogOffset:
     try:
         local: dict[str, Any] = parse_json(rows[0][0]) if rows else {}
         file = local.get("binary_log_file")
-        at = LogOffset(file, local["binary_log_position"]) if file else None
+        at = Place(file, local["binary_log_position"], facts.log) if file else None
     except (ValueError, LookupError, TypeError, AttributeError, OverflowError):
         raise fail(
             Reason.SOURCE_UNREACHABLE,
@@ -125,8 +128,8 @@ def _status(connection: Connection, facts: ServerFacts) -> tuple[Any, ...]:
     return rows[0]
 
 
-def _place(row: tuple[Any, ...]) -> LogOffset:
-    return LogOffset(str(row[0]), int(row[1]))
+def _place(row: tuple[Any, ...], facts: ServerFacts) -> Place:
+    return Place(str(row[0]), int(row[1]), facts.log)
 
 
 def _disabled() -> CdcError:

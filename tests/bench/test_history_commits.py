@@ -23,7 +23,7 @@ from deltalake import DeltaTable, WriterProperties, write_deltalake
 from bench.delta_tables import TABLE, rows_of
 from cdcsync_core.chunk import Split
 from cdcsync_core.event_columns import EventColumns
-from cdcsync_core.position import FilePosition, LogOffset, TransactionId
+from cdcsync_core.position import FilePosition, Place, TransactionId
 from cdcsync_spark.sinks.contract.changes import Append, Commit, Emit, Upsert
 from cdcsync_spark.sinks.contract.sink import Target
 from cdcsync_spark.sinks.contract.writer import Writer
@@ -53,7 +53,9 @@ def updates(number: int) -> Events:
     of = np.repeat(np.arange(_TRANSACTIONS, dtype=np.int32), CHANGES // _TRANSACTIONS)
     schema = changes_schema(captured_schema(TABLE))
     images = pa.Table.from_arrays([pa.chunked_array([pa.array(a)]) for a in (kinds, of)] + rows.columns, schema=schema)
-    places = [TransactionId(LogOffset(WATERMARK.file, 1000 * number + n + 4)) for n in range(_TRANSACTIONS)]
+    places = [
+        TransactionId(Place(WATERMARK.file, 1000 * number + n + 4, WATERMARK.binlog)) for n in range(_TRANSACTIONS)
+    ]
     return Events(images, places, [1.7e9 + n for n in range(_TRANSACTIONS)], CHANGES * (number - 1) + 1)
 
 

@@ -15,7 +15,7 @@ import pyarrow as pa
 from cdcsync_core.capture import Capture
 from cdcsync_core.chunk import Split
 from cdcsync_core.lineage import Lineage
-from cdcsync_core.position import FilePosition, LogOffset
+from cdcsync_core.position import FilePosition, Place
 from cdcsync_core.schema_change import Origin
 from cdcsync_core.source_table import Column, SourceTable, SourceType, TableId
 from cdcsync_core.state import Identity, TableState
@@ -25,7 +25,7 @@ from cdcsync_spark.sinks.contract.sink import Target
 from cdcsync_spark.wire.columns.typemap import captured_schema
 
 SYNC = "shop/orders"
-WATERMARK = LogOffset("binlog.000001", 100)
+WATERMARK = Place("binlog.000001", 100, "mysql:uuid")
 Row = tuple[Any, ...]
 
 
@@ -95,7 +95,7 @@ def whole_snapshot(target: Target, rows: Iterable[Row], table: Capture = ORDERS,
 
 def batch(number: int, change: Change, epoch: int = 1) -> Build:
     """The stream's batch that ends at byte `1000 * number`; None where the target has passed it."""
-    end = FilePosition(LogOffset(WATERMARK.file, 1000 * number))
+    end = FilePosition(Place(WATERMARK.file, 1000 * number, "mysql:uuid"))
 
     def build(found: TableState) -> Commit | None:
         assert found.position is not None

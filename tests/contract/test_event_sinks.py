@@ -21,7 +21,7 @@ from cdcsync_core.capture import Capture
 from cdcsync_core.chunk import Split
 from cdcsync_core.errors import CdcError, Reason
 from cdcsync_core.gates import observed
-from cdcsync_core.position import FilePosition, LogOffset, Position, TransactionId
+from cdcsync_core.position import FilePosition, LogOffset, Place, Position, TransactionId
 from cdcsync_core.source_table import TableId
 from cdcsync_core.state import TableState
 from cdcsync_spark.binlog.batch import BinlogBatch, TableBatch, Transactions, write_transactions
@@ -54,7 +54,7 @@ Image = tuple[ChangeKind, int, str]
 
 
 def place(offset: int) -> FilePosition:
-    return FilePosition(LogOffset(FILE, offset))
+    return FilePosition(Place(FILE, offset, "mysql:uuid"))
 
 
 @dataclass
@@ -96,7 +96,7 @@ class Source:
         path = str(folder / f"{start}-{end}-{self.rng.random()}")
         write_transactions(
             f"{path}.json",
-            Transactions([TransactionId(LogOffset(FILE, e)) for e in ends], [1700000000.0 + e for e in ends]),
+            Transactions([TransactionId(Place(FILE, e, "mysql:uuid")) for e in ends], [1700000000.0 + e for e in ends]),
         )
         schema = changes_schema(captured_schema(ORDERS))
         columns = list(zip(*images, strict=True)) or [()] * len(schema)
@@ -150,7 +150,7 @@ def read_snapshot(sink: Sink, rows: list[tuple[int, str]], nonce: int = 0, *, ea
 
 
 def _wave(found: TableState, split: Split, append: Append, epoch: int) -> Commit:
-    after = found.after_wave([split], place(LOW), LogOffset(FILE, HIGH), len(append.staged), 0)
+    after = found.after_wave([split], place(LOW), Place(FILE, HIGH, "mysql:uuid"), len(append.staged), 0)
     return Commit(replace(after, epoch=epoch), append)
 
 
@@ -301,7 +301,7 @@ class Suspicious:
 def error_of_a_crash(run: Applier) -> CdcError | None:
     """Of the table, when its source has crashed behind LOW."""
     run.repair = Suspicious()
-    end = FilePosition(LogOffset("binlog.000002", 300))
+    end = FilePosition(Place("binlog.000002", 300, "mysql:uuid"))
     run.apply(BinlogBatch(place(LOW), end, 1.0, "", (), left=FileLeft(FILE, "binlog.000002")))
     return run.tables[NAME].error
 
@@ -320,9 +320,11 @@ def test_an_early_table_stops_where_the_source_crashed_before_it_is_consistent(t
 def test_rows_that_are_delivered_early_keep_their_values_when_the_definition_changes(early: bool) -> None:
     """Before the table is consistent. A staged copy takes the same change, because nobody has read
     it."""
-    begun = replace(first_state(), early=early, position=place(LOW), low=place(LOW), high=LogOffset(FILE, HIGH))
+    begun = replace(
+        first_state(), early=early, position=place(LOW), low=place(LOW), high=Place(FILE, HIGH, "mysql:uuid")
+    )
     change = Statement("shop", "ALTER TABLE orders ADD COLUMN x INT NOT NULL DEFAULT 7", STRICT)
-    step = SchemaStep(change, TransactionId(LogOffset(FILE, 1500)))
+    step = SchemaStep(change, TransactionId(Place(FILE, 1500, "mysql:uuid")))
     made = partial(step_commit, begun, step, place(1500), Policy(follow=True, append_only=True), consistent=False)
     if not early:
         commit = made()

@@ -15,7 +15,7 @@ from deltalake import Field as DeltaField
 from cdcsync_core.chunk import Split
 from cdcsync_core.errors import CdcError, PermanentError, Reason
 from cdcsync_core.event_columns import EventColumns
-from cdcsync_core.position import LogOffset
+from cdcsync_core.position import Place
 from cdcsync_core.schema_change import Filled, Kept
 from cdcsync_core.state import TableState
 from cdcsync_core.target_schema import TargetSchema
@@ -140,7 +140,7 @@ def _read_at_rest(sink: HistorySink, rows: list[tuple[int, str]]) -> None:
     epoch = 50
     copy.prepare(first_state(epoch=epoch, nonce=1))
     append = Append(copy.stage(ORDERS, rows_of(ORDERS, rows).to_batches(), "wave"))
-    at = LogOffset("binlog.000001", END)
+    at = Place("binlog.000001", END, "mysql:uuid")
     state = copy.commit(
         epoch,
         lambda found: Commit(replace(found.after_wave([Split()], place(END), at, 2, 0), epoch=epoch), append),

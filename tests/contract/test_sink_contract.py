@@ -15,7 +15,7 @@ from cdcsync_core.capture import Capture
 from cdcsync_core.chunk import Split
 from cdcsync_core.errors import CdcError, PermanentError, Reason
 from cdcsync_core.lineage import Lineage
-from cdcsync_core.position import FilePosition, LogOffset
+from cdcsync_core.position import FilePosition, Place
 from cdcsync_core.schema_change import Filled, Kept
 from cdcsync_core.source_table import TableId
 from cdcsync_core.state import TableState
@@ -126,7 +126,7 @@ def test_merge_updates_inserts_and_deletes_in_one_commit(target: Target) -> None
     whole_snapshot(target, [(1, "a"), (2, "b"), (3, "c")])
     change = Upsert(rows_of(ORDERS, [(2, "B"), (4, None)]), keys_of(ORDERS, [(3,), (99,)]))
     state = target.commit(1, batch(1, change))
-    assert state.position == FilePosition(LogOffset("binlog.000001", 1000))
+    assert state.position == FilePosition(Place("binlog.000001", 1000, "mysql:uuid"))
     assert content(target) == [(1, "a"), (2, "B"), (4, None)]
 
 

@@ -15,6 +15,7 @@ from cdcsync_core.position import (
     FilePosition,
     GtidPosition,
     LogOffset,
+    Place,
     Position,
     TransactionId,
     furthest,
@@ -44,8 +45,9 @@ def test_places_are_ordered_by_the_files_number_then_the_offset(a: LogOffset, b:
 
 @given(log_offsets)
 def test_a_place_comes_back_from_its_text_and_dictionary(place: LogOffset) -> None:
-    assert LogOffset.parse(str(place)) == place
-    assert LogOffset.from_dict(json.loads(json.dumps(place.to_dict()))) == place
+    named = place.in_binlog("mysql:a")
+    assert Place.parse(str(named), "mysql:a") == named
+    assert Place.from_dict(json.loads(json.dumps(named.to_dict())), "mysql:a") == named
 
 
 @given(st.lists(log_offsets, min_size=1))

@@ -3,6 +3,8 @@ them."""
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -41,22 +43,36 @@ POSITIONS: st.SearchStrategy[Position] = st.one_of(
 )
 
 
-@given(ids=IDS, position=POSITIONS)
-def test_a_position_covers_the_same(ids: list[TransactionId], position: Position) -> None:
+#: of a batch, and of a position: "" is that of one connection
+BINLOGS = st.sampled_from(["", "mysql:a", "mysql:b"])
+
+
+def _in_binlog(ids: list[TransactionId], binlog: str) -> list[TransactionId]:
+    return [replace(t, end=t.end.in_binlog(binlog)) for t in ids] if binlog else ids
+
+
+@given(ids=IDS, position=POSITIONS, of_ids=BINLOGS, of_position=BINLOGS)
+def test_a_position_covers_the_same(
+    ids: list[TransactionId], position: Position, of_ids: str, of_position: str
+) -> None:
+    """In another binlog, too, where both raise."""
+    ids = _in_binlog(ids, of_ids)
+    position = position.in_binlog(of_position) if of_position else position
     columns = TransactionIds(ids)
     assert columns == ids
     assert [columns[i] for i in range(len(ids))] == columns[:] == ids
     try:
         expected = [position.covers(t) for t in ids]
     except CdcError as e:
-        with pytest.raises(type(e), match="gtid_mode"):
+        with pytest.raises(type(e), match=re.escape(e.found)):
             columns.covered(position)
     else:
         assert columns.covered(position).tolist() == expected
 
 
-@given(ids=IDS.filter(bool), time=st.one_of(st.none(), st.floats(allow_nan=False)))
-def test_a_file_gives_them_back(ids: list[TransactionId], time: float | None) -> None:
+@given(ids=IDS.filter(bool), time=st.one_of(st.none(), st.floats(allow_nan=False)), binlog=BINLOGS)
+def test_a_file_gives_them_back(ids: list[TransactionId], time: float | None, binlog: str) -> None:
+    ids = _in_binlog(ids, binlog)
     with TemporaryDirectory() as folder:
         path = str(Path(folder) / "transactions")
         write_transactions(path, Transactions(ids, [time] * len(ids)))
@@ -64,11 +80,18 @@ def test_a_file_gives_them_back(ids: list[TransactionId], time: float | None) ->
     assert (found.ids, found.committed_at) == (ids, [time] * len(ids))
 
 
+def test_transactions_of_two_binlogs_are_no_batch() -> None:
+    columns = TransactionIds([TransactionId(LogOffset("binlog.000001", 4).in_binlog("mysql:a"))])
+    for end in (LogOffset("binlog.000001", 9), LogOffset("binlog.000001", 9).in_binlog("mysql:b")):
+        with pytest.raises(CdcError, match="no order"):
+            columns.append(TransactionId(end))
+
+
 @given(numbers=st.lists(st.integers(1, 9), max_size=4), source=st.sampled_from([None, *SOURCES]))
 def test_many_are_added_as_one_by_one(numbers: list[int], source: str | None) -> None:
     columns = TransactionIds()
     values = np.array(numbers, np.uint64)
-    columns.extend("binlog.000001", values + np.uint64(4), source, values)
+    columns.extend(LogOffset("binlog.000001", 4), values + np.uint64(4), source, values)
     single = [TransactionId(LogOffset("binlog.000001", n + 4), Gtid(source, n) if source else None) for n in numbers]
     assert columns == single
 
@@ -79,7 +102,7 @@ def test_many_of_mariadb_are_added_as_one_by_one(gtids: list[tuple[tuple[int, in
     offsets = np.arange(4, 4 + len(gtids), dtype=np.uint64)
     domains, servers = (np.array([group[i] for group, _ in gtids], np.uint32) for i in (0, 1))
     numbers = np.array([number for _, number in gtids], np.uint64)
-    columns.extend_mariadb("binlog.000001", offsets, domains, servers, numbers)
+    columns.extend_mariadb(LogOffset("binlog.000001", 4), offsets, domains, servers, numbers)
     assert columns == [
         TransactionId(LogOffset("binlog.000001", 4 + i), None, str(MariaDbGtid(*group, number)))
         for i, (group, number) in enumerate(gtids)

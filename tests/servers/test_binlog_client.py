@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import pymysql
@@ -16,7 +17,7 @@ import pytest
 
 from cdcsync_core.errors import CdcError, Reason
 from cdcsync_core.gtid import GtidSet
-from cdcsync_core.position import FilePosition, GtidPosition, LogOffset, Position
+from cdcsync_core.position import FilePosition, GtidPosition, Position
 from cdcsync_spark.binlog.client import BinlogClient, DumpTakenOver
 from cdcsync_spark.binlog.reader import BinlogReader
 from cdcsync_spark.binlog.settings import ReaderSettings, Reconnect
@@ -51,7 +52,7 @@ def _client(
 
 
 def _facts(server: Server, client: BinlogClient) -> Iterator[Fact]:
-    parser = EventParser(server.flavor)
+    parser = EventParser(server.flavor, binlog=server.binlog_end().binlog)
     for event in client.events():
         yield from parser.feed(event)
 
@@ -261,7 +262,11 @@ def test_a_lost_position_is_named(variant: str, fresh_server: FreshServer) -> No
     server.run("CREATE DATABASE d", "FLUSH BINARY LOGS", "FLUSH BINARY LOGS")
     last = log_end(server)
     server.purge_binlogs()
-    places = [first.at, LogOffset(last.at.file, last.at.offset + 100_000), LogOffset("binlog.000077", 4)]
+    places = [
+        first.at,
+        replace(last.at, offset=last.at.offset + 100_000),
+        replace(last.at, file="binlog.000077", offset=4),
+    ]
     for place in places:
         with pytest.raises(CdcError) as caught:
             read_log(server, FilePosition(place))
@@ -277,7 +282,7 @@ def test_a_place_inside_an_event_never_gives_facts(every_server: Server, fresh_d
     start = log_end(every_server)
     fresh_database(every_server)
     with pytest.raises(CdcError):
-        read_log(every_server, FilePosition(LogOffset(start.at.file, start.at.offset + 7)))
+        read_log(every_server, FilePosition(replace(start.at, offset=start.at.offset + 7)))
 
 
 def test_a_missing_privilege_is_named(every_server: Server) -> None:

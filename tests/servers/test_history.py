@@ -13,7 +13,7 @@ from cdcsync_core.errors import PermanentError, Reason, TransientError
 from cdcsync_core.gtid import GtidSet
 from cdcsync_core.lineage import Lineage
 from cdcsync_core.mariadb_gtid import MariaDbGtidPos
-from cdcsync_core.position import Anchor, FilePosition, GtidPosition, LogOffset, Position
+from cdcsync_core.position import Anchor, FilePosition, GtidPosition, Position
 from cdcsync_mysql import watermark
 from cdcsync_mysql.history import verify_resumable
 from cdcsync_mysql.logfile import file_created_at
@@ -144,7 +144,7 @@ def test_a_position_within_an_event_is_no_position(mariadb1011: Server) -> None:
     lineage, position = _position(mariadb1011)
     assert isinstance(position, FilePosition)
     mariadb1011.run("FLUSH BINARY LOGS")
-    inside = replace(position, at=LogOffset(position.at.file, position.at.offset - 1))
+    inside = replace(position, at=replace(position.at, offset=position.at.offset - 1))
     assert "no event ends" in _lost(mariadb1011, lineage, inside)
 
 
@@ -214,7 +214,7 @@ def test_a_transaction_that_waits_for_a_replica_is_not_lost(fresh_server: FreshS
                 _verify_resumable(server, lineage, ahead, commit_seconds=seconds)
             assert waits.value.reason is Reason.SOURCE_UNREACHABLE
             assert "semi-synchronous" in waits.value.remedy
-        cut = replace(ahead, anchor=Anchor(LogOffset(at.file, at.offset + 1), created))
+        cut = replace(ahead, anchor=Anchor(replace(at, offset=at.offset + 1), created))
         assert "bytes" in _lost(server, lineage, cut)
         another = replace(ahead, anchor=Anchor(at, created - 1))
         assert "was begun at" in _lost(server, lineage, another)

@@ -4,6 +4,7 @@ which are read as columns, of those that do not fit in memory, of XA, in domains
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
@@ -79,5 +80,5 @@ def of_the_binlog(server: Server, start: LogOffset) -> dict[str, LogOffset]:
         if kind == "Gtid":
             gtid = next(word for word in str(info).split() if word.count("-") == 2)
         if end:  # MariaDB since 11.4 gives none to events inside a transaction
-            shown[gtid] = LogOffset(str(file), int(end))
+            shown[gtid] = replace(start, file=str(file), offset=int(end))
     return shown

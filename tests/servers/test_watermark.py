@@ -8,22 +8,33 @@ to lose the row there; ours does not.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from typing import cast
 
+import pyarrow as pa
 import pytest
 
-from cdcsync_core.errors import PermanentError, Reason
+from cdcsync_core.errors import CdcError, PermanentError, Reason
 from cdcsync_core.gtid import Gtid, GtidSet
 from cdcsync_core.position import FilePosition, GtidPosition, Position, TransactionId
 from cdcsync_mysql import watermark
 from cdcsync_mysql.connection import Source
+from cdcsync_mysql.logfile import file_created_at
 from cdcsync_mysql.server import ServerFacts
+from cdcsync_spark.binlog.crash_tail import TailReader
+from cdcsync_spark.binlog.dump import end_of_ours
+from cdcsync_spark.binlog.xa_search import XaSearch
+from cdcsync_spark.snapshot.low_mark import prepared_xids
+from cdcsync_spark.snapshot.source import LiveSource
+from cdcsync_spark.stream.crash_repair import SourceRepair
+from cdcsync_spark.verify.keys import select_keys
 from support.dump import log_end
 from support.fixtures import FreshDatabase, FreshServer
 from support.semisync import WAIT_SECONDS, OpenWindow, open_window, until
 from support.servers import Server
 from support.source import connected, source_of
+from support.statements import ORDERS
 
 _VARIANTS = ["mariadb1011", "mariadb114", "mysql97_gtid", "mysql97_nogtid"]
 
@@ -149,3 +160,26 @@ def test_no_binlog(fresh_server: FreshServer) -> None:
             with pytest.raises(PermanentError) as refused:
                 question()
             assert refused.value.reason is Reason.BINLOG_DISABLED
+
+
+def test_a_name_that_leads_to_another_server_gives_no_watermark(mysql97_gtid: Server, mysql97_nogtid: Server) -> None:
+    """R6: what another server says is no place in the binlog of a run, whatever its files are
+    called."""
+    other = source_of(mysql97_nogtid)
+    with connected(mysql97_gtid) as (_, facts):
+        low = watermark.low(source_of(mysql97_gtid), facts)
+    questions: list[Callable[[], object]] = [
+        lambda: watermark.low(other, facts),
+        lambda: file_created_at(other, mysql97_nogtid.binlog_status()[0], facts.log),
+        lambda: LiveSource(other, facts).high(facts.lineage, low),
+        lambda: next(iter(LiveSource(other, facts).splits(ORDERS, 10, None))),
+        lambda: end_of_ours(other, facts.lineage, low),
+        lambda: prepared_xids(other, facts.lineage),
+        lambda: XaSearch(other, facts.lineage).last("x", mysql97_gtid.binlog_end()),
+        lambda: list(select_keys(other, facts.lineage, ORDERS, pa.table({"id": [1]}), 10)),
+        lambda: SourceRepair(other, facts.lineage, cast(TailReader, None), 10).passed(low, mysql97_gtid.binlog_end()),
+    ]
+    for question in questions:
+        with pytest.raises(CdcError) as error:
+            question()
+        assert error.value.reason is Reason.POSITION_LOST

@@ -95,8 +95,8 @@ def test_what_stays_prepared_is_not_waited_for(
     with server.connect(db=database) as connection, connection.cursor() as cursor:
         for statement in ("XA START {}", "INSERT INTO t VALUES (1)", "XA END {}", "XA PREPARE {}"):
             cursor.execute(statement.format("'a','bc',9"))
-        assert "X'61',X'6263',9" in prepared_xids(source_of(server))
         with connected(server) as (_, facts):
+            assert "X'61',X'6263',9" in prepared_xids(source_of(server), facts.lineage)
             low = LowMark(source_of(server), facts).take()
         cursor.execute("XA ROLLBACK 'a','bc',9")
     assert low.has_reached(log_end(server).at) is False

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from cdcsync_core.capture import Capture
-from cdcsync_core.position import FilePosition, LogOffset, Position
+from cdcsync_core.position import FilePosition, Position
 from cdcsync_core.run import Decoder
 from cdcsync_core.source_table import Column, SourceTable, SourceType, TableId
 from cdcsync_spark.binlog.client import BinlogClient
@@ -22,7 +22,7 @@ REPLICA_ID = 3_000_000_001
 
 def log_end(server: Server) -> FilePosition:
     """The end of the server's binlog."""
-    return FilePosition(LogOffset(*server.binlog_status()))
+    return FilePosition(server.binlog_end())
 
 
 def raw_events(server: Server, start: Position, *, user: str = "root", password: str = "") -> Iterator[bytes]:
@@ -44,7 +44,7 @@ def read_log(
 ) -> list[Fact]:
     """The facts from `start` to the end of the binlog; plain transactions read as columns are the
     same."""
-    parser = EventParser(server.flavor, gtid_pos=gtid_pos, wanted=wanted)
+    parser = EventParser(server.flavor, gtid_pos=gtid_pos, wanted=wanted, binlog=start.binlog or "")
     events = list(raw_events(server, start))
     facts = [fact for event in events for fact in parser.feed(event)]
     tables = {f.table: stand_in(f.table) for f in facts if isinstance(f, RowsEvent)}

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from cdcsync_core.position import LogOffset
+from cdcsync_core.position import Place
 from cdcsync_mysql.connection import connect
 from support.servers import Server
 from support.source import source_of
@@ -75,8 +75,8 @@ class OpenWindow:
     database: str
     writer: threading.Thread
 
-    def naive(self) -> LogOffset:
-        return LogOffset(*self.server.binlog_status())
+    def naive(self) -> Place:
+        return self.server.binlog_end()
 
     def rows(self) -> int:
         with connect(source_of(self.server)) as reader, reader.cursor() as cursor:
@@ -97,7 +97,7 @@ def open_window(server: Server) -> Iterator[OpenWindow]:
     server.run(f"CREATE TABLE {database}.t (id INT PRIMARY KEY)")
     semi_sync = _SEMI_SYNC[server.flavor]
     server.run(*semi_sync.install, *semi_sync.enable)
-    before = LogOffset(*server.binlog_status())
+    before = server.binlog_end()
     insert = threading.Thread(target=server.run, args=(f"INSERT INTO {database}.t VALUES (1)",))
     window = OpenWindow(server, database, insert)
     insert.start()

@@ -18,6 +18,7 @@ from typing import Any, Literal, Protocol, TypeAlias
 
 import pymysql
 
+from cdcsync_core.position import Place
 from cdcsync_demo.embedded import (
     EmbeddedMariaDB,
     MariaDBBinaries,
@@ -173,6 +174,12 @@ class Server:
         statement = "SHOW MASTER STATUS" if self.flavor == "mariadb" else "SHOW BINARY LOG STATUS"
         file, position, *_ = self.query(statement)[0]
         return str(file), int(position)
+
+    def binlog_end(self) -> Place:
+        """The end of the binlog as a place in it."""
+        name = "server_id" if self.flavor == "mariadb" else "server_uuid"
+        server = self.query(f"SELECT @@GLOBAL.{name}")[0][0]
+        return Place(*self.binlog_status(), f"{self.flavor}:{server}")
 
     def purge_binlogs(self) -> None:
         """Removes every binlog file but the current one; MariaDB keeps a file until its

@@ -18,10 +18,14 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from cdcsync_core.errors import CdcError, from_json
-from cdcsync_core.position import Position, TransactionId, position_from_dict
+from cdcsync_core.lineage import BinlogId
+from cdcsync_core.position import Position, TransactionId, position_from_dict, position_to_dict
 from cdcsync_spark.binlog.schema_steps import SchemaStep
 from cdcsync_spark.binlog.transaction_ids import TransactionIds
 from cdcsync_spark.wire.binlog.facts import FileLeft
+
+#: the metadata of a file of transactions that names their binlog
+_BINLOG = b"binlog"
 
 
 @dataclass(frozen=True)
@@ -50,7 +54,7 @@ class TableBatch:
             "file": self.file,
             "rows": self.rows,
             "nulled": self.nulled,
-            "upto": self.upto.to_dict(),
+            "upto": position_to_dict(self.upto),
             "stop": self.stop.to_json() if self.stop else None,
             "step": self.step.to_dict() if self.step else None,
             "proved": self.proved,
@@ -90,8 +94,8 @@ class BinlogBatch:
     def to_json(self) -> str:
         return json.dumps(
             {
-                "start": self.start.to_dict(),
-                "end": self.end.to_dict(),
+                "start": position_to_dict(self.start),
+                "end": position_to_dict(self.end),
                 "timestamp": self.timestamp,
                 "transactions": self.transactions,
                 "tables": [t.to_dict() for t in self.tables],
@@ -136,7 +140,7 @@ class Transactions(NamedTuple):
 def write_transactions(path: str, transactions: Transactions) -> None:
     ids = transactions.ids if isinstance(transactions.ids, TransactionIds) else TransactionIds(transactions.ids)
     columns = ids.to_columns() | {"committed_at": pa.array(transactions.committed_at, pa.float64())}
-    table = pa.table(columns)
+    table = pa.table(columns).replace_schema_metadata({_BINLOG: ids.binlog or ""})
     with pa.OSFile(path, "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
         writer.write_table(table)
 
@@ -145,4 +149,8 @@ def read_transactions(path: str) -> Transactions:
     """The transactions that the `TRANSACTION` column of the batch's files counts."""
     with pa.OSFile(path) as source:
         table = pa.ipc.open_file(source).read_all()
-    return Transactions(TransactionIds.of_columns(table), table["committed_at"].to_pylist())
+    return Transactions(TransactionIds.of_columns(table, _binlog_of(table)), table["committed_at"].to_pylist())
+
+
+def _binlog_of(table: pa.Table) -> BinlogId | None:
+    return (table.schema.metadata or {}).get(_BINLOG, b"").decode() or None

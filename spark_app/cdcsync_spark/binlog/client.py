@@ -13,6 +13,7 @@ from __future__ import annotations
 import struct
 import uuid
 from collections.abc import Iterator
+from dataclasses import replace
 from types import TracebackType
 from typing import Any, Self
 
@@ -59,7 +60,7 @@ def dump_begin(at: LogOffset) -> LogOffset:
     group with a huge transaction, and more while that is synced to disk. So a place past 4 GiB need
     not be the end of its file.
     """
-    return at if at.offset < _ADDRESSABLE else LogOffset(at.file, 4)
+    return at if at.offset < _ADDRESSABLE else replace(at, offset=4)
 
 
 def silence_timeout(heartbeat_seconds: float) -> float:

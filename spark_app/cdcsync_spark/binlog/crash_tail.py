@@ -28,12 +28,12 @@ import pyarrow as pa
 from cdcsync_core.capture import Capture
 from cdcsync_core.errors import CdcError, PermanentError, Reason, fail
 from cdcsync_core.lineage import Lineage
-from cdcsync_core.position import FilePosition, LogOffset
+from cdcsync_core.position import FilePosition, LogOffset, Place, file_number
 from cdcsync_core.remedies import RESNAPSHOT_ALL
 from cdcsync_core.run import Decoder
 from cdcsync_core.source_table import TableId
-from cdcsync_mysql.connection import Source, connect, fetch
-from cdcsync_mysql.proof import prove
+from cdcsync_mysql.connection import Source, fetch
+from cdcsync_mysql.proof import open_session
 from cdcsync_mysql.server import global_variables
 from cdcsync_spark.binlog.client import BinlogClient
 from cdcsync_spark.binlog.spool import Spool
@@ -109,7 +109,7 @@ class Timed(NamedTuple):
 
 @dataclass(frozen=True)
 class TailReader:
-    """Reads the binlog named `log`. `folder` is scratch space that is there."""
+    """Reads the binlog that `lineage` ends with. `folder` is scratch space that is there."""
 
     source: Source
     lineage: Lineage
@@ -122,19 +122,19 @@ class TailReader:
         TransientError."""
         try:
             tail = self._tail(left)
-            return self._collected(tail, LogOffset(left.next, 4), tables) if tail else {}
+            return self._collected(tail, Place(left.next, 4, self.lineage.newest), tables) if tail else {}
         except PermanentError as e:
             return dict.fromkeys(tables, e)
 
     def _tail(self, left: FileLeft) -> Tail | None:
         """None where the server ended all the files."""
         files = self._files()
-        number = _number(left.file)
-        if all(_number(file) > number for file in files):
+        number = file_number(left.file)
+        if all(file_number(file) > number for file in files):
             self._refuse_purged(left)
             return None
         for index, file in enumerate(files):
-            if not number <= _number(file) < _number(left.next):
+            if not number <= file_number(file) < file_number(left.next):
                 continue
             scan = self._scan(file)
             if not scan.ended:
@@ -194,9 +194,9 @@ class TailReader:
         self, at: LogOffset, wanted: Mapping[TableId, Capture] | tuple[()] = ()
     ) -> Iterator[tuple[BinlogClient, EventParser]]:
         """The binlog from `at` to its end."""
-        start = FilePosition(at)
-        with connect(self.source) as connection:
-            facts = prove(connection, self.lineage, start)
+        start = FilePosition(at.in_binlog(self.lineage.newest))
+        with open_session(self.source) as session:
+            connection, facts = session.proved(self.lineage, start), session.facts
             client = BinlogClient(
                 connection,
                 flavor=facts.flavor,
@@ -206,18 +206,21 @@ class TailReader:
                 nonblocking=True,
             )
             with client:
-                yield client, EventParser(facts.flavor, file=at.file, wanted=lambda table: table in wanted)
+                yield (
+                    client,
+                    EventParser(facts.flavor, file=at.file, wanted=lambda table: table in wanted, binlog=facts.log),
+                )
 
     def _files(self) -> list[str]:
-        with connect(self.source) as connection:
-            return [str(row[0]) for row in fetch(connection, "SHOW BINARY LOGS")]
+        with open_session(self.source) as session:
+            return [str(row[0]) for row in fetch(session.proved(self.lineage), "SHOW BINARY LOGS")]
 
     def _seconds(self) -> int:
         return self.limits.seconds + 2 * int(self._variable("innodb_flush_log_at_timeout", "1"))
 
     def _variable(self, name: str, default: str) -> str:
-        with connect(self.source) as connection:
-            return global_variables(connection, name).get(name, default)
+        with open_session(self.source) as session:
+            return global_variables(session.proved(self.lineage), name).get(name, default)
 
 
 def _timed(client: BinlogClient, parser: EventParser) -> Iterator[Timed]:
@@ -312,7 +315,3 @@ class KeyCollector:
 def _distinct(keys: pa.Table) -> pa.Table:
     names = keys.column_names
     return keys.group_by(names).aggregate([]).select(names).cast(keys.schema)
-
-
-def _number(file: str) -> int:
-    return LogOffset(file, 4).number

@@ -22,8 +22,8 @@ from dataclasses import dataclass
 from cdcsync_core.lineage import Lineage
 from cdcsync_core.position import LogOffset
 from cdcsync_core.source_table import TableId
-from cdcsync_mysql.connection import Connection, Source, connect
-from cdcsync_mysql.proof import prove
+from cdcsync_mysql.connection import Connection, Source
+from cdcsync_mysql.proof import open_session
 from cdcsync_mysql.reach import cascading_to, fault_of_reading, fault_of_writing
 from cdcsync_spark.wire.binlog import facts
 from cdcsync_spark.wire.sql.dml import Dml
@@ -44,9 +44,8 @@ class DmlCheck:
     def fault(self, dml: Dml, place: LogOffset) -> str:
         """Why the statement, which ends at `place`, may reach a captured table that it does not
         write; empty where it cannot. Raises CdcError."""
-        with connect(self.source) as connection:
-            prove(connection, self.lineage, None)
-            fault, related = self._fault_now(connection, dml)
+        with open_session(self.source) as session:
+            fault, related = self._fault_now(session.proved(self.lineage), dml)
         written = _ids((dml.written,) if dml.written else ())
         views = _ids(dml.tables) if dml.in_doubt else ()
         return fault or _fault_since(self.read(place), related, written, views)

@@ -18,8 +18,8 @@ from cdcsync_core.errors import CdcError
 from cdcsync_core.lineage import Lineage
 from cdcsync_core.position import FilePosition, GtidPosition, LogOffset, Position
 from cdcsync_core.source_table import TableId
-from cdcsync_mysql.connection import Source, connect
-from cdcsync_mysql.proof import prove, tables_with_unlogged_cascades
+from cdcsync_mysql.connection import Source
+from cdcsync_mysql.proof import open_session, tables_with_unlogged_cascades
 from cdcsync_mysql.watermark import high
 from cdcsync_spark.binlog.client import BinlogClient, dump_begin
 from cdcsync_spark.binlog.memory import bound_unpacked_events
@@ -51,8 +51,8 @@ OpenDump = Callable[[ReaderSettings, Position, Callable[[TableId], bool]], Abstr
 @contextmanager
 def open_dump(settings: ReaderSettings, start: Position, wanted: Callable[[TableId], bool]) -> Iterator[Dump]:
     bound_unpacked_events()
-    with connect(settings.source) as connection:
-        facts = prove(connection, settings.lineage, start)
+    with open_session(settings.source) as session:
+        connection, facts = session.proved(settings.lineage, start), session.facts
         watched = [t for t in settings.tables if t not in settings.unlogged]
         refused = tables_with_unlogged_cascades(connection, facts, watched)
         end = high(connection, facts)
@@ -66,15 +66,16 @@ def open_dump(settings: ReaderSettings, start: Position, wanted: Callable[[Table
             heartbeat_seconds=settings.heartbeat_seconds,
             begin_seconds=settings.begin_seconds if facts.flavor == "mariadb" else None,
         )
-        parser = EventParser(facts.flavor, file=file, gtid_pos=gtid_pos, known=_sent_again(start), wanted=wanted)
+        known = _sent_again(start)
+        parser = EventParser(facts.flavor, file=file, gtid_pos=gtid_pos, known=known, wanted=wanted, binlog=facts.log)
         yield Dump(client, parser, partial(end_of_ours, settings.source, settings.lineage), end, refused)
 
 
 def end_of_ours(source: Source, lineage: Lineage, position: Position) -> LogOffset:
     """Where the binlog ends that the source has now, after a proof that it leads on from
-    `position`. Raises CdcError as `prove`; nothing is waited for."""
-    with connect(source, max_seconds=_PROOF_SECONDS, read_timeout=_PROOF_SECONDS) as connection:
-        return high(connection, prove(connection, lineage, position, commit_seconds=0))
+    `position`. Raises CdcError as `SourceSession.proved`; nothing is waited for."""
+    with open_session(source, max_seconds=_PROOF_SECONDS, read_timeout=_PROOF_SECONDS) as session:
+        return high(session.proved(lineage, position, commit_seconds=0), session.facts)
 
 
 def _oldest_file(positions: Iterable[Position]) -> str:

@@ -84,7 +84,7 @@ class PlainPath:
         if high - low < self._least_transactions or here is None or self._found.places[at] < here.offset:
             return at
         found = stretch(self._found, first[low:high], self._plain.after[low:high], self._parser.mariadb)
-        return self._take(at, found, here.file)
+        return self._take(at, found, here)
 
     def next_start(self, at: int) -> int | None:
         """The first event behind event `at` with which plain transactions begin; None if all the
@@ -99,7 +99,7 @@ class PlainPath:
             return self._parser.between
         return None
 
-    def _take(self, at: int, found: Stretch, file: str) -> int:
+    def _take(self, at: int, found: Stretch, here: LogOffset) -> int:
         assert self._found is not None
         assert self._plain is not None
         try:
@@ -111,7 +111,7 @@ class PlainPath:
             return at
         if rows.count < found.count:
             self._plain = None
-        taken = self._fitting(found, rows, file)
+        taken = self._fitting(found, rows, here)
         if taken is None:
             return at
         after = int(found.after[taken.count - 1])
@@ -119,9 +119,9 @@ class PlainPath:
         self._assembler.take_plain(replace(taken, gtid_pos=gtid_pos))
         return after
 
-    def _fitting(self, found: Stretch, rows: PlainRows, file: str) -> PlainTransactions | None:
+    def _fitting(self, found: Stretch, rows: PlainRows, here: LogOffset) -> PlainTransactions | None:
         """The first ones, as many as the batch takes before it is full."""
-        kept = _kept(found, rows, file, self._assembler.ahead)
+        kept = _kept(found, rows, here, self._assembler.ahead)
         sizes = np.bincount(rows.transactions, rows.lengths + EVENT_BYTES, rows.count)
         sizes[np.unique(rows.transactions[kept])] += TRANSACTION_BYTES
         sizes = np.cumsum(sizes)
@@ -130,18 +130,18 @@ class PlainPath:
             return None
         mine = rows.transactions < count
         spooled = int((rows.ends - rows.starts)[mine].sum()) + EVENT_BYTES * int(mine.sum())
-        return PlainTransactions(found, rows, kept & mine, file, count, int(sizes[count - 1]), spooled, "")
+        return PlainTransactions(found, rows, kept & mine, here, count, int(sizes[count - 1]), spooled, "")
 
 
-def _kept(found: Stretch, rows: PlainRows, file: str, ahead: Mapping[TableId, Position]) -> Flags:
+def _kept(found: Stretch, rows: PlainRows, here: LogOffset, ahead: Mapping[TableId, Position]) -> Flags:
     """Which events are of transactions that their tables lack."""
     kept = np.ones(len(rows.classes), bool)
     if not ahead:
         return kept
     ids = TransactionIds()
-    every = PlainTransactions(found, rows, kept, file, found.count, 0, 0, "")
+    every = PlainTransactions(found, rows, kept, here, found.count, 0, 0, "")
     for source, low, high in every.runs():
-        ids.extend(file, found.ends[low:high].astype(np.uint64), source, found.numbers[low:high].astype(np.uint64))
+        ids.extend(here, found.ends[low:high].astype(np.uint64), source, found.numbers[low:high].astype(np.uint64))
     for table, events in rows.of_tables():
         if table in ahead:
             kept[events] = ~ids.covered(ahead[table])[rows.transactions[events]]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
@@ -23,14 +23,14 @@ TRANSACTION_BYTES = 100
 
 @dataclass(frozen=True)
 class PlainTransactions:
-    """The first `count` transactions of a stretch, as the assembler takes them. Of their rows
-    events (`rows`) those are `kept` that their tables lack; `size` is what all of it takes of a
-    batch, `spooled` what of it is rows in memory."""
+    """The first `count` transactions of a stretch, from `begin` on, as the assembler takes them. Of
+    their rows events (`rows`) those are `kept` that their tables lack; `size` is what all of it
+    takes of a batch, `spooled` what of it is rows in memory."""
 
     stretch: Stretch
     rows: PlainRows
     kept: Flags
-    file: str
+    begin: LogOffset
     count: int
     size: int
     spooled: int
@@ -38,7 +38,7 @@ class PlainTransactions:
 
     @property
     def end(self) -> LogOffset:
-        return LogOffset(self.file, int(self.stretch.ends[self.count - 1]))
+        return replace(self.begin, offset=int(self.stretch.ends[self.count - 1]))
 
     @property
     def timestamp(self) -> float | None:
@@ -82,11 +82,11 @@ class PlainTransactions:
         ends, numbers = self.stretch.ends.astype(np.uint64), self.stretch.numbers.astype(np.uint64)
         domains, servers = self.stretch.domains, self.stretch.servers
         if domains is not None and servers is not None:
-            ids.extend_mariadb(self.file, ends[changing], domains[changing], servers[changing], numbers[changing])
+            ids.extend_mariadb(self.begin, ends[changing], domains[changing], servers[changing], numbers[changing])
         else:
             for source, low, high in self.runs():
                 mine = changing[np.searchsorted(changing, low) : np.searchsorted(changing, high)]
-                ids.extend(self.file, ends[mine], source, numbers[mine])
+                ids.extend(self.begin, ends[mine], source, numbers[mine])
         committed_at.extend(self.stretch.times[changing].tolist())
         return len(changing)
 

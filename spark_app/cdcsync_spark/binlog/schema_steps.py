@@ -23,7 +23,7 @@ from cdcsync_core.capture import Capture
 from cdcsync_core.errors import CdcError, PermanentError, Reason
 from cdcsync_core.evolve import DroppedColumns
 from cdcsync_core.gtid import Gtid
-from cdcsync_core.position import LogOffset, TransactionId
+from cdcsync_core.position import LogOffset, TransactionId, binlog_of
 from cdcsync_core.remedies import resnapshot
 from cdcsync_core.schema_change import Emptied, Filled, Followed, Kind, Outcome, Renamed, Resnapshot, Stop, unchanged
 from cdcsync_core.source_table import TableId
@@ -74,7 +74,8 @@ class SchemaStep(NamedTuple):
             "session": [session.sql_mode, session.charset, session.mariadb, session.version, list(session.started)],
             "connection": session.connection,
             "timestamps": session.timestamps,
-            "end": str(done.end),
+            "end": done.end.to_dict(),
+            "binlog": binlog_of(done.end),
             "gtid": str(done.gtid) if done.gtid else None,
             "mariadbGtid": done.mariadb_gtid,
             "committedAt": self.committed_at,
@@ -86,9 +87,10 @@ class SchemaStep(NamedTuple):
         more = data["connection"], data["timestamps"]
         session = Session(sql_mode, charset, mariadb, version, Started(*started), *more)
         gtid = Gtid.parse(data["gtid"]) if data["gtid"] else None
+        end = LogOffset(**data["end"])
         return cls(
             Statement(data["database"], data["sql"], session, in_doubt=data["inDoubt"]),
-            TransactionId(LogOffset.parse(data["end"]), gtid, data["mariadbGtid"]),
+            TransactionId(end.in_binlog(data["binlog"]) if data["binlog"] else end, gtid, data["mariadbGtid"]),
             data["committedAt"],
         )
 

@@ -18,15 +18,27 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from cdcsync_core.gtid import Gtid
-from cdcsync_core.position import FilePosition, LogOffset, Position, TransactionId, other_kind
+from cdcsync_core.lineage import BinlogId
+from cdcsync_core.position import (
+    FilePosition,
+    LogOffset,
+    Place,
+    Position,
+    TransactionId,
+    binlog_of,
+    file_number,
+    other_binlog,
+    other_kind,
+)
 
 _NONE = -1
 
 
 class TransactionIds(Sequence[TransactionId]):
-    """Grows at its end."""
+    """Grows at its end. All of them end in one binlog, which the first one names, as in `Place`."""
 
     def __init__(self, ids: Iterable[TransactionId] = ()) -> None:
+        self.binlog: BinlogId | None = None
         self._names: dict[str, int] = {}
         self._files, self._offsets = array("i"), array("Q")
         self._sources, self._groups, self._numbers = array("i"), array("i"), array("Q")
@@ -36,6 +48,7 @@ class TransactionIds(Sequence[TransactionId]):
     def append(self, transaction: TransactionId) -> None:
         gtid = transaction.gtid
         group, _, number = transaction.mariadb_gtid.rpartition("-")
+        self._enter(transaction.end)
         self._files.append(self._name(transaction.end.file))
         self._offsets.append(transaction.end.offset)
         self._sources.append(_NONE if gtid is None else self._name(gtid.source))
@@ -43,34 +56,45 @@ class TransactionIds(Sequence[TransactionId]):
         self._numbers.append(gtid.number if gtid else int(number or 0))
 
     def extend(
-        self, file: str, offsets: npt.NDArray[np.uint64], source: str | None, numbers: npt.NDArray[np.uint64]
+        self, begin: LogOffset, offsets: npt.NDArray[np.uint64], source: str | None, numbers: npt.NDArray[np.uint64]
     ) -> None:
-        """Transactions of one file and source; `numbers` mean nothing without a source."""
+        """Transactions of one source in the file of `begin`; `numbers` mean nothing without a
+        source."""
         count = len(offsets)
-        self._place(file, offsets)
+        self._place(begin, offsets)
         self._sources.extend([_NONE if source is None else self._name(source)] * count)
         self._groups.extend([_NONE] * count)
         self._numbers.frombytes((numbers if source is not None else np.zeros(count, np.uint64)).tobytes())
 
     def extend_mariadb(
         self,
-        file: str,
+        begin: LogOffset,
         offsets: npt.NDArray[np.uint64],
         domains: npt.NDArray[np.uint32],
         servers: npt.NDArray[np.uint32],
         numbers: npt.NDArray[np.uint64],
     ) -> None:
-        """Transactions of one file with MariaDB's GTIDs, whose groups may alternate."""
+        """Transactions in the file of `begin` with MariaDB's GTIDs, whose groups may alternate."""
         groups, of = np.unique(domains.astype(np.uint64) << np.uint64(32) | servers, return_inverse=True)
         names = np.array([self._name(f"{group >> 32}-{group & 0xFFFFFFFF}") for group in groups.tolist()], np.int32)
-        self._place(file, offsets)
+        self._place(begin, offsets)
         self._sources.extend([_NONE] * len(offsets))
         self._groups.frombytes(names[of].tobytes())
         self._numbers.frombytes(numbers.tobytes())
 
-    def _place(self, file: str, offsets: npt.NDArray[np.uint64]) -> None:
-        self._files.extend([self._name(file)] * len(offsets))
+    def _place(self, begin: LogOffset, offsets: npt.NDArray[np.uint64]) -> None:
+        self._enter(begin)
+        self._files.extend([self._name(begin.file)] * len(offsets))
         self._offsets.frombytes(offsets.tobytes())
+
+    def _enter(self, place: LogOffset) -> None:
+        if not len(self):
+            self.binlog = binlog_of(place)
+        self._refuse_other_binlog(place)
+
+    def _refuse_other_binlog(self, place: LogOffset) -> None:
+        if binlog_of(place) != self.binlog:
+            raise other_binlog(binlog_of(place) or "", self.binlog or "")
 
     def _name(self, name: str) -> int:
         return self._names.setdefault(name, len(self._names))
@@ -87,13 +111,13 @@ class TransactionIds(Sequence[TransactionId]):
         columns = (self._files, self._offsets, self._sources, self._groups, self._numbers)
         if isinstance(index, slice):
             rows = zip(*(column[index] for column in columns), strict=True)
-            return [_transaction(names, *row) for row in rows]
-        return _transaction(names, *(column[index] for column in columns))
+            return [_transaction(self.binlog, names, *row) for row in rows]
+        return _transaction(self.binlog, names, *(column[index] for column in columns))
 
     def __iter__(self) -> Iterator[TransactionId]:
         names = list(self._names)
         for row in zip(self._files, self._offsets, self._sources, self._groups, self._numbers, strict=True):
-            yield _transaction(names, *row)
+            yield _transaction(self.binlog, names, *row)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Sequence) and list(self) == list(other)
@@ -118,11 +142,13 @@ class TransactionIds(Sequence[TransactionId]):
         return found
 
     def _before(self, place: LogOffset) -> npt.NDArray[np.bool_]:
+        if len(self):
+            self._refuse_other_binlog(place)
         files, offsets = np.array(self._files), np.array(self._offsets, np.uint64)
         found = np.zeros(len(self), bool)
         for file in np.unique(files).tolist():
             name = list(self._names)[file]
-            order = 0 if name == place.file else LogOffset(name, 4).number - place.number
+            order = 0 if name == place.file else file_number(name) - place.number
             inside = np.full(len(self), order < 0) if order else offsets <= place.offset
             found |= (files == file) & inside
         return found
@@ -139,8 +165,9 @@ class TransactionIds(Sequence[TransactionId]):
         }
 
     @classmethod
-    def of_columns(cls, table: pa.Table) -> TransactionIds:
+    def of_columns(cls, table: pa.Table, binlog: BinlogId | None = None) -> TransactionIds:
         found = cls()
+        found.binlog = binlog
         files, sources, groups = (table[name].combine_chunks() for name in ("file", "source", "group"))
         found._names = {name: i for i, name in enumerate(files.dictionary.to_pylist())}
         found._files = array("i", files.indices.to_numpy().tobytes())
@@ -151,9 +178,12 @@ class TransactionIds(Sequence[TransactionId]):
         return found
 
 
-def _transaction(names: Sequence[str], file: int, offset: int, source: int, group: int, number: int) -> TransactionId:
+def _transaction(
+    binlog: BinlogId | None, names: Sequence[str], file: int, offset: int, source: int, group: int, number: int
+) -> TransactionId:
+    end = Place(names[file], offset, binlog) if binlog else LogOffset(names[file], offset)
     gtid = None if source == _NONE else Gtid(names[source], number)
-    return TransactionId(LogOffset(names[file], offset), gtid, "" if group == _NONE else f"{names[group]}-{number}")
+    return TransactionId(end, gtid, "" if group == _NONE else f"{names[group]}-{number}")
 
 
 def _named(places: array[int], names: pa.Array) -> pa.DictionaryArray:

@@ -18,17 +18,16 @@ ends no other dump.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum, auto
 
 from cdcsync_core.errors import Reason, fail
 from cdcsync_core.lineage import Lineage
-from cdcsync_core.position import FilePosition, LogOffset, TransactionId
+from cdcsync_core.position import FilePosition, LogOffset, TransactionId, file_number
 from cdcsync_core.remedies import RESNAPSHOT_ALL
 from cdcsync_core.source_table import TableId
-from cdcsync_mysql.connection import Source, connect, fetch
-from cdcsync_mysql.proof import prove
-from cdcsync_mysql.server import read_facts
+from cdcsync_mysql.connection import Source, fetch
+from cdcsync_mysql.proof import open_session
 from cdcsync_spark.binlog.client import BinlogClient
 from cdcsync_spark.binlog.open_transaction import OpenTransaction
 from cdcsync_spark.binlog.spool import Spool
@@ -55,10 +54,10 @@ class Known(Enum):
 
 @dataclass
 class FileXa:
-    """The last fact of each XA transaction in one file, up to an offset: where it was prepared, or
-    that it ended. Pure."""
+    """The last fact of each XA transaction in the file of `begin`, its first place, up to an
+    offset: where it was prepared, or that it ended. Pure."""
 
-    file: str
+    begin: LogOffset
     upto: LogOffset | None = None
     last: dict[str, PreparePlace | Known] = field(default_factory=dict)
     #: the file was left; a transaction ends behind `upto`, which is left to a later reading
@@ -67,7 +66,7 @@ class FileXa:
 
     def __post_init__(self) -> None:
         #: the end of the last whole transaction that was read
-        self.whole = LogOffset(self.file, _FIRST_EVENT)
+        self.whole = self.begin
         self._xa_facts: list[facts.XaPrepare | facts.XaEnd] = []
 
     def feed(self, fact: facts.Fact) -> None:
@@ -93,7 +92,7 @@ class FileXa:
         self._reach(end)
 
     def _reach(self, place: LogOffset) -> None:
-        if place.file == self.file:
+        if place.file == self.begin.file:
             self.whole = place
         else:
             self.closed = True
@@ -109,8 +108,8 @@ class Stopped(Exception):
 
 @dataclass
 class XaSearch:
-    """Searches the binlog named `log`. `stopping` is asked while it reads; it then raises
-    `Stopped`."""
+    """Searches the binlog that `lineage` ends with. `stopping` is asked while it reads; it then
+    raises `Stopped`."""
 
     source: Source
     lineage: Lineage
@@ -133,7 +132,7 @@ class XaSearch:
     ) -> OpenTransaction | None:
         """What the XA COMMIT that ends at `commit` commits; None where no file has its PREPARE.
         Raises CdcError, Stopped."""
-        place = self.last(xid, LogOffset(commit.file, commit.offset - 1))
+        place = self.last(xid, replace(commit, offset=commit.offset - 1))
         return self._transaction(place, wanted, spool) if isinstance(place, PreparePlace) else None
 
     def since(self, place: LogOffset) -> Iterator[facts.Fact]:
@@ -159,15 +158,14 @@ class XaSearch:
         )
 
     def _files(self, upto: LogOffset) -> Sequence[str]:
-        with connect(self.source) as connection:
-            prove(connection, self.lineage, None)
-            listed = [str(row[0]) for row in fetch(connection, "SHOW BINARY LOGS")]
-        return [file for file in listed if LogOffset(file, _FIRST_EVENT).number <= upto.number]
+        with open_session(self.source) as session:
+            listed = [str(row[0]) for row in fetch(session.proved(self.lineage), "SHOW BINARY LOGS")]
+        return [file for file in listed if file_number(file) <= upto.number]
 
     def _read(self, file: str, upto: LogOffset) -> FileXa:
         found = self._seen.get(file)
         if found is None or not upto.covers(found.whole):
-            found = FileXa(file)
+            found = FileXa(replace(upto, file=file, offset=_FIRST_EVENT))
         found.upto, found.beyond = upto if file == upto.file else None, False
         if not found.done:
             self._read_on(found)
@@ -182,23 +180,23 @@ class XaSearch:
 
     def _facts(self, start: LogOffset, wanted: Callable[[TableId], bool]) -> Iterator[facts.Fact]:
         """To the end of the binlog. A connection of its own, which is closed with the iterator."""
-        connection = connect(self.source)
-        flavor = read_facts(connection).flavor
-        client = BinlogClient(
-            connection,
-            flavor=flavor,
-            start=FilePosition(start),
-            replica_id=0,
-            heartbeat_seconds=_HEARTBEAT_SECONDS,
-            nonblocking=True,
-        )
-        parser = EventParser(flavor, file=start.file, wanted=wanted)
-        with client:
-            for arrived in client.arrivals():
-                if self.stopping():
-                    raise Stopped
-                for event in arrived:
-                    yield from parser.feed(event)
+        with open_session(self.source) as session:
+            connection, flavor = session.proved(self.lineage), session.facts.flavor
+            client = BinlogClient(
+                connection,
+                flavor=flavor,
+                start=FilePosition(start),
+                replica_id=0,
+                heartbeat_seconds=_HEARTBEAT_SECONDS,
+                nonblocking=True,
+            )
+            parser = EventParser(flavor, file=start.file, wanted=wanted, binlog=session.facts.log)
+            with client:
+                for arrived in client.arrivals():
+                    if self.stopping():
+                        raise Stopped
+                    for event in arrived:
+                        yield from parser.feed(event)
 
 
 def _collect(fact: facts.Fact, transaction: OpenTransaction, spool: Spool) -> None:

@@ -14,8 +14,9 @@ from pyspark.sql import SparkSession
 from cdcsync_core.errors import CdcError
 from cdcsync_core.run import RunConfig, RunKind
 from cdcsync_core.spec import CdcSync
-from cdcsync_mysql.connection import Source, connect, source_from_spec
-from cdcsync_mysql.server import ServerFacts, read_facts
+from cdcsync_mysql.connection import Source, source_from_spec
+from cdcsync_mysql.proof import open_session
+from cdcsync_mysql.server import ServerFacts
 from cdcsync_spark.run.progress import Reports, failed_entry
 from cdcsync_spark.sinks import refuse_unready, sink_from_spec
 from cdcsync_spark.sinks.contract.driver import Role
@@ -73,8 +74,8 @@ def open_context(
     secrets = Path(config.secrets_dir)
     source = source_from_spec(resource.spec.source, secrets)
     refuse_unready(resource.spec.sink, secrets, resource.full_name)
-    with connect(source) as connection:
-        facts = read_facts(connection)
+    with open_session(source) as session:
+        facts = session.facts
     followed = config.kind is RunKind.SNAPSHOT and not resource.spec.snapshot.only
     role = Role(config.kind.value, followed, facts.server_id)
     sink = sink_from_spec(resource.spec.sink, secrets, resource.full_name, role)

@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from typing import Protocol, Unpack
 
 from cdcsync_core.errors import CdcError
-from cdcsync_core.position import Position
+from cdcsync_core.position import Position, position_to_dict
 from cdcsync_core.report import PositionJson, ReportParts, SchemaJson, SinkWriteJson, TableParts, TableReport
 from cdcsync_core.run import Report, TablePhase
 from cdcsync_core.schema_change import Proof
@@ -72,7 +72,7 @@ def _parts_of(state: TableState) -> TableParts:
         "events": state.events,
         "nonce": state.resnapshot_nonce,
         "generation": state.generation,
-        "position": state.position.to_dict() if state.position else None,
+        "position": position_to_dict(state.position) if state.position else None,
         "written": _sink_write(state.written) if state.written else None,
     }
     if state.change is not None:
@@ -127,7 +127,7 @@ def failed_entry(
 def position_entry(position: Position, timestamp: float | None) -> PositionJson:
     """`status.position`: the reader's place; `timestamp` comes in unix seconds and goes out as RFC
     3339."""
-    return position.to_dict() | {"timestamp": "" if timestamp is None else _rfc3339(timestamp)}
+    return position_to_dict(position) | {"timestamp": "" if timestamp is None else _rfc3339(timestamp)}
 
 
 def _rfc3339(timestamp: float) -> str:

@@ -21,9 +21,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from cdcsync_core.errors import Reason, fail
+from cdcsync_core.lineage import Lineage
 from cdcsync_core.position import FilePosition, Position
 from cdcsync_mysql import watermark
-from cdcsync_mysql.connection import Source, connect
+from cdcsync_mysql.connection import Source
+from cdcsync_mysql.proof import open_session
 from cdcsync_mysql.server import ServerFacts
 from cdcsync_spark.binlog.xa_search import Known, XaSearch
 
@@ -47,7 +49,7 @@ class LowMark:
         if isinstance(low, FilePosition):
             at = low.at
             wait_for_ended(
-                lambda: prepared_xids(self.source),
+                lambda: prepared_xids(self.source, self.facts.lineage),
                 lambda xid: self._search.last(xid, at) is Known.ENDED,
                 time.monotonic,
                 time.sleep,
@@ -55,11 +57,11 @@ class LowMark:
         return low
 
 
-def prepared_xids(source: Source) -> set[str]:
+def prepared_xids(source: Source, lineage: Lineage) -> set[str]:
     """Those that are prepared, as the binlog spells them. Raises PrivilegeMissing where the account
     may not see them."""
-    with connect(source) as connection:
-        return {_xid(*row) for row in watermark.prepared(connection)}
+    with open_session(source) as session:
+        return {_xid(*row) for row in watermark.prepared(session.proved(lineage))}
 
 
 def _xid(format_id: int, first: int, second: int, data: bytes | str) -> str:

@@ -16,16 +16,15 @@ from cdcsync_core.chunk import Bound, Split
 from cdcsync_core.lineage import Lineage
 from cdcsync_core.position import LogOffset, Position
 from cdcsync_mysql import watermark
-from cdcsync_mysql.connection import Source, connect
-from cdcsync_mysql.history import verify_resumable
+from cdcsync_mysql.connection import Source
 from cdcsync_mysql.lock_budget import LockBudget
 from cdcsync_mysql.planner import plan
-from cdcsync_mysql.proof import prove, verify_nothing_hidden
-from cdcsync_mysql.server import ServerFacts, read_facts
+from cdcsync_mysql.proof import open_session
+from cdcsync_mysql.server import ServerFacts
 from cdcsync_spark.snapshot.low_mark import LowMark
 
 #: raises PositionLost where the binlog of this lineage does not lead on from a position
-Verify = Callable[[Lineage, Position | None], None]
+Verify = Callable[[Lineage, Position | None], object]
 
 
 class SnapshotSource(Protocol):
@@ -48,23 +47,24 @@ class LiveSource:
     """A server."""
 
     def __init__(self, source: Source, facts: ServerFacts) -> None:
-        self._source, self._lows = source, LowMark(source, facts)
+        self._source, self._lineage, self._lows = source, facts.lineage, LowMark(source, facts)
         self._locks = LockBudget()
 
     def low(self) -> Position:
         return self._lows.take()
 
     def high(self, lineage: Lineage, low: Position) -> LogOffset:
-        with connect(self._source) as connection:
-            return watermark.high(connection, prove(connection, lineage, low))
+        with open_session(self._source) as session:
+            return watermark.high(session.proved(lineage, low), session.facts)
 
     @contextmanager
     def history(self) -> Iterator[Verify]:
-        with connect(self._source) as connection:
-            facts = read_facts(connection)
-            verify_nothing_hidden(self._source, connection, facts)
-            yield lambda lineage, position: verify_resumable(connection, facts, lineage, position)
+        with open_session(self._source) as session:
+            session.refuse_hidden_changes()
+            yield session.proved
 
     def splits(self, table: Capture, chunk_size: int, frontier: Bound) -> Iterator[Split]:
-        with connect(self._source) as connection, self._locks.asking(connection, table.id):
-            yield from plan(connection, table, chunk_size, frontier)
+        with open_session(self._source) as session:
+            connection = session.proved(self._lineage)
+            with self._locks.asking(connection, table.id):
+                yield from plan(connection, table, chunk_size, frontier)

@@ -28,8 +28,8 @@ from cdcsync_core.position import Position
 from cdcsync_core.remedies import resnapshot
 from cdcsync_core.run import Decoder
 from cdcsync_mysql.catalog import as_planned
-from cdcsync_mysql.connection import Source, connect, map_error
-from cdcsync_mysql.proof import prove
+from cdcsync_mysql.connection import Source, map_error
+from cdcsync_mysql.proof import open_session
 from cdcsync_mysql.protocol import answered_within
 from cdcsync_mysql.splitquery import where
 from cdcsync_spark.snapshot import binary_select as preparedselect
@@ -64,8 +64,8 @@ class SplitReader:
     def batches(self) -> Iterator[pa.RecordBatch]:
         """Record batches of `typemap.arrow_schema(table)`; raises CdcError, after which nothing of
         them may be kept."""
-        with connect(self.source, max_seconds=self.max_seconds, stream=True) as connection:
-            prove(connection, self.lineage, self.low)
+        with open_session(self.source, max_seconds=self.max_seconds, stream=True) as session:
+            connection = session.proved(self.lineage, self.low)
             try:
                 connection.query("START TRANSACTION READ ONLY")
                 yield from self._select(connection)

@@ -33,12 +33,11 @@ from pyspark.sql.types import StructType
 from cdcsync_core.capture import Capture
 from cdcsync_core.chunk import Split
 from cdcsync_core.lineage import Lineage
-from cdcsync_core.position import Position, position_from_dict
+from cdcsync_core.position import Position, position_from_dict, position_to_dict
 from cdcsync_core.spec import replica_id
 from cdcsync_mysql import watermark
-from cdcsync_mysql.connection import connect
 from cdcsync_mysql.planner import plan
-from cdcsync_mysql.server import read_facts
+from cdcsync_mysql.proof import open_session
 from cdcsync_spark.binlog.batch import BinlogBatch, read_transactions
 from cdcsync_spark.binlog.reader import BinlogReader
 from cdcsync_spark.binlog.settings import ReaderSettings
@@ -55,9 +54,9 @@ _META = [pa.field("_change_kind", pa.string()), pa.field("_position", pa.string(
 def low_watermark(options: Mapping[str, str]) -> str:
     """A position that every row read after this call reflects, for `startPosition` (rule R1)."""
     source = SourceOptions.parse(options).source
-    with connect(source) as connection:
-        facts = read_facts(connection)
-    return json.dumps(LowMark(source, facts).take().to_dict())
+    with open_session(source) as session:
+        session.refuse_hidden_changes()
+    return json.dumps(position_to_dict(LowMark(source, session.facts).take()))
 
 
 class MySqlSnapshot(DataSource):
@@ -100,11 +99,12 @@ class SnapshotReader(DataSourceReader):
     max_seconds: int
 
     def partitions(self) -> list[InputPartition]:
-        with connect(self.options.source) as connection:
-            facts = read_facts(connection)
+        with open_session(self.options.source) as session:
+            lineage = session.facts.lineage
             table = self.options.read_definition()
-            low = LowMark(self.options.source, facts).take()
-            return [SplitPartition(table, s, facts.lineage, low) for s in plan(connection, table, self.chunk_size)]
+            low = LowMark(self.options.source, session.facts).take()
+            splits = plan(session.proved(lineage, low), table, self.chunk_size)
+            return [SplitPartition(table, s, lineage, low) for s in splits]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, SplitPartition)
@@ -186,16 +186,22 @@ class ChangesStreamReader(SimpleDataSourceStreamReader):
         """Nothing to keep: the offset is the position."""
 
     def _current(self) -> Position:
-        with connect(self.options.source) as connection:
-            return watermark.current(connection, read_facts(connection))
+        with open_session(self.options.source) as session:
+            return watermark.current(session.proved(session.facts.lineage), session.facts)
 
     def _open(self, start: Position) -> BinlogReader:
-        with connect(self.options.source) as connection:
-            lineage = read_facts(connection).lineage
+        """An offset of an earlier version names no binlog: the server that is reached now is taken
+        for its own, and what the position itself proves is proved."""
+        if start.binlog is None:
+            with open_session(self.options.source) as session:
+                binlog = session.facts.log
+        else:
+            binlog = start.binlog
+        start = start.in_binlog(binlog)
         table = self.options.read_definition()
         settings = ReaderSettings(
             source=self.options.source,
-            lineage=lineage,
+            lineage=Lineage.of(binlog),
             replica_id=self.replica_id,
             tables={table.id: table},
             start=start,
@@ -239,7 +245,7 @@ def _described(changes: pa.Table, batch: BinlogBatch, until: Position | None) ->
 
 
 def _offset(position: Position) -> dict[str, Any]:
-    return {"v": 1, "position": position.to_dict()}
+    return {"v": 1, "position": position_to_dict(position)}
 
 
 def _position(offset: dict[str, Any]) -> Position:

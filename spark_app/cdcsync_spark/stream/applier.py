@@ -222,7 +222,9 @@ class Applier:
     def _repair(self, batch: BinlogBatch, left: FileLeft) -> None:
         """Before anything behind the file's end is applied. A table that has passed the end was
         repaired, or read later."""
-        place = LogOffset(left.next, 4)
+        at = batch.end.at
+        assert at is not None, "the reader stands behind the file that it left"
+        place = replace(at, file=left.next, offset=4)
         tables = {t.state.capture.id: t for t in self.tables.values() if t.flowing and not _has_passed(t, place)}
         self._doubtful = frozenset(t.name for t in tables.values())
         if not tables:

@@ -31,8 +31,8 @@ from cdcsync_core.lineage import Lineage
 from cdcsync_core.position import LogOffset, Position
 from cdcsync_core.state import LastChange
 from cdcsync_mysql.catalog import read_defaults, read_table
-from cdcsync_mysql.connection import Source, connect
-from cdcsync_mysql.proof import prove
+from cdcsync_mysql.connection import Source
+from cdcsync_mysql.proof import open_session
 from cdcsync_mysql.watermark import high, low
 from cdcsync_spark.binlog.schema_steps import contradicted
 from cdcsync_spark.logs import get_logger
@@ -73,8 +73,8 @@ Ask = Callable[[Mapping[str, Capture]], Answer]
 
 def ask_catalog(source: Source, lineage: Lineage, tables: Mapping[str, Capture]) -> Answer:
     """Raises CdcError where the server cannot be asked, or is not that of `lineage`."""
-    with connect(source, max_seconds=_MAX_SECONDS) as connection:
-        facts = prove(connection, lineage, None)
+    with open_session(source, max_seconds=_MAX_SECONDS) as session:
+        connection, facts = session.proved(lineage), session.facts
         before = low(source, facts)
         found: dict[str, Shown | CdcError] = {}
         for name, capture in tables.items():

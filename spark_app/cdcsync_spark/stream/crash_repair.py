@@ -31,9 +31,9 @@ from cdcsync_core.lineage import Lineage
 from cdcsync_core.position import Anchor, FilePosition, LogOffset, Position
 from cdcsync_core.run import Decoder
 from cdcsync_core.source_table import TableId
-from cdcsync_mysql.connection import Source, connect
+from cdcsync_mysql.connection import Source
 from cdcsync_mysql.logfile import file_created_at
-from cdcsync_mysql.server import read_facts
+from cdcsync_mysql.proof import open_session
 from cdcsync_mysql.watermark import high
 from cdcsync_spark.binlog.crash_tail import TailReader
 from cdcsync_spark.snapshot.split_read import KeyReader
@@ -73,8 +73,8 @@ class Repair(Protocol):
 
 @dataclass(frozen=True)
 class SourceRepair:
-    """Reads from `source`, whose history is `log`; a SELECT takes `max_seconds` at most, and
-    `piece_keys` keys are read and committed at a time."""
+    """Reads from `source`, whose binlog is the one that `lineage` ends with; a SELECT takes
+    `max_seconds` at most, and `piece_keys` keys are read and committed at a time."""
 
     source: Source
     lineage: Lineage
@@ -87,7 +87,7 @@ class SourceRepair:
         return self.tail.keys(left, tables)
 
     def passed(self, before: Position, place: LogOffset) -> Position:
-        created = file_created_at(self.source, place.file)
+        created = file_created_at(self.source, place.file, self.lineage.newest)
         if isinstance(before, FilePosition):
             return FilePosition(place, before.gtid_pos, created)
         return type(before)(before.gtids, place, Anchor(place, created))
@@ -99,8 +99,8 @@ class SourceRepair:
                 self.source, self.lineage, table, Split(), passed, self.max_seconds, self.decoder, keys=part
             )
             rows = pa.Table.from_batches(list(reader.batches()), schema=captured_schema(table))
-            with connect(self.source) as connection:
-                place = high(connection, read_facts(connection))
+            with open_session(self.source) as session:
+                place = high(session.proved(self.lineage, passed), session.facts)
             last = start + self.piece_keys >= keys.num_rows
             yield Piece(as_changes(table, part, rows), place, reader.nulled, last=last)
 

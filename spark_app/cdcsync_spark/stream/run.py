@@ -19,14 +19,12 @@ from pymysql.connections import Connection
 
 from cdcsync_core.errors import PermanentError
 from cdcsync_core.gates import gate
-from cdcsync_core.position import LogOffset, Position, meet_all
+from cdcsync_core.position import LogOffset, Place, Position, meet_all
 from cdcsync_core.run import LOG_END, RunKind, TableAssignment, TablePhase
 from cdcsync_core.spec import CdcSync, replica_ids
 from cdcsync_core.state import Identity
 from cdcsync_mysql import watermark
-from cdcsync_mysql.connection import connect
-from cdcsync_mysql.history import verify_resumable
-from cdcsync_mysql.proof import verify_nothing_hidden
+from cdcsync_mysql.proof import SourceSession, open_session
 from cdcsync_mysql.server import log_retention_seconds
 from cdcsync_spark.binlog.batch import BinlogBatch
 from cdcsync_spark.binlog.crash_tail import TailReader
@@ -60,9 +58,10 @@ _PAUSE, _QUIET_PAUSE = 0.2, 2.0
 def run_stream(context: RunContext, open_engine: OpenEngine) -> None:
     """Opens the targets and follows the binlog by an engine. Errors of single tables are in
     `context.failed`; raises CdcError for the run."""
-    with connect(context.source) as connection:
-        verify_nothing_hidden(context.source, connection, context.facts)
-        tables = [t for t in (_open(context, connection, a) for a in context.config.tables) if t]
+    with open_session(context.source) as session:
+        session.refuse_hidden_changes()
+        tables = [t for t in (_open(context, session, a) for a in context.config.tables) if t]
+        connection = session.proved(context.facts.lineage)
         retention = log_retention_seconds(connection)
         goal = _goal(context, connection)
     if tables:
@@ -108,7 +107,7 @@ def _goal(context: RunContext, connection: Connection) -> LogOffset | None:
     stop_at = context.config.stop_at
     if stop_at == LOG_END:
         return watermark.current(connection, context.facts).at
-    return LogOffset.parse(stop_at) if stop_at else None
+    return Place.parse(stop_at, context.facts.log) if stop_at else None
 
 
 def reader_settings(context: RunContext, tables: list[StreamTable]) -> ReaderSettings:
@@ -161,7 +160,7 @@ def _end_warming(tables: list[StreamTable]) -> None:
         table.target.close()
 
 
-def _open(context: RunContext, connection: Connection, assignment: TableAssignment) -> StreamTable | None:
+def _open(context: RunContext, session: SourceSession, assignment: TableAssignment) -> StreamTable | None:
     """None for a table that is refused, or whose snapshot is not complete."""
     name = str(assignment.table.id)
     target = context.sink.target(assignment.table.id).writer(Path(context.config.scratch_dir))
@@ -171,7 +170,7 @@ def _open(context: RunContext, connection: Connection, assignment: TableAssignme
             context.reporter.report(tables=[table_entry(name, TablePhase.SNAPSHOTTING, state)])
             return None
         refuse_other_identity(state, replace(state, identity=Identity(context.sync, state.identity.lineage, name)))
-        verify_resumable(connection, context.facts, state.identity.lineage, state.position)
+        session.proved(state.identity.lineage, state.position)
     except PermanentError as e:
         context.refuse(name, e)
         return None

@@ -18,9 +18,9 @@ from cdcsync_core.spec import CdcSync, replica_id
 from cdcsync_core.state import TableState
 from cdcsync_core.verification import Difference, Progress, Step, TableResult, VerifyConfig
 from cdcsync_mysql.catalog import resolve
-from cdcsync_mysql.connection import Source, connect, source_from_spec
-from cdcsync_mysql.history import verify_resumable
-from cdcsync_mysql.server import ServerFacts, read_facts
+from cdcsync_mysql.connection import Source, source_from_spec
+from cdcsync_mysql.proof import open_session
+from cdcsync_mysql.server import ServerFacts
 from cdcsync_spark.sinks import sink_from_spec
 from cdcsync_spark.sinks.contract.sink import Sink
 from cdcsync_spark.verify.clearing import note_equal
@@ -79,8 +79,8 @@ class Comparison:
     def _tables(self) -> list[TableId]:
         """What the manifest names, but for tables that the sync says it does not take part in."""
         selection = self.resource.spec.tables.selection
-        with connect(self.source) as connection:
-            found = resolve(connection, selection).tables
+        with open_session(self.source) as session:
+            found = resolve(session.proved(self.facts.lineage), selection).tables
         status = self.status.read()
         left_out = {t.name for t in status.table_status if t.phase is TablePhase.UNASSIGNED}
         return [t for t in found if str(t) not in left_out]
@@ -107,9 +107,8 @@ class Comparison:
         if opened is None:
             return
         state = subject.state = opened.snapshot.state
-        with connect(self.source) as connection:
-            verify_resumable(connection, self.facts, state.identity.lineage, state.position)
-            refuse_other_definition(connection, state.capture)
+        with open_session(self.source) as session:
+            refuse_other_definition(session.proved(state.identity.lineage, state.position), state.capture)
         table = self.resource.spec.tables.as_read(state.capture)
         estimate = count_rows(opened.snapshot)
         spec = self.resource.spec.snapshot
@@ -203,7 +202,9 @@ class Comparison:
             snapshot = suspect.target.open_snapshot()
             first, kinds = suspect.keys.slice(0, self.config.limit), suspect.kinds[: self.config.limit]
             seconds = self.resource.spec.snapshot.max_split_seconds
-            return differences(self.source, suspect.table, snapshot, first, kinds, suspect.digesters.keys, seconds)
+            return differences(
+                self.source, self.facts.lineage, suspect.table, snapshot, first, kinds, suspect.digesters.keys, seconds
+            )
         except CdcError as e:
             subject.error = subject.error or e
             return ()
@@ -225,7 +226,7 @@ def open_comparison(config: VerifyConfig, report: OnReport) -> Comparison:
     secrets_dir = Path(config.secrets_dir)
     source = source_from_spec(resource.spec.source, secrets_dir)
     sink = sink_from_spec(resource.spec.sink, secrets_dir, resource.full_name)
-    with connect(source) as connection:
-        facts = read_facts(connection)
+    with open_session(source) as session:
+        facts = session.facts
     status = SyncStatus(Path(config.status_file), Path(config.lock_file))
     return Comparison(config, resource, source, facts, sink, status, report)

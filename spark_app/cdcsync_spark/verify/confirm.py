@@ -19,7 +19,8 @@ from cdcsync_core.errors import CdcError, Reason, fail
 from cdcsync_core.position import LogOffset, Position, meet_all
 from cdcsync_core.status import Phase, Status
 from cdcsync_core.verification import Kind, Reader, Step
-from cdcsync_mysql.connection import Source, connect
+from cdcsync_mysql.connection import Source
+from cdcsync_mysql.proof import open_session
 from cdcsync_mysql.server import ServerFacts
 from cdcsync_mysql.watermark import high
 from cdcsync_spark.sinks.contract.checks import replaced_meanwhile
@@ -113,8 +114,8 @@ class Confirmation:
             return
         safe = LowMark(self.source, self.facts).take()
         reread = [_Reread(s, self._read_source(s)) for s in suspects]
-        with connect(self.source) as connection:
-            end = high(connection, self.facts)
+        with open_session(self.source) as session:
+            end = high(session.proved(self.facts.lineage), session.facts)
         self._wait([s for s in suspects if s.error is None], end)
         differing = [r for r in reread if self._read_target(r)]
         if differing:
@@ -128,7 +129,7 @@ class Confirmation:
         try:
             # the server may give one row for two spellings of its key: the last one read wins
             for batch, keys in matching(
-                select_keys(self.source, suspect.table, suspect.keys, self.max_seconds),
+                select_keys(self.source, self.facts.lineage, suspect.table, suspect.keys, self.max_seconds),
                 suspect.digesters.keys,
                 DigestSet(suspect.digests),
             ):

@@ -26,12 +26,12 @@ from pymysql.cursors import DictCursor
 from cdcsync_core.capture import Capture
 from cdcsync_core.errors import CdcError, Reason, fail
 from cdcsync_core.gtid import Gtid
-from cdcsync_core.lineage import Lineage
-from cdcsync_core.position import FilePosition, GtidPosition, LogOffset, Position, TransactionId
+from cdcsync_core.lineage import BinlogId, Lineage
+from cdcsync_core.position import FilePosition, GtidPosition, LogOffset, Place, Position, TransactionId
 from cdcsync_core.source_table import SourceType, TableId
 from cdcsync_mysql.connection import Connection, Source, connect
-from cdcsync_mysql.history import verify_resumable
-from cdcsync_mysql.server import read_facts
+from cdcsync_mysql.proof import open_session
+from cdcsync_mysql.server import read_facts, refuse_other_server
 from cdcsync_spark.verify.key_history import Transaction, Watched, passed
 from cdcsync_spark.wire.columns.change import ChangeKind, changes_schema
 from cdcsync_spark.wire.columns.typemap import captured_schema
@@ -70,8 +70,8 @@ class IndependentSearch:
         goals = [w.until for w in readable.values()]
         if not readable or passed(start, place, goals):
             return
-        with connect(self.source) as connection:
-            verify_resumable(connection, read_facts(connection), self.lineage, start)
+        with open_session(self.source) as session:
+            session.proved(self.lineage, start)
         reading = _Reading(readable, start)
         for event, end in self._events(start, readable):
             reading.take(event, end)
@@ -80,11 +80,11 @@ class IndependentSearch:
 
     def _events(self, start: Position, tables: Mapping[TableId, Watched]) -> Iterator[tuple[Any, LogOffset]]:
         """All events up to the end of the binlog, each with the place behind it."""
-        reader = _open(self.source, self.replica_id, start, tables)
+        reader = _open(self.source, self.lineage.newest, self.replica_id, start, tables)
         deadline = time.monotonic() + self.timeout
         try:
             while (event := _next(reader)) is not None:
-                yield event, LogOffset(reader.log_file, max(4, reader.log_pos))
+                yield event, Place(reader.log_file, max(4, reader.log_pos), self.lineage.newest)
                 if time.monotonic() > deadline:
                     raise _unread(f"the binlog was not read within {self.timeout:.0f} s", "a longer --wait")
         finally:
@@ -156,8 +156,8 @@ class _Reading:
         if verb == "COMMIT" or not self.inside:
             self.commit(event, end)
 
-    def move(self, event: Any, _end: LogOffset) -> None:
-        at = LogOffset(event.next_binlog, max(4, event.position))
+    def move(self, event: Any, end: LogOffset) -> None:
+        at = replace(end, file=event.next_binlog, offset=max(4, event.position))
         self.position = replace(self.position, at=at)
 
 
@@ -193,7 +193,7 @@ def _exact(kind: SourceType) -> bool:
     return kind.base in _READ_EXACTLY and kind.charset in _CHARSETS and not kind.replaced and not wide
 
 
-def _open(source: Source, replica_id: int, start: Position, tables: Mapping[TableId, Watched]) -> Any:
+def _open(source: Source, binlog: BinlogId, replica_id: int, start: Position, tables: Mapping[TableId, Watched]) -> Any:
     try:
         from pymysqlreplication import BinLogStreamReader  # takes a while, and only this reader needs it
     except ImportError as e:
@@ -214,16 +214,21 @@ def _open(source: Source, replica_id: int, start: Position, tables: Mapping[Tabl
         filter_non_implemented_events=False,
         verify_checksum=True,
         enable_logging=False,
-        pymysql_wrapper=lambda **settings: _connection(source, settings),
+        pymysql_wrapper=lambda **settings: _connection(source, binlog, settings),
         **place,
     )
 
 
-def _connection(source: Source, settings: Mapping[str, Any]) -> Connection:
+def _connection(source: Source, binlog: BinlogId, settings: Mapping[str, Any]) -> Connection:
     """Made as every connection is: TLS, logins, limits. One of the two that mysql-replication asks
     for reads dictionaries."""
     catalog = settings.get("cursorclass") is DictCursor
     connection = connect(source, stream=not catalog)
+    try:
+        refuse_other_server(read_facts(connection), binlog)
+    except CdcError:
+        connection.close()
+        raise
     if catalog:
         connection.cursorclass = DictCursor
     return connection

@@ -17,9 +17,11 @@ import pyarrow.compute as pc
 
 from cdcsync_core.capture import Capture
 from cdcsync_core.errors import Reason, fail
+from cdcsync_core.lineage import Lineage
 from cdcsync_core.remedies import resnapshot
 from cdcsync_mysql.catalog import same_definition
-from cdcsync_mysql.connection import Connection, Source, connect, fetch
+from cdcsync_mysql.connection import Connection, Source, fetch
+from cdcsync_mysql.proof import open_session
 from cdcsync_spark.sinks.contract.snapshot import TargetSnapshot
 from cdcsync_spark.snapshot.key_query import condition
 from cdcsync_spark.snapshot.text_select import decode, select_list
@@ -28,16 +30,19 @@ from cdcsync_spark.verify.digest import Digester, Digests, DigestSet
 _KEYS_A_QUERY = 200
 
 
-def select_keys(source: Source, table: Capture, keys: pa.Table, max_seconds: int) -> Iterator[pa.RecordBatch]:
+def select_keys(
+    source: Source, lineage: Lineage, table: Capture, keys: pa.Table, max_seconds: int
+) -> Iterator[pa.RecordBatch]:
     """Rows of `arrow_schema(table)` of all given keys, and of keys that the server holds for equal
     to them."""
-    with connect(source, max_seconds=max_seconds) as connection, connect(source) as other:
+    with open_session(source, max_seconds=max_seconds) as session, open_session(source) as other:
+        connection = session.proved(lineage)
         connection.use_unicode, connection.decoders = False, {}  # cells are the bytes of the wire
         for start in range(0, keys.num_rows, _KEYS_A_QUERY):
             rows = _select(connection, table, keys.slice(start, _KEYS_A_QUERY))
             if rows:
                 yield decode(table, rows).batch
-        refuse_other_definition(other, table)
+        refuse_other_definition(other.proved(lineage), table)
 
 
 def _select(connection: Connection, table: Capture, keys: pa.Table) -> list[tuple[Any, ...]]:

@@ -25,8 +25,9 @@ from cdcsync_core.chunk import Split
 from cdcsync_core.lineage import Lineage
 from cdcsync_core.position import Position
 from cdcsync_core.run import Decoder
-from cdcsync_mysql.connection import Source, connect
+from cdcsync_mysql.connection import Source
 from cdcsync_mysql.planner import plan
+from cdcsync_mysql.proof import open_session
 from cdcsync_spark.own_process import processes
 from cdcsync_spark.sinks.contract.snapshot import TargetSnapshot
 from cdcsync_spark.snapshot.split_read import SplitReader
@@ -136,8 +137,9 @@ def _read_source(
     pool: ProcessPoolExecutor, workers: int, work: Work, chunk_size: int, advance: Callable[[int, int], None]
 ) -> int:
     rows = ranges = 0
-    with connect(work.source) as connection:
-        for count in _results(pool, 2 * workers, work, plan(connection, work.table, chunk_size)):
+    with open_session(work.source) as session:
+        splits = plan(session.proved(work.lineage, work.low), work.table, chunk_size)
+        for count in _results(pool, 2 * workers, work, splits):
             rows, ranges = rows + count, ranges + 1
             advance(rows, ranges)
     return ranges

@@ -13,6 +13,7 @@ from typing import Any
 import pyarrow as pa
 
 from cdcsync_core.capture import Capture
+from cdcsync_core.lineage import Lineage
 from cdcsync_core.verification import Difference, Kind
 from cdcsync_mysql.connection import Source
 from cdcsync_spark.sinks.contract.snapshot import TargetSnapshot
@@ -25,6 +26,7 @@ Row = dict[str, Any]
 
 def differences(
     source: Source,
+    lineage: Lineage,
     table: Capture,
     snapshot: TargetSnapshot,
     keys: pa.Table,
@@ -37,7 +39,7 @@ def differences(
     if not digests:
         return ()
     wanted = DigestSet(digests[0])
-    there = _by_key(select_keys(source, table, keys, max_seconds), digester, wanted)
+    there = _by_key(select_keys(source, lineage, table, keys, max_seconds), digester, wanted)
     here = _by_key(scan_keys(snapshot, table, keys), digester, wanted)
     return tuple(
         Difference(kind, {k: text(v) for k, v in key.items()}, _columns(there.get(d.tobytes()), here.get(d.tobytes())))

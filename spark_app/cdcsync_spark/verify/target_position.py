@@ -70,12 +70,13 @@ def open_target(target: Target, name: str, status: Status) -> Opened:
 
 
 def position_of(state: TableState, status: Status, name: str) -> Position:
-    """What the target's content has: its own position, and what the stream has passed for it
-    since."""
+    """What the target's content has: its own position, and what the stream has passed for it since
+    in the same binlog."""
     position, entry = state.position, status.table(name)
     assert position is not None
     if entry is None or entry.phase not in CONSISTENT or entry.generation != state.generation:
         return position
     for passed in status.covered_positions(entry):
-        position = position.join(passed.parsed())
+        if passed.binlog == (position.binlog or ""):
+            position = position.join(passed.parsed())
     return position

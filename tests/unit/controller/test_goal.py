@@ -62,6 +62,17 @@ def test_an_idle_table_is_where_the_reader_of_its_stream_is(run: str, reader: in
     assert verdict(Until.CAUGHT_UP, progress(status=found)) == code
 
 
+@pytest.mark.parametrize(("binlog", "code"), [("mysql:a", DONE), ("mysql:b", None), ("", None)])
+def test_only_a_position_in_the_same_binlog_has_reached_its_end(binlog: str, code: ExitCode | None) -> None:
+    """Offsets in two binlogs have no order (R6); an earlier version did not name them."""
+    [table] = status(offset=9000).table_status
+    assert table.position is not None
+    place = table.position.model_copy(update={"binlog": binlog})
+    found = only_tables(status(), [table.model_copy(update={"position": place})])
+    end = LogOffset("b.000001", 500).in_binlog("mysql:a")
+    assert verdict(Until.CAUGHT_UP, progress(status=found, log_end=end)) == code
+
+
 def test_a_source_that_is_not_ready_ends_the_command() -> None:
     """The sync would wait until it is fixed."""
     not_ready = with_condition(

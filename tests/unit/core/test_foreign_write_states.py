@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from cdcsync_core.lineage import Lineage
-from cdcsync_core.position import FilePosition, LogOffset
+from cdcsync_core.position import FilePosition, Place
 from cdcsync_core.state import SinkWrite, TableState
 from unit.core.test_state import EMPTY
 
@@ -16,7 +16,7 @@ WRITE = SinkWrite(7, "DuckDB", "UNKNOWN", 1700000000.5)
 
 
 def at(offset: int) -> FilePosition:
-    return FilePosition(LogOffset("binlog.000001", offset))
+    return FilePosition(Place("binlog.000001", offset, EMPTY.identity.lineage.newest))
 
 
 def state(offset: int = 200, written: SinkWrite | None = WRITE, generation: int = 0) -> TableState:
@@ -46,7 +46,8 @@ def test_rows_that_were_taken_back_are_replayed_once_they_have_their_position_ag
     again = state(150).restored(restored.after_batch(at(200)))
     assert again.replaying == at(300)
     other = replace(EMPTY.identity, lineage=Lineage.of("another"))
-    assert replace(state(100), identity=other).restored(state(300)).replaying is None
+    there = FilePosition(Place("binlog.000001", 100, "another"))
+    assert replace(state(), identity=other, position=there).restored(state(300)).replaying is None
 
 
 @pytest.mark.parametrize("offset", [200, 500])

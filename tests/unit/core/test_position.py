@@ -11,6 +11,7 @@ from cdcsync_core.position import (
     FilePosition,
     GtidPosition,
     LogOffset,
+    Place,
     Position,
     TransactionId,
     meet_all,
@@ -30,7 +31,7 @@ def test_file_one_million_comes_after_file_999999() -> None:
 def test_file_names_may_hold_dots_and_colons() -> None:
     place = LogOffset("db-1.example.com:log.000007", 8123)
     assert place.number == 7
-    assert LogOffset.parse(str(place)) == place
+    assert Place.parse(str(place), "mysql:a") == place.in_binlog("mysql:a")
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from cdcsync_core.gtid import GtidSet
 from cdcsync_core.lineage import Lineage
 from cdcsync_core.logical_type import LogicalType
 from cdcsync_core.mariadb_gtid import MariaDbGtidPos
-from cdcsync_core.position import FilePosition, GtidPosition, LogOffset, Position, Watermark
+from cdcsync_core.position import FilePosition, GtidPosition, LogOffset, Place, Position, Watermark
 from cdcsync_core.schema_change import Kind
 from cdcsync_core.source_table import Column, SourceTable, SourceType, TableId
 from cdcsync_core.state import STATE_VERSION, Identity, LastChange, TableState
@@ -30,7 +30,7 @@ FIRST, SECOND, LAST = Split(None, (10,)), Split((10,), (20,)), Split((20,), None
 
 
 def at(offset: int, file: int = 1) -> LogOffset:
-    return LogOffset(f"binlog.{file:06d}", offset)
+    return Place(f"binlog.{file:06d}", offset, f"mysql:{UUID}")
 
 
 def gtid(ranges: str, place: LogOffset | None = None) -> GtidPosition:

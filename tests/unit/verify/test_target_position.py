@@ -3,12 +3,14 @@ goes further (rule R5)."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from cdcsync_core.capture import Capture
 from cdcsync_core.chunk import WHOLE, Intervals
 from cdcsync_core.lineage import Lineage
-from cdcsync_core.position import FilePosition, LogOffset
+from cdcsync_core.position import FilePosition, LogOffset, position_to_dict
 from cdcsync_core.run import TablePhase
 from cdcsync_core.source_table import Column, SourceTable, SourceType, TableId
 from cdcsync_core.state import Identity, TableState
@@ -53,6 +55,18 @@ RUNNING = Status(runs=Runs(stream=RunRef(id="t-2", epoch=2)), position=at(300).t
 def test_a_target_has_what_its_stream_has_passed(change: dict[str, object], offset: int) -> None:
     status = only_tables(RUNNING, [ENTRY.model_copy(update=change)])
     assert position_of(STATE, status, "shop.a") == at(offset)
+
+
+def test_a_status_of_another_server_says_nothing_of_a_target() -> None:
+    """Offsets in two binlogs have no order (R6): what the target has stays what it says."""
+    here, there = (at(n).in_binlog(log) for n, log in ((100, "mariadb:1"), (900, "mariadb:2")))
+    state = replace(STATE, low=here, position=here)
+    passed = position_to_dict(there)
+    status = only_tables(
+        Status(runs=RUNNING.runs, position=passed | {"timestamp": ""}),
+        [TableStatus(name="shop.a", phase=TablePhase.STREAMING, nonce=1, position=passed, run="t-2")],
+    )
+    assert position_of(state, status, "shop.a") == here
 
 
 def test_without_a_status_or_a_stream_a_target_has_what_it_says() -> None:

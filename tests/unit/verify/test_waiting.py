@@ -11,14 +11,14 @@ import pyarrow as pa
 import pytest
 import yaml
 
-from cdcsync_core.position import LogOffset
+from cdcsync_core.position import Place
 from cdcsync_core.verification import Reader
 from cdcsync_spark.verify.confirm import Confirmation, Suspect
 from cdcsync_spark.verify.target_position import SyncStatus
 from contract.sinkcase import ORDERS, whole_snapshot
 from support.memory_target import MemorySink
 
-END = LogOffset("binlog.000001", 10**6)
+END = Place("binlog.000001", 10**6, "mysql:uuid")
 
 
 @pytest.mark.timeout(240)

@@ -32,7 +32,8 @@ from typing import Literal
 
 from cdcsync_core.errors import DecodeError, Reason, fail
 from cdcsync_core.gtid import Gtid
-from cdcsync_core.position import LogOffset, TransactionId
+from cdcsync_core.lineage import BinlogId
+from cdcsync_core.position import LogOffset, Place, TransactionId, file_number
 from cdcsync_core.remedies import RESNAPSHOT_ALL
 from cdcsync_core.source_table import TableId
 from cdcsync_spark.wire.binlog import events, sql_forms
@@ -83,7 +84,7 @@ class EventParser:
     `file` is the binlog file where it begins (else known from the first event); `gtid_pos` is
     MariaDB's GTID position there, empty if unknown: then it stays empty up to the next file, which
     begins with its own. Up to the place `known`, where an event must end, there are no facts.
-    `wanted` says whose rows are emitted.
+    `wanted` says whose rows are emitted. Places name `binlog`, where it is given.
     """
 
     def __init__(
@@ -94,8 +95,10 @@ class EventParser:
         *,
         known: LogOffset | None = None,
         wanted: Callable[[TableId], bool] = lambda _: True,
+        binlog: BinlogId = "",
     ) -> None:
         self.mariadb = flavor == "mariadb"
+        self._binlog = binlog
         self._file = file
         self._offset = 0
         self._known = known
@@ -172,6 +175,8 @@ class EventParser:
 
     def _here(self) -> LogOffset:
         try:
+            if self._binlog:
+                return Place(self._file, self._offset, self._binlog)
             return LogOffset(self._file, self._offset)
         except ValueError as e:
             raise DecodeError(str(e)) from None
@@ -369,7 +374,7 @@ _NARROW = 1 << 32
 
 
 def _is_before(file: str, place: LogOffset) -> bool:
-    return file != place.file and LogOffset(file, 4).number < place.number
+    return file != place.file and file_number(file) < place.number
 
 
 _PLACED_BY_BODY = frozenset({_ROTATE, _HEARTBEAT, _HEARTBEAT_V2})

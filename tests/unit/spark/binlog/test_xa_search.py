@@ -14,7 +14,7 @@ ORDERS = TableId("shop", "orders")
 
 def _read(*transactions: list[Fact], upto: int | None = None) -> FileXa:
     """Transactions of 100 bytes each, the first of which begins at 100."""
-    found, pen = FileXa(at(4).file, None if upto is None else at(upto)), Pen()
+    found, pen = FileXa(at(4), None if upto is None else at(upto)), Pen()
     found.feed(Progress(at(100)))
     for inside in transactions:
         for fact in pen.transaction(*inside):
@@ -28,7 +28,7 @@ def test_a_prepare_is_known_by_the_place_of_its_transaction() -> None:
 
 
 def test_the_first_transaction_of_a_file_begins_at_its_head() -> None:
-    found = FileXa(at(4).file)
+    found = FileXa(at(4))
     for fact in Pen().transaction(XaPrepare(ONE)):
         found.feed(fact)
     assert found.last == {ONE: PreparePlace(at(4), at(200))}
@@ -49,7 +49,7 @@ def test_only_what_ends_up_to_the_place_counts() -> None:
 
 
 def test_a_transaction_that_a_crash_cut_did_not_happen() -> None:
-    found, pen = FileXa(at(4).file), Pen()
+    found, pen = FileXa(at(4)), Pen()
     for fact in (pen.begin(), rows(ORDERS, b"1"), TransactionRollback(None, 1.0), Progress(at(4, 2))):
         found.feed(fact)
     assert found.last == {}

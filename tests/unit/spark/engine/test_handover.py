@@ -19,8 +19,8 @@ SECONDS = 10.0
 
 
 def batch(end: int) -> BinlogBatch:
-    start = FilePosition(LogOffset.parse(f"binlog.000001:{100 + end}"))
-    return BinlogBatch(start, FilePosition(LogOffset.parse(f"binlog.000001:{101 + end}")), 1.5, "", ())
+    start = FilePosition(LogOffset("binlog.000001", 100 + end))
+    return BinlogBatch(start, FilePosition(LogOffset("binlog.000001", 101 + end)), 1.5, "", ())
 
 
 NEVER = Ending()

@@ -14,7 +14,7 @@ from cdcsync_core.capture import Capture
 from cdcsync_core.chunk import Intervals, Split
 from cdcsync_core.errors import CdcError, Reason
 from cdcsync_core.lineage import Lineage
-from cdcsync_core.position import FilePosition, LogOffset, TransactionId
+from cdcsync_core.position import FilePosition, Place, TransactionId
 from cdcsync_core.source_table import Column, SourceTable, SourceType, TableId
 from cdcsync_core.state import Identity, TableState
 from cdcsync_core.target_schema import TargetSchema
@@ -30,7 +30,7 @@ SYNC = "default/shop"
 
 
 def _place(offset: int) -> FilePosition:
-    return FilePosition(LogOffset("binlog.000001", offset))
+    return FilePosition(Place("binlog.000001", offset, "mariadb:1"))
 
 
 def _table(name: str) -> Capture:
@@ -62,7 +62,9 @@ class World:
     def batch(self, start: int, end: int, rows: dict[str, list[tuple[ChangeKind, int, int]]]) -> BinlogBatch:
         """One transaction that ends at `end`, with (kind, id, v) for each table's name."""
         transactions = str(self.folder / f"{start}.json")
-        write_transactions(transactions, Transactions([TransactionId(LogOffset("binlog.000001", end))], [None]))
+        write_transactions(
+            transactions, Transactions([TransactionId(Place("binlog.000001", end, "mariadb:1"))], [None])
+        )
         parts = tuple(self._part(name, changes, start, end) for name, changes in sorted(rows.items()))
         return BinlogBatch(_place(start), _place(end), None, transactions, parts)
 

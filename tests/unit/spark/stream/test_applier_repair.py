@@ -15,7 +15,7 @@ from cdcsync_core.chunk import Intervals, Split
 from cdcsync_core.errors import CdcError, Reason, TransientError, fail
 from cdcsync_core.lineage import Lineage
 from cdcsync_core.mariadb_gtid import MariaDbGtidPos
-from cdcsync_core.position import FilePosition, LogOffset, Position
+from cdcsync_core.position import FilePosition, LogOffset, Place, Position
 from cdcsync_core.source_table import Column, SourceTable, SourceType, TableId
 from cdcsync_core.state import Identity, TableState
 from cdcsync_core.target_schema import TargetSchema
@@ -32,9 +32,9 @@ from cdcsync_spark.wire.columns.typemap import captured_schema
 
 CRASHED, NEXT = "binlog.000001", "binlog.000002"
 LEFT = FileLeft(CRASHED, NEXT)
-BEFORE = FilePosition(LogOffset(CRASHED, 500))
-BEHIND = FilePosition(LogOffset(NEXT, 4), MariaDbGtidPos.parse("0-1-7"), 1700)
-HIGH = LogOffset(NEXT, 900)
+BEFORE = FilePosition(Place(CRASHED, 500, "mariadb:1"))
+BEHIND = FilePosition(Place(NEXT, 4, "mariadb:1"), MariaDbGtidPos.parse("0-1-7"), 1700)
+HIGH = Place(NEXT, 900, "mariadb:1")
 
 
 def _table(name: str) -> Capture:
@@ -97,13 +97,15 @@ class World:
 
         def whole(found: TableState) -> Commit:
             state = replace(found, commit_number=found.commit_number + 1, finished=Intervals((Split(),)), low=position)
-            return Commit(replace(state, high=LogOffset(CRASHED, 400), position=position), Append(tuple(files)))
+            return Commit(
+                replace(state, high=Place(CRASHED, 400, "mariadb:1"), position=position), Append(tuple(files))
+            )
 
         state = target.commit(1, whole)
         return StreamTable(str(table.id), target.writer(self.folder), state, committed=0.0)
 
     def crash(self) -> None:
-        end = FilePosition(LogOffset(NEXT, 300))
+        end = FilePosition(Place(NEXT, 300, "mariadb:1"))
         self.applier.apply(BinlogBatch.from_json(BinlogBatch(BEFORE, end, 1.0, "", (), left=LEFT).to_json()))
 
     def table(self, name: str) -> StreamTable:
