@@ -15,10 +15,11 @@ from cdcsync_core.schema_change import Filled, Kept
 from cdcsync_spark.sinks.contract.changes import Empty, Upsert
 from cdcsync_spark.sinks.contract.sink import Target
 from cdcsync_spark.sinks.contract.writer import Writer
-from cdcsync_spark.sinks.delta import table_index
-from cdcsync_spark.sinks.delta.policy import Limits, MaintenancePolicy
 from cdcsync_spark.sinks.delta.sink import DeltaSink, DeltaTarget
-from cdcsync_spark.sinks.delta.view import LiveFile
+from cdcsync_spark.sinks.delta.view import DeltaFile
+from cdcsync_spark.sinks.lake import table_index
+from cdcsync_spark.sinks.lake.live_file import deleted_count
+from cdcsync_spark.sinks.lake.policy import Limits, MaintenancePolicy
 from cdcsync_spark.sinks.lake.stores import open_store
 from contract.lives import NOTHING_KEPT, read_by_delta_rs, read_by_duckdb
 from contract.sinkcase import SYNC, Row, batch, content, in_order, keys_of, make_table, rows_of, step, whole_snapshot
@@ -54,14 +55,14 @@ def writer(target: DeltaTarget, tmp_path: Path) -> Writer:
     return writer
 
 
-def files(target: DeltaTarget) -> list[LiveFile]:
+def files(target: DeltaTarget) -> list[DeltaFile]:
     view = target.path.view()
     assert view is not None
     return list(view.files.values())
 
 
 def deleted(target: DeltaTarget) -> int:
-    return sum(file.deleted_rows for file in files(target))
+    return sum(deleted_count(file) for file in files(target))
 
 
 def assert_read(target: DeltaTarget, rows: list[Row]) -> None:

@@ -29,7 +29,7 @@ from cdcsync_spark.binlog.schema_steps import Policy, SchemaStep
 from cdcsync_spark.sinks.contract.changes import Append, Commit, Emit, Evolve, Replace, Upsert
 from cdcsync_spark.sinks.contract.sink import Sink, Target
 from cdcsync_spark.sinks.delta.history_target import HistorySink, HistoryTarget
-from cdcsync_spark.sinks.delta.policy import MaintenancePolicy
+from cdcsync_spark.sinks.lake.policy import MaintenancePolicy
 from cdcsync_spark.sinks.lake.stores import open_store
 from cdcsync_spark.stream.applier import Applier, StreamTable
 from cdcsync_spark.stream.crash_repair import Piece

@@ -32,8 +32,9 @@ from cdcsync_core.source_table import Column, SourceTable, SourceType, TableId
 from cdcsync_core.state import Identity, TableState
 from cdcsync_core.target_schema import TargetSchema
 from cdcsync_spark.sinks.delta.log import parsing
+from cdcsync_spark.sinks.delta.vector_files import Descriptor, z85
 from cdcsync_spark.sinks.delta.view import TableView, entry_text
-from cdcsync_spark.sinks.lake.deletion_vectors import Descriptor, load, serialised, z85
+from cdcsync_spark.sinks.lake.deletion_vectors import load, serialised
 from cdcsync_spark.wire.binlog.facts import RowsEvent
 from cdcsync_spark.wire.binlog.json_binary import json_text
 from cdcsync_spark.wire.binlog.parser import EventParser, Flavor
@@ -349,7 +350,7 @@ def _use(text: str) -> None:
     with parsing("entry"):
         view.entry(0, text)
     for live in view.files.values():
-        _ = live.path, live.size, live.rows, live.vector, live.deleted_rows
+        _ = live.path, live.size, live.rows, live.vector, live.deleted
         _ = live.vector and live.vector.path
     _ = view.properties, view.partitions, view.fields if view.metadata else {}
     view.dead(8)
@@ -386,9 +387,11 @@ def _vectors(budget: Budget, data: st.DataObject, whole: bytes) -> None:
     raw = head + whole[64:]
     framed = struct.pack(">i", len(raw)) + raw + struct.pack(">I", zlib.crc32(raw))
     stored = Descriptor("u", "_vectors" + z85(bytes(16)), 1, len(raw), 3)
-    budget.read(lambda: load(stored, lambda _path, _offset, _size: framed))
+    budget.read(lambda: load(stored.deleted, lambda _path, _offset, _size: framed))
     budget.read(
-        lambda: load(Descriptor("i", z85(raw[:400]), None, min(400, len(raw)), 3), lambda _path, _offset, _size: b"")
+        lambda: load(
+            Descriptor("i", z85(raw[:400]), None, min(400, len(raw)), 3).deleted, lambda _path, _offset, _size: b""
+        )
     )
 
 
@@ -404,7 +407,7 @@ def test_deletion_vectors(budget: Budget) -> None:
     data=st.binary(max_size=60),
 )
 def _descriptors(budget: Budget, text: str, storage: str, size: int, data: bytes) -> None:
-    budget.read(lambda: load(Descriptor(storage, text, 0, size, 1), lambda _path, _offset, _size: data))
+    budget.read(lambda: load(Descriptor(storage, text, 0, size, 1).deleted, lambda _path, _offset, _size: data))
 
 
 def test_descriptors(budget: Budget) -> None:

@@ -8,9 +8,9 @@ from typing import Any
 
 from cdcsync_core.event_columns import EventColumns
 from cdcsync_spark.sinks.delta.history_rows import history_schema
-from cdcsync_spark.sinks.delta.snapshot import DeltaSnapshot
 from cdcsync_spark.sinks.delta.table_path import TablePath
-from cdcsync_spark.sinks.delta.view import Action, LiveFile, actions_of
+from cdcsync_spark.sinks.delta.view import Action, DeltaFile, actions_of
+from cdcsync_spark.sinks.lake.snapshot import LakeSnapshot
 from support.event_consumer import Event
 
 
@@ -22,7 +22,7 @@ def history_events(path: TablePath) -> list[Event]:
     for actions in _versions(path):
         if any(a.get("remove", {}).get("dataChange") for a in actions):
             events = []
-        rows = _new_rows(path, [LiveFile(a["add"]) for a in actions if a.get("add", {}).get("dataChange")])
+        rows = _new_rows(path, [DeltaFile(a["add"]) for a in actions if a.get("add", {}).get("dataChange")])
         for row in sorted(rows, key=lambda row: row[columns.seq]):
             data = {k: v for k, v in row.items() if k not in columns.names}
             events.append(Event(row[columns.op], data, row[columns.seq]))
@@ -38,12 +38,12 @@ def _versions(path: TablePath) -> Iterator[list[Action]]:
         yield list(actions_of(text))
 
 
-def _new_rows(path: TablePath, files: list[LiveFile]) -> list[dict[str, Any]]:
+def _new_rows(path: TablePath, files: list[DeltaFile]) -> list[dict[str, Any]]:
     view = path.view()
     assert view is not None
     assert view.state is not None
     assert isinstance(path.events, EventColumns)
     schema = history_schema(view.state.schema, path.events)
-    found = tuple((f.path, f.vector) for f in files)
-    rows: list[dict[str, Any]] = DeltaSnapshot(path.store, 0, view.state, found, schema).scan().read_all().to_pylist()
+    found = tuple((f.path, f.deleted) for f in files)
+    rows: list[dict[str, Any]] = LakeSnapshot(path.store, 0, view.state, found, schema).scan().read_all().to_pylist()
     return rows

@@ -12,15 +12,8 @@ import pytest
 from pyroaring import BitMap
 
 from cdcsync_core.errors import PermanentError, Reason
-from cdcsync_spark.sinks.lake.deletion_vectors import (
-    Descriptor,
-    VectorFile,
-    deserialised,
-    load,
-    serialised,
-    z85,
-    z85_decoded,
-)
+from cdcsync_spark.sinks.delta.vector_files import Descriptor, VectorFile, z85, z85_decoded
+from cdcsync_spark.sinks.lake.deletion_vectors import deserialised, load, serialised
 
 NAME = uuid.UUID("0b5d7e04-d3b5-4081-8b72-9254d1ff943f")
 
@@ -52,8 +45,8 @@ def test_a_file_is_a_version_and_framed_vectors() -> None:
     assert file.content.startswith(b"\x01" + framed)
     assert (first.offset, first.size, first.cardinality) == (1, len(data), 1)
     assert second.offset == 1 + len(framed)
-    assert load(first, reader(file)) == BitMap([0])
-    assert load(second, reader(file)) == BitMap(range(100_000))
+    assert load(first.deleted, reader(file)) == BitMap([0])
+    assert load(second.deleted, reader(file)) == BitMap(range(100_000))
     assert Descriptor.from_dict(first.to_dict()) == first
     assert first.id != second.id
 
@@ -61,7 +54,7 @@ def test_a_file_is_a_version_and_framed_vectors() -> None:
 def test_a_vector_in_the_log_itself() -> None:
     data = serialised(BitMap([5]))
     inline = Descriptor("i", z85(data), None, len(data), 1)
-    assert load(inline, lambda *_: b"") == BitMap([5])
+    assert load(inline.deleted, lambda *_: b"") == BitMap([5])
     assert Descriptor.from_dict(inline.to_dict()) == inline
     assert inline.path == ""
 
@@ -99,5 +92,5 @@ def test_a_damaged_vector_is_refused(damage: str) -> None:
             data = b"\0" + serialised(BitMap([1]))[1:]
             descriptor = Descriptor("i", z85(data), None, len(data), 1)
     with pytest.raises(PermanentError, match="deletion vector") as refused:
-        load(descriptor, lambda path, offset, size: bytes(content[offset : offset + size]))
+        load(descriptor.deleted, lambda path, offset, size: bytes(content[offset : offset + size]))
     assert refused.value.reason is Reason.SINK_CONFLICT

@@ -6,13 +6,13 @@ import pytest
 
 from cdcsync_spark.sinks.delta.delta_rs import new_paths
 from cdcsync_spark.sinks.delta.features import unwritable_features
-from cdcsync_spark.sinks.delta.view import LiveFile, TableView
+from cdcsync_spark.sinks.delta.view import DeltaFile, TableView
 
 
 def test_new_paths_are_those_of_files_vectors_and_change_data() -> None:
     """The z85 text of 16 zero bytes is 20 zeros: the uuid 00000000-..."""
     vector = {"storageType": "u", "pathOrInlineDv": "0" * 20, "offset": 1, "sizeInBytes": 4, "cardinality": 1}
-    view = TableView(files={"a": LiveFile({"path": "a", "size": 1})})
+    view = TableView(files={"a": DeltaFile({"path": "a", "size": 1})})
     actions = [
         {"commitInfo": {}},
         {"remove": {"path": "a"}},

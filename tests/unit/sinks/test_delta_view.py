@@ -7,13 +7,14 @@ from dataclasses import replace
 
 import pytest
 
-from cdcsync_spark.sinks.delta.compaction import next_compaction
 from cdcsync_spark.sinks.delta.features import deletion_vectors_unavailable, protocol_for, unsupported_reason, upgrade
 from cdcsync_spark.sinks.delta.log import TornFile, head, parsing
 from cdcsync_spark.sinks.delta.maintenance import retention
-from cdcsync_spark.sinks.delta.policy import POLICY
-from cdcsync_spark.sinks.delta.view import Action, LiveFile, TableView, entry_text, loosened
-from cdcsync_spark.sinks.lake.deletion_vectors import Descriptor, z85
+from cdcsync_spark.sinks.delta.statistics import loosened
+from cdcsync_spark.sinks.delta.vector_files import Descriptor, z85
+from cdcsync_spark.sinks.delta.view import Action, DeltaFile, TableView, entry_text
+from cdcsync_spark.sinks.lake.compaction import next_compaction
+from cdcsync_spark.sinks.lake.policy import POLICY
 from contract.sinkcase import ORDERS, first_state
 
 UUID = z85(bytes(16))
@@ -24,9 +25,9 @@ def vector(offset: int, rows: int = 1) -> Descriptor:
     return Descriptor("u", f"_vectors{UUID}", offset, 36, rows)
 
 
-def file(path: str, rows: int = 10, size: int = 1000, deleted: int = 0) -> LiveFile:
+def file(path: str, rows: int = 10, size: int = 1000, deleted: int = 0) -> DeltaFile:
     add = {"path": path, "size": size, "partitionValues": {}, "stats": json.dumps({"numRecords": rows})}
-    return LiveFile(add | ({"deletionVector": vector(1, deleted).to_dict()} if deleted else {}))
+    return DeltaFile(add | ({"deletionVector": vector(1, deleted).to_dict()} if deleted else {}))
 
 
 def view_of(*entries: list[Action]) -> TableView:
@@ -36,7 +37,7 @@ def view_of(*entries: list[Action]) -> TableView:
     return view
 
 
-def add(live: LiveFile) -> Action:
+def add(live: DeltaFile) -> Action:
     return {"add": dict(live.add)}
 
 
@@ -127,17 +128,21 @@ def test_an_upgrade_adds_and_takes_nothing_away() -> None:
     assert upgrade(table(), SCHEMA, {}, vectors=True) == []
 
 
+def named(files: list[DeltaFile]) -> dict[str, DeltaFile]:
+    return {file.log_path: file for file in files}
+
+
 def test_small_files_of_one_class_are_gathered_and_emptied_ones_peeled() -> None:
     small = [file(f"s{n}") for n in range(POLICY.gathered_files)]
-    assert next_compaction(small[:-1], POLICY) is None
-    move = next_compaction(small, POLICY)
+    assert next_compaction(named(small[:-1]), POLICY) is None
+    move = next_compaction(named(small), POLICY)
     assert move is not None
-    assert move.paths == tuple(f.log_path for f in small)
+    assert move.names == tuple(f.log_path for f in small)
     full, emptied = file("full", 100, 2**21, 24), file("emptied", 100, 2**21, 25)
-    move = next_compaction([full, emptied], POLICY)
+    move = next_compaction(named([full, emptied]), POLICY)
     assert move is not None
-    assert move.paths == ("emptied",)
-    huge = next_compaction([file("huge", 10**8, 2**33, 5 * 10**7)], POLICY)
+    assert move.names == ("emptied",)
+    huge = next_compaction(named([file("huge", 10**8, 2**33, 5 * 10**7)]), POLICY)
     assert huge is not None
     assert 1 <= huge.rows <= POLICY.most_rows
 
@@ -200,14 +205,14 @@ def test_a_size_that_no_file_has_stops_the_table(size: object) -> None:
 def test_a_count_that_no_file_has_stops_the_table(count: object) -> None:
     stats = count if isinstance(count, str) else json.dumps({"numRecords": count})
     with pytest.raises(TornFile):
-        _ = LiveFile({"path": "x.parquet", "size": 1, "stats": stats}).rows
+        _ = DeltaFile({"path": "x.parquet", "size": 1, "stats": stats}).rows
 
 
 @pytest.mark.parametrize("stats", ["[" * 100_000, "[]", "nonsense", '{"minValues":{"d":1e999999999}}'])
 def test_statistics_that_cannot_be_loosened_stop_the_table(stats: str) -> None:
     """An exponent would be written as a gigabyte of digits."""
     with pytest.raises(TornFile):
-        LiveFile({"path": "x.parquet", "size": 1, "stats": stats}).with_vector(vector(1), 10, data_change=True)
+        DeltaFile({"path": "x.parquet", "size": 1, "stats": stats}).with_vector(vector(1), 10, data_change=True)
 
 
 @pytest.mark.parametrize("when", [10**30, -1, 1e400, "x"])

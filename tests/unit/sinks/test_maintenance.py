@@ -12,10 +12,10 @@ from cdcsync_core.errors import Reason, fail
 from cdcsync_core.source_table import TableId
 from cdcsync_spark.sinks.contract.writer import Maintenance, Step
 from cdcsync_spark.sinks.delta import maintenance as delta_maintenance
-from cdcsync_spark.sinks.delta.maintenance import Failures
 from cdcsync_spark.sinks.delta.table_path import TablePath
 from cdcsync_spark.sinks.delta.view import TableView
 from cdcsync_spark.sinks.lake.local_store import LocalStore
+from cdcsync_spark.sinks.lake.maintenance import Failures
 from cdcsync_spark.sinks.lake.stores import open_store
 
 

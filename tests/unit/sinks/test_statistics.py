@@ -12,14 +12,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cdcsync_spark.sinks.lake.statistics import INDEXED_COLUMNS, FileStatistics
+from cdcsync_spark.sinks.delta.statistics import statistics as delta_statistics
+from cdcsync_spark.sinks.lake.bounds import INDEXED_COLUMNS, BoundsOfFile
+from cdcsync_spark.sinks.lake.staging import DataFile
 
 
 def statistics(values: list[Any], kind: pa.DataType) -> dict[str, Any]:
-    gathered = FileStatistics(pa.schema([("k", kind)]), ("k",))
+    return json.loads(delta_statistics(file_of(values, kind)), parse_float=Decimal)
+
+
+def file_of(values: list[Any], kind: pa.DataType) -> DataFile:
+    gathered = BoundsOfFile(pa.schema([("k", kind)]), ("k",))
     for value in values:
         gathered.add(pa.table({"k": pa.array([value], kind)}))
-    return json.loads(gathered.to_json(), parse_float=Decimal)
+    return DataFile("f", 1, len(values), gathered.bounds())
 
 
 def bounds(values: list[Any], kind: pa.DataType) -> tuple[Any, Any]:
@@ -107,8 +113,8 @@ def test_times_stay_inside_their_bounds(values: list[dt.datetime]) -> None:
 
 def test_late_columns_have_bounds_only_in_the_key() -> None:
     names = [f"c{n}" for n in range(INDEXED_COLUMNS + 2)]
-    gathered = FileStatistics(pa.schema([(n, pa.int8()) for n in names]), (names[-1],))
+    gathered = BoundsOfFile(pa.schema([(n, pa.int8()) for n in names]), (names[-1],))
     gathered.add(pa.table({n: pa.array([1], pa.int8()) for n in names}))
-    found = json.loads(gathered.to_json())
+    found = json.loads(delta_statistics(DataFile("f", 1, 1, gathered.bounds())))
     assert list(found["minValues"]) == [*names[:INDEXED_COLUMNS], names[-1]]
     assert len(found["nullCount"]) == len(names)

@@ -25,11 +25,13 @@ from cdcsync_spark.sinks.contract.changes import Append, Commit, Replace, Upsert
 from cdcsync_spark.sinks.delta import merge as delta_merge
 from cdcsync_spark.sinks.delta import properties as delta_properties
 from cdcsync_spark.sinks.delta import refusals
-from cdcsync_spark.sinks.delta.log import STATE_KEY, LostRace, entry_name, written
+from cdcsync_spark.sinks.delta.log import STATE_KEY, entry_name, written
 from cdcsync_spark.sinks.delta.schema import delta_schema
+from cdcsync_spark.sinks.delta.statistics import statistics
 from cdcsync_spark.sinks.delta.table_path import TablePath
+from cdcsync_spark.sinks.delta.vector_files import Descriptor
 from cdcsync_spark.sinks.delta.view import Action, TableView, actions_of
-from cdcsync_spark.sinks.lake.deletion_vectors import Descriptor
+from cdcsync_spark.sinks.lake.format import LostRace
 from cdcsync_spark.sinks.lake.staging import DataFile, data_files
 from cdcsync_spark.wire.columns.typemap import arrow_schema
 
@@ -160,7 +162,7 @@ def _replace(
 def _adds(table_path: TablePath, files: tuple[DataFile, ...]) -> list[AddAction]:
     table_path.refuse_missing(files)
     now = int(time.time() * 1000)
-    return [AddAction(f.path.removeprefix(table_path.prefix), f.size, {}, now, True, f.stats) for f in files]
+    return [AddAction(f.path.removeprefix(table_path.prefix), f.size, {}, now, True, statistics(f)) for f in files]
 
 
 def _properties(state: TableState) -> CommitProperties:

@@ -20,8 +20,8 @@ from typing import Any
 
 from cdcsync_core.state import SinkWrite, TableState
 from cdcsync_spark.sinks.delta.log import MOST_FOREIGN_COMMITS, Log, own_state, parsing
+from cdcsync_spark.sinks.delta.vector_files import Descriptor
 from cdcsync_spark.sinks.delta.view import Action, TableView, actions_of, changes_rows, vector_of
-from cdcsync_spark.sinks.lake.deletion_vectors import Descriptor
 
 #: of what a commit says of itself
 _LONGEST = 100

@@ -18,9 +18,9 @@ from cdcsync_core.event_columns import EventColumns
 from cdcsync_core.state import TableState
 from cdcsync_spark.sinks.delta import refusals
 from cdcsync_spark.sinks.delta.history_rows import history_schema, present
-from cdcsync_spark.sinks.delta.snapshot import DeltaSnapshot
 from cdcsync_spark.sinks.delta.table_path import TablePath
 from cdcsync_spark.sinks.delta.view import TableView
+from cdcsync_spark.sinks.lake.snapshot import LakeSnapshot
 from cdcsync_spark.wire.columns.typemap import arrow_schema
 
 #: keys that wait until they are folded with the others
@@ -31,7 +31,7 @@ _WAITING = 200_000
 class HistorySnapshot:
     """`rows` are all rows of one version."""
 
-    rows: DeltaSnapshot
+    rows: LakeSnapshot
     columns: EventColumns
 
     @classmethod
@@ -39,9 +39,9 @@ class HistorySnapshot:
         refusals.refuse_unreadable(str(path.table), view)
         assert path.events is not None, "a history table's path"
         assert view.state is not None, "asked before"
-        files = tuple((file.path, file.vector) for file in view.files.values())
+        files = tuple((file.path, file.deleted) for file in view.files.values())
         schema = history_schema(view.state.schema, path.events)
-        return cls(DeltaSnapshot(path.store, view.version, view.state, files, schema), path.events)
+        return cls(LakeSnapshot(path.store, view.version, view.state, files, schema), path.events)
 
     @property
     def state(self) -> TableState:

@@ -54,10 +54,10 @@ from cdcsync_spark.sinks.delta.history_writer import (
 )
 from cdcsync_spark.sinks.delta.log import entry_name, head
 from cdcsync_spark.sinks.delta.maintenance import delete_files, staged_copies
-from cdcsync_spark.sinks.delta.policy import LIMITS, POLICY, Limits, MaintenancePolicy
 from cdcsync_spark.sinks.delta.sink import DeltaTarget
 from cdcsync_spark.sinks.delta.table_path import STAGED_PREFIX, TablePath
 from cdcsync_spark.sinks.delta.view import entry_text
+from cdcsync_spark.sinks.lake.policy import LIMITS, POLICY, Limits, MaintenancePolicy
 from cdcsync_spark.sinks.lake.store import Store
 from cdcsync_spark.sinks.staged_copy import CHANGES, Copies, CopyThenPublish, Recorded
 

@@ -48,10 +48,6 @@ _BROKEN = (
 )
 
 
-class LostRace(Exception):
-    """Another commit came first; start again at "open"."""
-
-
 def entry_name(version: int) -> str:
     """Relative to the table."""
     return f"_delta_log/{version:020d}.json"

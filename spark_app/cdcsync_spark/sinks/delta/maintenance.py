@@ -1,27 +1,20 @@
-"""What keeps a Delta table quick to open and small on disk, in steps between commits and never
-instead of one.
+"""What keeps a Delta table quick to open and small on disk, in steps between commits
+(`sinks.lake.maintenance`).
 
-A stream leaves an entry of the Delta log, a small file and a few deletion vectors per commit. The
-steps, each bounded in time and memory by a `MaintenancePolicy`:
+A stream leaves an entry of the Delta log, a small file and a few deletion vectors per commit:
 
-- *merge runs*: the key index merges its small runs;
 - *checkpoint*: log entries older than `delta.logRetentionDuration` and before the *last* checkpoint
   go, then there is a new one. Our newest entry, which holds the state, is newer than the last
   checkpoint whatever the retention;
 - *remove files* that no version within `delta.deletedFileRetentionDuration` has, by what the Delta
   log says of them;
-- *remove staged copies*, once per run: those of resnapshots up to the published one, which a
-  run that died has left;
 - *remove orphans*, once per run: files of ours that the Delta log does not name and that are older
   than the retention, those of a run that died before its commit, or whose removal a checkpoint
   forgot. Staged waves and staged copies have other names;
-- *compact*: small files are gathered, files with many deleted rows are rewritten piece by piece
-  (`sinks.delta.compaction`).
+- *remove staged copies*, once per run: those of resnapshots up to the published one, which a
+  run that died has left.
 
-Users change both retentions in the table's properties. A failure is a warning: the commits before
-it stand. The step then rests, so that one that cannot succeed, such as a removal without the right
-to delete, stops no other. A step that fails has written no entry, so what is known of the table
-stays: to reread it may take minutes.
+Users change both retentions in the table's properties.
 """
 
 from __future__ import annotations
@@ -33,27 +26,17 @@ from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
-from typing import Protocol
 
-import pyarrow as pa
-
-from cdcsync_core.errors import CdcError
-from cdcsync_spark.logs import get_logger
 from cdcsync_spark.own_process import in_own_process
-from cdcsync_spark.sinks.contract.writer import Maintenance, Step
-from cdcsync_spark.sinks.delta.batch import Batch
-from cdcsync_spark.sinks.delta.compaction import next_compaction, write_compaction
-from cdcsync_spark.sinks.delta.features import deletion_vectors_unavailable
-from cdcsync_spark.sinks.delta.log import Log, LostRace
+from cdcsync_spark.sinks.contract.writer import Step
 from cdcsync_spark.sinks.delta.paths import inside
-from cdcsync_spark.sinks.delta.policy import MaintenancePolicy
-from cdcsync_spark.sinks.delta.table_index import TableIndex, deleted_of
 from cdcsync_spark.sinks.delta.table_path import STAGED_PREFIX, TablePath
+from cdcsync_spark.sinks.delta.vector_files import FOLDER
 from cdcsync_spark.sinks.delta.view import TableView
-from cdcsync_spark.sinks.lake.deletion_vectors import FOLDER
-from cdcsync_spark.sinks.lake.scratch import Scratch
+from cdcsync_spark.sinks.lake.format import Writing
+from cdcsync_spark.sinks.lake.policy import MaintenancePolicy
+from cdcsync_spark.sinks.lake.table_folder import AT_ONCE
 
-_AT_ONCE = 8
 _RETENTION = "delta.deletedFileRetentionDuration"
 _INTERVAL = re.compile(r"(?:interval\s+)?(\d+)\s+(millisecond|second|minute|hour|day|week)s?", re.I)
 _MILLISECONDS = {
@@ -65,34 +48,6 @@ _MILLISECONDS = {
     "week": 604_800_000,
 }
 _OURS = re.compile(r"(stream|compacted|version-\d+)-[0-9a-f]{32}\.zstd\.parquet|deletion_vector_[0-9a-f-]{36}\.bin")
-
-_log = get_logger()
-
-
-class Failures:
-    """Which steps of one table's maintenance failed and rest; a kind of failure is logged once, not
-    each time."""
-
-    def __init__(self, table: str, retry_seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
-        self._table = table
-        self._retry_seconds = retry_seconds
-        self._clock = clock
-        self._until: dict[str, float] = {}
-        self._kinds: dict[str, str] = {}
-
-    def resting(self, step: str) -> bool:
-        return self._clock() < self._until.get(step, -math.inf)
-
-    def add(self, step: str, error: Exception) -> None:
-        kind = error.reason if isinstance(error, CdcError) else type(error).__name__
-        if self._kinds.get(step) != kind:
-            _log.warning("maintenance failed; it will be tried again", table=self._table, step=step, error=str(error))
-        self._kinds[step] = kind
-        self._until[step] = self._clock() + self._retry_seconds
-
-    def end(self, step: str) -> None:
-        """It was done."""
-        self._kinds.pop(step, None)
 
 
 def retention(properties: Mapping[str, str]) -> int | None:
@@ -131,13 +86,13 @@ def remove(table_path: TablePath, view: TableView, paths: Iterable[str]) -> None
             view.gone[path] = since
             raise
 
-    with ThreadPoolExecutor(_AT_ONCE) as pool:
+    with ThreadPoolExecutor(AT_ONCE) as pool:
         list(pool.map(delete, paths))
 
 
 def delete_files(table_path: TablePath, paths: Iterable[str]) -> None:
     """One that is not there any more is no error."""
-    with ThreadPoolExecutor(_AT_ONCE) as pool:
+    with ThreadPoolExecutor(AT_ONCE) as pool:
         list(pool.map(partial(_delete, table_path), paths))
 
 
@@ -215,71 +170,21 @@ def remove_staged_copy(main: TableView | None, copy: TablePath) -> None:
     copy.lake.delete_folder(f"{copy.folder}/_delta_log" if published else copy.folder)
 
 
-#: what may go wrong where nothing is lost by it: the store, a race, a file that cannot be read
-HARMLESS = (CdcError, LostRace, ValueError, KeyError, pa.ArrowException)
+class DeltaExpiry:
+    """The steps for one table that another program could take, too: `steps`, by their names. Not
+    thread safe."""
 
-
-class Commits(Protocol):
-    """What maintenance needs of the writer whose table it is."""
-
-    def newest(self, log: Log) -> TableView | None:
-        """The newest version."""
-        ...
-
-    def enter_compaction(self, view: TableView, batch: Batch, now: int) -> None:
-        """Commits a batch that changes no row; raises LostRace."""
-        ...
-
-
-class TableMaintenance:
-    """The steps for one table; `cost` is what they have cost so far. Not thread safe."""
-
-    def __init__(self, path: TablePath, index: TableIndex, commits: Commits, policy: MaintenancePolicy) -> None:
+    def __init__(self, path: TablePath, writing: Writing[TableView], policy: MaintenancePolicy) -> None:
         self._path = path
-        self._index = index
-        self._commits = commits
+        self._writing = writing
         self._policy = policy
-        self._failures = Failures(str(path.table), policy.retry_seconds)
         self._orphans_removed = self._copies_removed = False
-        self.cost = Maintenance()
-        self._steps: dict[str, Callable[[TableView], Step | None]] = {
-            "merge runs": self._merge_runs,
+        self.steps: dict[str, Callable[[TableView], Step | None]] = {
             "checkpoint": self._checkpoint,
             "remove files": self._remove_files,
             "remove orphans": self._remove_orphans,
             "remove staged copies": self._remove_staged_copies,
-            "compact": self._compact,
         }
-
-    def step(self, view: TableView) -> str:
-        """The first step that is due for `view`, which is this run's: its name; empty where none
-        is."""
-        for name, step in self._steps.items():
-            if self._failures.resting(name):
-                continue
-            try:
-                done = self._timed(step, view)
-            except LostRace:
-                return ""
-            except HARMLESS as error:
-                self._failures.add(name, error)
-                return ""
-            if done:
-                self._failures.end(name)
-                return name
-        return ""
-
-    def _timed(self, step: Callable[[TableView], Step | None], view: TableView) -> Step | None:
-        begun = time.monotonic()
-        with self._path.translating_errors("maintenance"):
-            done = step(view)
-        if done:
-            self.cost = self.cost.after(done, time.monotonic() - begun)
-        return done
-
-    def _merge_runs(self, view: TableView) -> Step | None:
-        index = self._index.current
-        return Step("merge runs") if index is not None and index.merge_runs() else None
 
     def _checkpoint(self, view: TableView) -> Step | None:
         if not checkpoint_due(view, self._policy):
@@ -295,10 +200,10 @@ class TableMaintenance:
         return Step("remove files", files_removed=len(dead))
 
     def _remove_orphans(self, view: TableView) -> Step | None:
-        if self._path.staged or not self._has_written() or self._orphans_removed:
+        if self._path.staged or not self._writing.has_written() or self._orphans_removed:
             return None
         old, epoch = aged(self._path, view), view.state.epoch if view.state else None
-        newest = self._commits.newest(self._path.log())
+        newest = self._writing.newest()
         # where this run slept they are its successor's
         mine = newest is not None and newest.state is not None and newest.state.epoch == epoch
         orphans = unnamed(newest, old) if newest and mine else []
@@ -316,25 +221,6 @@ class TableMaintenance:
             remove_staged_copy(view, copy)
         self._copies_removed = True
         return Step("remove staged copies") if copies else None
-
-    def _has_written(self) -> bool:
-        """Whether this run has changed rows of the table."""
-        return self._index.current is not None
-
-    def _compact(self, view: TableView) -> Step | None:
-        plain = self._path.vectors and not self._path.staged and not deletion_vectors_unavailable(view)
-        due = next_compaction(view.files.values(), self._policy) if plain else None
-        if due is None or view.state is None or view.fields.keys() != set(view.state.schema.names):
-            # a compaction would forget the values of columns that another program added
-            return None
-        log, now = self._path.log(), milliseconds()
-        if self._index.current is not None:
-            # what another program did since the last batch is in the view only
-            self._index.synced(log, view)
-        gone, scratch = partial(deleted_of, log), Scratch(self._index.scratch)
-        batch = write_compaction(self._path, view.state.schema, view, gone, due, now, scratch)
-        self._commits.enter_compaction(view, batch, now)
-        return Step("compact", bytes_written=batch.bytes)
 
 
 def milliseconds() -> int:

@@ -27,8 +27,8 @@ from cdcsync_core.state import TableState
 from cdcsync_core.target_schema import TargetSchema
 from cdcsync_spark.sinks.contract.changes import Upsert
 from cdcsync_spark.sinks.delta.schema import unused_name
-from cdcsync_spark.sinks.delta.snapshot import DeltaSnapshot
 from cdcsync_spark.sinks.lake.file_changes import checked
+from cdcsync_spark.sinks.lake.snapshot import LakeSnapshot
 from cdcsync_spark.wire.columns.typemap import arrow_schema
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ def _marked(rows: pa.Table, marker: str, value: bool) -> pa.Table:
     return rows.append_column(pa.field(marker, pa.bool_()), pa.repeat(pa.scalar(value), rows.num_rows))
 
 
-def rows_met(target: DeltaSnapshot, change: Upsert) -> int:
+def rows_met(target: LakeSnapshot, change: Upsert) -> int:
     """How many rows of the target have a key of the batch; raises `SinkConflict` where one has it
     more than once. Reads the keys between the batch's least and greatest."""
     schema = target.state.schema

@@ -25,7 +25,7 @@ import pyarrow as pa
 
 from cdcsync_core.target_schema import TargetSchema
 from cdcsync_spark.sinks.delta.schema import unused_name
-from cdcsync_spark.sinks.lake.statistics import INDEXED_COLUMNS, has_safe_form
+from cdcsync_spark.sinks.lake.bounds import INDEXED_COLUMNS, kind_of
 from cdcsync_spark.wire.columns.typemap import arrow_schema
 
 _LISTED = "delta.dataSkippingStatsColumns"
@@ -58,7 +58,7 @@ def _needs_list(schema: TargetSchema) -> bool:
 def _listed(schema: TargetSchema) -> dict[str, str]:
     """Statistics for the columns whose bounds survive; a name that cannot stand in the list has
     none."""
-    names = [f.name for f in _candidates(schema) if has_safe_form(f.type) and _exact(f.type)]
+    names = [f.name for f in _candidates(schema) if kind_of(f.type) and _exact(f.type)]
     plain = [f"`{n}`" for n in names if _LISTABLE.fullmatch(n)]
     return {_LISTED: ",".join(plain)} if plain else {_LISTED: f"`{_nothing(schema)}`"}
 

@@ -36,16 +36,6 @@ def occupied_folder_error(table: str, uri: str, foreign: list[str]) -> CdcError:
     )
 
 
-def missing_files_error(table: str, uri: str, missing: list[str], count: int) -> CdcError:
-    return fail(
-        Reason.SINK_CONFLICT,
-        f"{len(missing)} of {count} staged files are not whole in {uri}, such as {missing[0]}",
-        needed="a sink path that the driver and all executors share, and no other program that removes files there",
-        remedy=f"mount a shared volume there, {RUN_AGAIN}; or create the sync again in an object store",
-        table=table,
-    )
-
-
 def refuse_other_columns(view: TableView, state: TableState) -> None:
     """Another program dropped or changed a column of the target: appends would hide it, so this is
     checked before each commit."""
@@ -172,15 +162,6 @@ def delta_rs_error(table: str, uri: str, why: str) -> CdcError:
         f"delta-rs refused to commit to {uri}, where no other program committed: {why}",
         needed="a table whose rules the commit keeps",
         remedy=f"take the rule from the target table, or remove the table's folder, {RUN_AGAIN}",
-        table=table,
-    )
-
-
-def contention_error(table: str, uri: str, attempts: int) -> CdcError:
-    return fail(
-        Reason.SINK_UNREACHABLE,
-        f"{attempts} attempts to commit to {uri} met other programs' commits",
-        remedy="let OPTIMIZE and other writers run less often",
         table=table,
     )
 

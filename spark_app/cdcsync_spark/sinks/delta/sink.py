@@ -1,7 +1,7 @@
 """Tables of the lake as Delta tables, written by native commits to their Delta logs: no JVM, no
 Spark, one process.
 
-How a commit is made is in `sinks.delta.commit`; here is where tables lie, how they are made, and
+How a commit is made is in `sinks.delta.format`; here is where tables lie, how they are made, and
 how they are read. A table's first entry, with its first state, is written like any other: only if
 there is none yet.
 
@@ -31,17 +31,19 @@ from cdcsync_spark.sinks.contract.sink import Capabilities
 from cdcsync_spark.sinks.contract.writer import Outcome, Writer, commit_each
 from cdcsync_spark.sinks.delta import properties as delta_properties
 from cdcsync_spark.sinks.delta import refusals
-from cdcsync_spark.sinks.delta.commit import CAPABILITIES, DeltaWriter
+from cdcsync_spark.sinks.delta.commit import DeltaWriter
 from cdcsync_spark.sinks.delta.features import VECTORS_ENABLED, protocol_for
-from cdcsync_spark.sinks.delta.log import entry_name, head
+from cdcsync_spark.sinks.delta.log import entry_name, head, parsing
 from cdcsync_spark.sinks.delta.maintenance import remove_staged_copy
-from cdcsync_spark.sinks.delta.policy import LIMITS, POLICY, Limits, MaintenancePolicy
 from cdcsync_spark.sinks.delta.schema import delta_schema
-from cdcsync_spark.sinks.delta.snapshot import DeltaSnapshot
+from cdcsync_spark.sinks.delta.statistics import bounds_of
 from cdcsync_spark.sinks.delta.table_path import STAGED_PREFIX, TablePath
-from cdcsync_spark.sinks.delta.view import Action, LiveFile, entry_text
+from cdcsync_spark.sinks.delta.view import Action, DeltaFile, entry_text
+from cdcsync_spark.sinks.lake.policy import LIMITS, POLICY, Limits, MaintenancePolicy
+from cdcsync_spark.sinks.lake.snapshot import LakeSnapshot
 from cdcsync_spark.sinks.lake.staging import DataFile, stage
 from cdcsync_spark.sinks.lake.store import Store
+from cdcsync_spark.wire.columns.typemap import arrow_schema
 
 
 @dataclass(frozen=True)
@@ -57,7 +59,7 @@ class DeltaSink:
 
     @property
     def capabilities(self) -> Capabilities:
-        return CAPABILITIES
+        return DeltaWriter.capabilities()
 
     def target(self, table: TableId, *, generation: int = 0) -> DeltaTarget:
         folder = f"{STAGED_PREFIX}{generation}" if generation else ""
@@ -140,9 +142,12 @@ class DeltaTarget:
     def staged(self) -> Staged:
         with self.path.translating_errors("listing staged files"):
             view = self.path.view()
-            return tuple(_staged(self.path.prefix, file).as_part() for file in view.files.values()) if view else ()
+            if view is None or view.state is None:
+                return ()
+            schema = arrow_schema(view.state.schema)
+            return tuple(_staged(self.path.prefix, schema, file).as_part() for file in view.files.values())
 
-    def open_snapshot(self) -> DeltaSnapshot:
+    def open_snapshot(self) -> LakeSnapshot:
         with self.path.translating_errors("opening the table"):
             view = self.path.view()
             if view is None:
@@ -151,5 +156,7 @@ class DeltaTarget:
             return self.path.snapshot(view)
 
 
-def _staged(prefix: str, file: LiveFile) -> DataFile:
-    return DataFile(prefix + file.path, file.size, file.rows or 0, str(file.add.get("stats") or ""))
+def _staged(prefix: str, schema: pa.Schema, file: DeltaFile) -> DataFile:
+    with parsing(file.log_path):
+        bounds = bounds_of(str(file.add.get("stats") or ""), schema)
+    return DataFile(prefix + file.path, file.size, file.rows or 0, bounds)

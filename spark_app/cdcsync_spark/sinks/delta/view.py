@@ -9,30 +9,27 @@ as no other program changed rows after it (`sinks.delta.foreign`).
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from decimal import Decimal
-from functools import cached_property, lru_cache
+from functools import cached_property
 from itertools import repeat
 from typing import Any
 from urllib.parse import unquote
 
 from cdcsync_core.state import TableState
 from cdcsync_spark.sinks.delta.log import own_state, parsing
+from cdcsync_spark.sinks.delta.statistics import counted, counting, loosened, statistics
+from cdcsync_spark.sinks.delta.vector_files import Descriptor
 from cdcsync_spark.sinks.delta.weight import FILE, GONE, parsed_size
-from cdcsync_spark.sinks.lake.deletion_vectors import Descriptor
-from cdcsync_spark.sinks.lake.statistics import as_json
+from cdcsync_spark.sinks.lake.deletion_vectors import DeletedRows
+from cdcsync_spark.sinks.lake.staging import DataFile
 
 Action = dict[str, Any]
-#: a file's statistics stay the same from batch to batch, however often its vector changes
-_KNOWN_STATISTICS = 4096
-#: the least double has 4.9e-324
-_LARGEST_EXPONENT = 400
 _JSON = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
 
 
 @dataclass(frozen=True)
-class LiveFile:
+class DeltaFile:
     """One data file and what of it is deleted, as its `add` action says."""
 
     add: Mapping[str, Any]
@@ -50,19 +47,24 @@ class LiveFile:
     @property
     def size(self) -> int:
         """Bytes."""
-        return _long(self.add["size"])
+        return counting(self.add["size"])
 
     @cached_property
     def rows(self) -> int | None:
         """Physical rows, deleted ones included; None where the Delta log does not say."""
         stats = self.add.get("stats")
         with parsing(self.log_path):
-            return _counted(stats) if stats else None
+            return counted(stats) if stats else None
 
     @cached_property
     def vector(self) -> Descriptor | None:
         found = self.add.get("deletionVector")
         return None if found is None else Descriptor.from_dict(found)
+
+    @cached_property
+    def deleted(self) -> DeletedRows | None:
+        """See `LiveFile`."""
+        return self.vector.deleted if self.vector else None
 
     def check(self) -> None:
         """Fails, as parsers do, of an action that does not name a file; its statistics are parsed
@@ -70,10 +72,6 @@ class LiveFile:
         if not isinstance(self.add["path"], str):
             raise TypeError("a path that is no text")
         _ = self.size, self.vector and self.vector.path
-
-    @property
-    def deleted_rows(self) -> int:
-        return self.vector.cardinality if self.vector else 0
 
     def removed(self, now: int, *, data_change: bool) -> Action:
         """The action that takes the file away at `now` (milliseconds)."""
@@ -90,58 +88,28 @@ class LiveFile:
             }
         }
 
-    def with_vector(self, vector: Descriptor, rows: int, *, data_change: bool) -> LiveFile:
+    def with_vector(self, vector: Descriptor, rows: int, *, data_change: bool) -> DeltaFile:
         """The same file of `rows` physical rows with more of them deleted; its bounds may be wide
         from now on."""
         kept = {k: v for k, v in self.add.items() if v is not None}
         with parsing(self.log_path):
             stats = loosened(self.add.get("stats") or "", rows)
-        return LiveFile({**kept, "dataChange": data_change, "stats": stats, "deletionVector": vector.to_dict()})
+        return DeltaFile({**kept, "dataChange": data_change, "stats": stats, "deletionVector": vector.to_dict()})
 
 
-def new_file(path: str, size: int, stats: str, now: int, *, data_change: bool) -> LiveFile:
-    """A file of ours; `path` has only characters that are themselves in a URL."""
-    return LiveFile(
+def new_file(path: str, file: DataFile, now: int, *, data_change: bool) -> DeltaFile:
+    """A file of ours, without deleted rows; `path` is the Delta log's for it and has only
+    characters that are themselves in a URL."""
+    return DeltaFile(
         {
             "path": path,
             "partitionValues": {},
-            "size": size,
+            "size": file.size,
             "modificationTime": now,
             "dataChange": data_change,
-            "stats": stats,
+            "stats": statistics(file),
         }
     )
-
-
-@lru_cache(_KNOWN_STATISTICS)
-def _counted(stats: str) -> int | None:
-    found = json.loads(stats).get("numRecords")
-    return None if found is None else _long(found)
-
-
-@lru_cache(_KNOWN_STATISTICS)
-def loosened(stats: str, rows: int) -> str:
-    """Statistics whose bounds may be wide; numbers keep their digits."""
-    found = json.loads(stats, parse_float=_decimal) if stats else {}
-    if found.get("tightBounds") is False and found.get("numRecords") == rows:
-        return stats
-    return as_json({**found, "numRecords": rows, "tightBounds": False})
-
-
-def _long(value: Any) -> int:
-    """A number of the protocol's type long that counts something."""
-    found = int(value)
-    if not 0 <= found < 1 << 63:
-        raise ValueError("a number that counts nothing")
-    return found
-
-
-def _decimal(text: str) -> Decimal:
-    """All digits of one are written, so an exponent beyond every type's is refused."""
-    found = Decimal(text)
-    if abs(found.adjusted()) > _LARGEST_EXPONENT:
-        raise ValueError("a number beyond every type")
-    return found
 
 
 @dataclass
@@ -158,7 +126,7 @@ class TableView:
     version: int = -1
     protocol: Mapping[str, Any] = field(default_factory=dict)
     metadata: Mapping[str, Any] = field(default_factory=dict)
-    files: dict[str, LiveFile] = field(default_factory=dict)
+    files: dict[str, DeltaFile] = field(default_factory=dict)
     state: TableState | None = None
     checkpoint: int = -1
     gone: dict[str, int] = field(default_factory=dict)
@@ -192,7 +160,7 @@ class TableView:
     def take(self, action: Action, size: int = 0) -> None:
         """One action of a checkpoint, or one that adds to the table, and its bytes in memory."""
         if action.get("add"):
-            live = LiveFile(action["add"])
+            live = DeltaFile(action["add"])
             live.check()
             self.files[live.log_path] = live
             self._weigh(live.log_path, size)
@@ -217,7 +185,7 @@ class TableView:
 
     def left(self, removed: Mapping[str, Any]) -> None:
         """One `remove` action: its files may go when no reader needs them."""
-        when, vector = _long(removed.get("deletionTimestamp") or 0), vector_of(removed)
+        when, vector = counting(removed.get("deletionTimestamp") or 0), vector_of(removed)
         for path in (unquote(removed["path"]), vector.path if vector else ""):
             if path:
                 self.gone[path] = max(when, self.gone.get(path, 0))
@@ -236,6 +204,16 @@ class TableView:
     def partitions(self) -> list[str]:
         """The columns whose values are in the Delta log, not in the files."""
         return list(self.metadata.get("partitionColumns") or ())
+
+    @property
+    def number(self) -> int:
+        """See `TableVersion`."""
+        return self.version
+
+    @property
+    def names(self) -> Collection[str]:
+        """See `TableVersion`."""
+        return self.fields.keys()
 
     @property
     def fields(self) -> dict[str, Mapping[str, Any]]:

@@ -1,29 +1,22 @@
-"""Which rows of a data file are deleted: Delta's deletion vectors, in bytes and in descriptors.
-Pure.
+"""Which rows of a data file are deleted: a deletion vector's bytes, which Delta and Iceberg share,
+and where a table has them.
 
-Formats: the Delta protocol, "Deletion Vectors" and its appendix "Deletion Vector Format". A vector
-is a set of row numbers (from 0, in the physical order of the file) as a portable
+A vector is a set of row numbers (from 0, in the physical order of the file) as a portable
 `RoaringBitmapArray`: a magic number, then 64-bit roaring maps by their upper half. A file has fewer
-than 2^32 rows, so there is one map, number 0. Vectors of one commit share a file: a version byte,
-and per vector its size, its bytes and their CRC-32, big endian. A descriptor says where a vector
-is: in such a file in the table's folder (`u`), or in the Delta log itself (`i`).
+than 2^32 rows, so there is one map, number 0. In a file of vectors each is framed: its size, its
+bytes and their CRC-32, big endian. Formats: the Delta protocol, "Deletion Vector Format"; Iceberg's
+Puffin, "deletion-vector-v1", whose blob is one frame byte for byte.
 
 What is read is checked for size, magic, checksum and cardinality: a vector that was cut or mixed up
-stops the table, because its rows would rise again. Our files lie in `_vectors/`: VACUUM passes by
-folders with an underscore, and the full one of delta-rs takes live vector files for dead ones
-[measured].
+stops the table, because its rows would rise again.
 """
 
 from __future__ import annotations
 
-import base64
 import struct
-import uuid
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache
-from typing import Any
 
 from pyroaring import BitMap
 
@@ -33,93 +26,33 @@ from cdcsync_core.remedies import RESNAPSHOT
 #: reads `size` bytes at `offset` of the file at a path relative to the table
 ReadRange = Callable[[str, int, int], bytes]
 
-FOLDER = "_vectors"
 _PORTABLE = 1681511377
 _ARRAY_HEAD = struct.Struct("<iqi")
 _EMPTY_ARRAY = struct.pack("<iq", _PORTABLE, 0)
 _SIZE = struct.Struct(">i")
 _CRC = struct.Struct(">I")
-_FILE_VERSION = b"\x01"
-_RFC1924 = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%&()*+-;<=>?@^_`{|}~"
-_Z85 = b"0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
-_TO_Z85 = bytes.maketrans(_RFC1924, _Z85)
-_FROM_Z85 = bytes.maketrans(_Z85, _RFC1924)
-_UUID_TEXT = 20
+#: what a frame has more than its vector
+FRAME_BYTES = _SIZE.size + _CRC.size
 
 
 @dataclass(frozen=True)
-class Descriptor:
-    """A vector's place, as `add` and `remove` actions carry it; `size` in bytes, `cardinality` in
-    rows."""
+class DeletedRows:
+    """The deletion vector of a file: `id` differs from that of every other vector of the table,
+    `count` is of rows, `size` of the vector's bytes. Its frame begins at `offset` of the file
+    `path` (relative to the table), unless the metadata itself has the vector: `inline`. One without
+    both is stored in a way that we do not read."""
 
-    storage: str
-    text: str
-    offset: int | None
+    id: str
+    count: int
     size: int
-    cardinality: int
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> Descriptor:
-        """Raises KeyError or TypeError for what is no descriptor."""
-        texts = (data["storageType"], data["pathOrInlineDv"])
-        numbers = (data["sizeInBytes"], data["cardinality"], data.get("offset") or 0)
-        if not all(isinstance(t, str) for t in texts) or not all(isinstance(n, int) and n >= 0 for n in numbers):
-            raise TypeError("a deletion vector of other types")
-        return cls(*texts, data.get("offset"), *numbers[:2])
-
-    def to_dict(self) -> dict[str, Any]:
-        offset = {} if self.offset is None else {"offset": self.offset}
-        return {
-            "storageType": self.storage,
-            "pathOrInlineDv": self.text,
-            **offset,
-            "sizeInBytes": self.size,
-            "cardinality": self.cardinality,
-        }
-
-    @property
-    def id(self) -> str:
-        """Unique among the deletion vectors of a table."""
-        return f"{self.storage}{self.text}@{self.offset}"
-
-    @property
-    def path(self) -> str:
-        """The file of a `u` descriptor, relative to the table; empty for others."""
-        return _file_path(self.text) if self.storage == "u" else ""
+    path: str = ""
+    offset: int = 0
+    inline: bytes | None = None
 
 
-@lru_cache(1024)
-def _file_path(text: str) -> str:
-    """Vectors of one commit share a file, so the same text comes many times."""
-    prefix, name = text[:-_UUID_TEXT], uuid.UUID(bytes=z85_decoded(text[-_UUID_TEXT:]))
-    return f"{prefix}/deletion_vector_{name}.bin" if prefix else f"deletion_vector_{name}.bin"
-
-
-class VectorFile:
-    """The vectors of one commit, gathered to one file with the name `name`."""
-
-    def __init__(self, name: uuid.UUID) -> None:
-        self._text = FOLDER + z85(name.bytes)
-        self._parts = [_FILE_VERSION]
-        self._size = len(_FILE_VERSION)
-
-    def add(self, rows: BitMap) -> Descriptor:
-        """Appends a vector; `rows` is compressed in place."""
-        rows.run_optimize()
-        data = serialised(rows)
-        descriptor = Descriptor("u", self._text, self._size, len(data), len(rows))
-        self._parts += [_SIZE.pack(len(data)), data, _CRC.pack(zlib.crc32(data))]
-        self._size += len(data) + _SIZE.size + _CRC.size
-        return descriptor
-
-    @property
-    def path(self) -> str:
-        return Descriptor("u", self._text, 0, 0, 0).path
-
-    @property
-    def content(self) -> bytes:
-        """Empty where no vector was added."""
-        return b"".join(self._parts) if len(self._parts) > 1 else b""
+def framed(vector: bytes) -> bytes:
+    """A vector as files of vectors hold it."""
+    return _SIZE.pack(len(vector)) + vector + _CRC.pack(zlib.crc32(vector))
 
 
 def serialised(rows: BitMap) -> bytes:
@@ -137,46 +70,41 @@ def deserialised(data: bytes) -> BitMap:
     return BitMap.deserialize(data[_ARRAY_HEAD.size :])
 
 
-def load(descriptor: Descriptor, read: ReadRange) -> BitMap:
-    """The deleted rows; raises `SinkConflict` for a vector that is not what its descriptor says."""
+def load(deleted: DeletedRows, read: ReadRange) -> BitMap:
+    """The deleted rows; raises `SinkConflict` for a vector that is not what the metadata says."""
     try:
-        rows = deserialised(_bytes_of(descriptor, read))
+        rows = deserialised(_bytes_of(deleted, read))
     except (ValueError, struct.error) as broken:
-        raise _unreadable(descriptor, str(broken)) from None
-    if len(rows) != descriptor.cardinality:
-        raise _unreadable(descriptor, f"{len(rows)} rows")
+        raise _unreadable(deleted, str(broken)) from None
+    if len(rows) != deleted.count:
+        raise _unreadable(deleted, f"{len(rows)} rows")
     return rows
 
 
-def _bytes_of(descriptor: Descriptor, read: ReadRange) -> bytes:
-    if descriptor.storage == "i":
-        return z85_decoded(descriptor.text)[: descriptor.size]
-    if descriptor.storage != "u" or descriptor.offset is None:
+def deleted_rows(deleted: DeletedRows | None, read: ReadRange) -> BitMap:
+    """The same for a file that may have none."""
+    return BitMap() if deleted is None else load(deleted, read)
+
+
+def _bytes_of(deleted: DeletedRows, read: ReadRange) -> bytes:
+    if deleted.inline is not None:
+        return deleted.inline
+    if not deleted.path:
         raise ValueError("another kind of storage")
-    framed = read(descriptor.path, descriptor.offset, descriptor.size + _SIZE.size + _CRC.size)
-    data = framed[_SIZE.size : -_CRC.size]
-    if len(data) != descriptor.size or _SIZE.unpack_from(framed) != (descriptor.size,):
+    frame = read(deleted.path, deleted.offset, deleted.size + FRAME_BYTES)
+    data = frame[_SIZE.size : -_CRC.size]
+    if len(data) != deleted.size or _SIZE.unpack_from(frame) != (deleted.size,):
         raise ValueError(f"{len(data)} bytes")
-    if _CRC.unpack(framed[-_CRC.size :]) != (zlib.crc32(data),):
+    if _CRC.unpack(frame[-_CRC.size :]) != (zlib.crc32(data),):
         raise ValueError("another checksum")
     return data
 
 
-def z85(data: bytes) -> str:
-    """ZeroMQ's base 85; `data` is filled with zeros to whole words of four bytes."""
-    padded = data + b"\0" * (-len(data) % 4)
-    return base64.b85encode(padded).translate(_TO_Z85).decode("ascii")
-
-
-def z85_decoded(text: str) -> bytes:
-    """Raises ValueError."""
-    return base64.b85decode(text.encode("ascii").translate(_FROM_Z85))
-
-
-def _unreadable(descriptor: Descriptor, found: str) -> CdcError:
+def _unreadable(deleted: DeletedRows, problem: str) -> CdcError:
+    file = f" in {deleted.path}" if deleted.path else ""
     return fail(
         Reason.SINK_CONFLICT,
-        f"the deletion vector {descriptor.to_dict()} has {found}",
+        f"the deletion vector {deleted.id!r} of {deleted.count} rows{file} has {problem}",
         needed="a whole deletion vector in the table's folder",
         remedy=f"{RESNAPSHOT}; or restore the file, {RUN_AGAIN}",
     )

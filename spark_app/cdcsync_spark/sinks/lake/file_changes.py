@@ -31,35 +31,38 @@ _SORTED_BYTES = 64 * 2**20
 
 @dataclass(frozen=True)
 class AddedFile:
-    """A new file, by the path that the table's metadata has, and the keys of its rows in their
-    order."""
+    """A new file, by its path in the table's folder, and the keys of its rows in their order; None:
+    they are read from it when keys are looked up next."""
 
     path: str
     file: DataFile
-    keys: pa.Table
+    keys: pa.Table | None = None
 
 
 @dataclass(frozen=True)
 class FileChanges:
-    """`removed` are paths of files; `deleted_rows` has all deleted rows, previous ones included, of
-    each file that stays and loses some; `rewritten` has the new path of each file that is replaced
-    by one with the same keys in the same order, the same of them deleted."""
+    """What becomes of files that are there, by their names: `removed` ones go; `deleted_rows` has
+    all deleted rows, previous ones included, of each file that stays and loses some, and `rows`
+    their physical ones; `rewritten` has the new file for each one that is replaced by one with the
+    same keys in the same order, the same of them deleted."""
 
-    added: tuple[AddedFile, ...] = ()
     removed: tuple[str, ...] = ()
     deleted_rows: Mapping[str, BitMap] = field(default_factory=dict)
-    rewritten: Mapping[str, str] = field(default_factory=dict)
+    rows: Mapping[str, int] = field(default_factory=dict)
+    rewritten: Mapping[str, AddedFile] = field(default_factory=dict)
 
-    def apply_to(self, index: KeyIndex, versions: Mapping[str, str]) -> None:
-        """The table has the commit; `versions` identifies the deletions of each file that stays."""
+    def apply_to(self, index: KeyIndex, added: Iterable[AddedFile], versions: Mapping[str, str]) -> None:
+        """The table has the commit, with the new files `added`; `versions` identifies the deletions
+        of each file that stays."""
         for path in self.removed:
             index.remove(path)
         for path, now in self.rewritten.items():
-            index.rename(path, now)
+            index.rename(path, now.path)
         for path, rows in self.deleted_rows.items():
             index.delete(path, versions[path], rows)
-        for new in self.added:
-            index.add(new.path, new.keys.to_batches())
+        for new in added:
+            if new.keys is not None:
+                index.add(new.path, new.keys.to_batches())
 
 
 def find_deletions(index: KeyIndex, keys: pa.Table) -> FileChanges:
@@ -73,14 +76,15 @@ def deletions(deleted: Mapping[str, BitMap], rows_of: Callable[[str], int]) -> F
     """`deleted` has all deleted rows of each file; `rows_of` a file's rows, deleted ones
     included."""
     removed = tuple(path for path, rows in deleted.items() if len(rows) == rows_of(path))
-    return FileChanges((), removed, {path: rows for path, rows in deleted.items() if path not in removed})
+    left = {path: rows for path, rows in deleted.items() if path not in removed}
+    return FileChanges(removed, left, {path: rows_of(path) for path in left})
 
 
 def added_files(
     rows: pa.Table, key: Sequence[str], stage: Callable[[Iterable[pa.RecordBatch]], Iterable[DataFile]], prefix: str
 ) -> tuple[AddedFile, ...]:
     """The files that `stage` writes of `rows`, sorted by key where that is possible; `prefix` is
-    what staged paths have more than the table's metadata."""
+    what staged paths have more than those in the table's folder."""
     keys, batches, first, added = rows.select(list(key)), iter(rows.to_batches()), 0, []
     if keys.nbytes + 8 * keys.num_rows <= _SORTED_BYTES:
         order = order_of(keys)

@@ -3,7 +3,7 @@ replaces.
 
 The index is a set of sorted runs (`key_runs`), one for each large file and merged ones for the
 small, and per file the rows that are deleted. An entry counts only while its file is live and its
-row is not deleted, so the Delta log alone decides and a stale entry does no harm. Merging leaves
+row is not deleted, so the metadata alone decides and a stale entry does no harm. Merging leaves
 stale entries out, and where they outnumber the live ones, a purge does (`key_purge`). Hence `sync`
 can bring the index to any version of the table, by any writer: files that are gone are dropped,
 files that are new, or whose deletions another program changed, are reread. It also builds the

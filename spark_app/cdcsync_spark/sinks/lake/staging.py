@@ -15,7 +15,7 @@ import re
 import uuid
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow as pa
@@ -24,7 +24,7 @@ import pyarrow.parquet as pq
 from cdcsync_core.errors import Reason, fail
 from cdcsync_core.target_schema import TargetSchema
 from cdcsync_spark.sinks.contract.changes import Append, Change, Replace, StagedPart
-from cdcsync_spark.sinks.lake.statistics import FileStatistics
+from cdcsync_spark.sinks.lake.bounds import Bounds, BoundsOfFile
 from cdcsync_spark.sinks.lake.store import Store
 from cdcsync_spark.wire.columns.typemap import arrow_schema
 
@@ -36,17 +36,19 @@ class DataFile:
     """One Parquet file, written and invisible until a commit names it.
 
     `path` is relative to the table's root, with forward slashes (files of a staged copy lie below
-    the same root); `size` in bytes; `rows` in it; `stats` the bounds of its columns, as JSON in the
-    form of a Delta log, or empty.
+    the same root); `size` in bytes; `rows` in it; `bounds` of its columns, None where none were
+    gathered.
     """
 
     path: str
     size: int
     rows: int
-    stats: str = ""
+    bounds: Bounds | None = None
 
     def as_part(self) -> StagedPart:
-        return StagedPart(_KIND, self.rows, json.dumps(asdict(self), ensure_ascii=False))
+        bounds = self.bounds.to_dict() if self.bounds else None
+        body = {"path": self.path, "size": self.size, "rows": self.rows, "bounds": bounds}
+        return StagedPart(_KIND, self.rows, json.dumps(body, ensure_ascii=False))
 
     @classmethod
     def of(cls, part: StagedPart) -> DataFile:
@@ -58,7 +60,8 @@ class DataFile:
                 needed=_KIND,
                 remedy="report this with the driver log",
             )
-        return cls(**json.loads(part.body))
+        body = json.loads(part.body)
+        return cls(**body | {"bounds": body["bounds"] and Bounds.from_dict(body["bounds"])})
 
 
 def data_files(change: Change) -> tuple[DataFile, ...]:
@@ -108,17 +111,17 @@ def stage_groups(
     name: str,
     sizes: FileSizes = SIZES,
 ) -> list[DataFile]:
-    """The same for row groups of any one schema; the columns `bounded` have statistics wherever
-    they are."""
+    """The same for row groups of any one schema; the columns `bounded` have bounds wherever they
+    are."""
     files = []
     group = next(groups, None)
     while group is not None:
         path = f"{folder}/{_file_name(name)}" if folder else _file_name(name)
-        statistics = FileStatistics(group.schema, bounded)
+        gathered = BoundsOfFile(group.schema, bounded)
         with store.new_file(path) as local:
-            group, rows = _write(local, group, groups, statistics, sizes.file_bytes)
+            group, rows = _write(local, group, groups, gathered, sizes.file_bytes)
             size = local.stat().st_size
-        files.append(DataFile(path, size, rows, statistics.to_json()))
+        files.append(DataFile(path, size, rows, gathered.bounds()))
     return files
 
 
@@ -137,15 +140,15 @@ def write_one(
     group = next(groups, None)
     if group is None:
         return None
-    statistics = FileStatistics(group.schema, schema.key)
+    gathered = BoundsOfFile(group.schema, schema.key)
     with store.new_file(path) as local:
-        _, rows = _write(local, group, groups, statistics, math.inf)
+        _, rows = _write(local, group, groups, gathered, math.inf)
         size = local.stat().st_size
-    return DataFile(path, size, rows, statistics.to_json())
+    return DataFile(path, size, rows, gathered.bounds())
 
 
 def _write(
-    path: Path, group: pa.Table, groups: Iterator[pa.Table], statistics: FileStatistics, most: float
+    path: Path, group: pa.Table, groups: Iterator[pa.Table], bounds: BoundsOfFile, most: float
 ) -> tuple[pa.Table | None, int]:
     """One file from `group` on, of about `most` bytes; the group that begins the next file, and
     this file's rows."""
@@ -161,7 +164,7 @@ def _write(
         following: pa.Table | None = group
         while following is not None and (rows == 0 or sink.tell() < most):
             writer.write_table(following, row_group_size=following.num_rows)
-            statistics.add(following)
+            bounds.add(following)
             rows += following.num_rows
             following = next(groups, None)
     return following, rows

@@ -23,7 +23,7 @@ from cdcsync_lake.panics import panics_as_errors
 from cdcsync_spark.memory import memory_limit
 from cdcsync_spark.sinks.lake.store_errors import client_errors, sink_error
 
-#: bytes of a file that is read as a whole, such as an entry or a checkpoint of a Delta log
+#: bytes of a file that is read as a whole, such as an entry or a checkpoint of a log
 LARGEST_READ = 2**30
 #: of this process's memory, for one
 _SHARE = 4
@@ -37,7 +37,7 @@ class Store(Protocol):
 
     @property
     def uri(self) -> str:
-        """What delta-rs opens."""
+        """Where it is, for messages and for libraries that open it by themselves."""
         ...
 
     @property
@@ -52,7 +52,7 @@ class Store(Protocol):
         ...
 
     def storage_options(self) -> dict[str, str]:
-        """What delta-rs needs for the store."""
+        """How such a library reaches it: the options of the crate object_store, which many use."""
         ...
 
     def files(self) -> pafs.FileSystem:

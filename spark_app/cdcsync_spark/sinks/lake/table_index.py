@@ -1,8 +1,8 @@
-"""The key index of one Delta table, brought to a version of it whenever a batch needs it.
+"""The key index of one table, brought to a version of it whenever a batch needs it.
 
-It follows the view, whatever program wrote the versions in between, and is dropped after an error
-of a commit. To build it may take minutes, so the reading of files ends when the writer is closed: a
-process does not end before its thread pools do.
+It follows the versions, whatever program wrote them, and is dropped after an error of a commit. To
+build it may take minutes, so the reading of files ends when the writer is closed: a process does
+not end before its thread pools do.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
-from pyroaring import BitMap
 
 from cdcsync_spark.logs import get_logger
 from cdcsync_spark.sinks.contract.writer import Closed
-from cdcsync_spark.sinks.delta.log import Log
-from cdcsync_spark.sinks.delta.snapshot import deleted_rows, key_batches, read_range
-from cdcsync_spark.sinks.delta.view import LiveFile, TableView
+from cdcsync_spark.sinks.lake.format import TableVersion
 from cdcsync_spark.sinks.lake.key_index import FileVersion, KeyIndex
+from cdcsync_spark.sinks.lake.live_file import LiveFile
+from cdcsync_spark.sinks.lake.snapshot import key_batches
+from cdcsync_spark.sinks.lake.table_folder import TableFolder
 from cdcsync_spark.wire.columns.typemap import captured_schema
 
 #: bytes of files from which the reading of the keys is announced
@@ -35,9 +35,10 @@ class TableIndex:
     """`current` is the index as of the last use; None before the first, and after `forget`.
     `scratch` is a folder on a local disk."""
 
-    def __init__(self, name: str, scratch: Path) -> None:
+    def __init__(self, folder: TableFolder, scratch: Path) -> None:
         self.current: KeyIndex | None = None
-        self._name = name
+        self._folder = folder
+        self._name = str(folder.table)
         self.scratch = scratch
         self._closing = threading.Event()
 
@@ -53,34 +54,34 @@ class TableIndex:
         if self._closing.is_set():
             raise Closed
 
-    def synced(self, log: Log, view: TableView) -> KeyIndex:
-        """The index at the version of `view`, which has a state."""
-        assert view.state is not None
-        table = view.state.capture
+    def synced(self, version: TableVersion) -> KeyIndex:
+        """The index at `version`, which has a state."""
+        assert version.state is not None
+        table, files = version.state.capture, self._folder.lake.files()
         if self.current is None or not self.current.serves(table):
             self.current = KeyIndex(table, self.scratch, secrets.randbits(64))
-            self._announce(view)
-        read_keys = partial(key_batches, log.files, table=captured_schema(table), key=table.key)
+            self._announce(version)
+        read_keys = partial(key_batches, files, table=captured_schema(table), key=table.key)
         begun = time.monotonic()
-        read = self.current.sync({path: self._version(log, file, read_keys) for path, file in view.files.items()})
+        read = self.current.sync({name: self._version(file, read_keys) for name, file in version.files.items()})
         if read:
             seconds = round(time.monotonic() - begun, 3)
             _log.info("read keys into the index", table=self._name, files=read, seconds=seconds)
         return self.current
 
-    def _announce(self, view: TableView) -> None:
+    def _announce(self, version: TableVersion) -> None:
         """A run that ends while the keys of a large table are read shows it by the end of its
         log."""
-        size = sum(file.size for file in view.files.values())
+        size = sum(file.size for file in version.files.values())
         if size >= _LARGE_BYTES:
-            _log.info("reading keys into the index", table=self._name, files=len(view.files), bytes=size)
+            _log.info("reading keys into the index", table=self._name, files=len(version.files), bytes=size)
 
-    def _version(self, log: Log, file: LiveFile, read_keys: Callable[[str], Iterable[pa.RecordBatch]]) -> FileVersion:
-        vector, path = file.vector, f"{log.folder}/{file.path}"
+    def _version(self, file: LiveFile, read_keys: Callable[[str], Iterable[pa.RecordBatch]]) -> FileVersion:
+        path = f"{self._folder.folder}/{file.path}"
         return FileVersion(
-            vector.id if vector else "",
+            file.deleted.id if file.deleted else "",
             lambda: self._until_closed(partial(read_keys, path)),
-            lambda: deleted_of(log, file),
+            lambda: self._folder.deleted(file),
         )
 
     def _until_closed(self, read: Callable[[], Iterable[pa.RecordBatch]]) -> Iterator[pa.RecordBatch]:
@@ -88,10 +89,3 @@ class TableIndex:
         for batch in read():
             yield batch
             self.refuse_closed()
-
-
-def deleted_of(log: Log, file: LiveFile) -> BitMap:
-    """A file's deleted rows."""
-    return deleted_rows(
-        file.vector, lambda path, offset, size: read_range(log.files, f"{log.folder}/{path}", offset, size)
-    )

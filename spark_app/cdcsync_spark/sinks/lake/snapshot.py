@@ -1,10 +1,10 @@
-"""Reading one version of a Delta table, range by range, with bounded memory.
+"""Reading one version of a table in a lake, range by range, with bounded memory.
 
 Row groups are skipped by the bounds of the leading key column in the Parquet footers, which are
-read once per snapshot and never by the Delta log's statistics. Deleted rows are left out by their
-number in the file, which is why a row group is always read whole and in order. The rest is filtered
-after the batches have the table's own types: delta-rs marks its strings as views, which Arrow's
-filters cannot compare inside a file scan.
+read once per snapshot, and never by the bounds in the table's metadata. Deleted rows are left out
+by their number in the file, which is why a row group is always read whole and in order. The rest is
+filtered after the batches have the table's own types: delta-rs marks its strings as views, which
+Arrow's filters cannot compare inside a file scan.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import pyarrow.parquet as pq
 from pyroaring import BitMap
 
 from cdcsync_core.state import TableState
-from cdcsync_spark.sinks.lake.deletion_vectors import Descriptor, ReadRange, load
+from cdcsync_spark.sinks.lake.deletion_vectors import DeletedRows, deleted_rows
 from cdcsync_spark.sinks.lake.store import Store
 from cdcsync_spark.wire.columns.typemap import arrow_schema
 
@@ -33,7 +33,7 @@ _KEY_ROWS, _BUFFER_BYTES = 64 * 1024, 2**20
 
 
 @dataclass(frozen=True)
-class DeltaSnapshot:
+class LakeSnapshot:
     """Version `version` of the table at `place`, with the state that it carries; `files` has its
     files' paths, relative to `place`, and which of their rows are deleted. `columns` are the
     table's where it has more than the source's."""
@@ -41,7 +41,7 @@ class DeltaSnapshot:
     store: Store
     version: int
     state: TableState
-    files: tuple[tuple[str, Descriptor | None], ...]
+    files: tuple[tuple[str, DeletedRows | None], ...]
     columns: pa.Schema | None = None
 
     @property
@@ -143,10 +143,6 @@ def live_rows(
                 if start < stop:
                     yield without(batch.slice(start, stop - start), row + start, deleted)
                 row += batch.num_rows
-
-
-def deleted_rows(vector: Descriptor | None, read: ReadRange) -> BitMap:
-    return BitMap() if vector is None else load(vector, read)
 
 
 def read_range(files: pafs.FileSystem, path: str, offset: int, size: int) -> bytes:

@@ -9,9 +9,9 @@ from dataclasses import dataclass, replace
 
 @dataclass(frozen=True)
 class MaintenancePolicy:
-    """Steps of maintenance (`sinks.delta.maintenance`, `sinks.delta.compaction`)."""
+    """Steps of maintenance (`sinks.lake.maintenance`, `sinks.lake.compaction`)."""
 
-    #: entries of the Delta log from one checkpoint to the next
+    #: commits from one checkpoint to the next, where the metadata is a log
     checkpoint_entries: int = 50
     #: files that one step removes at most
     removed_files: int = 200

@@ -1,0 +1,190 @@
+"""Delta as a table format (`sinks.lake.format`), by native commits: entries that we write in a
+table's Delta log.
+
+The compare-and-set is that of a name: the next entry is written only if that version has none yet.
+Where the table's protocol asks for more than native commits honour, or allows no deletion vectors,
+delta-rs commits, and `WriterStatus.fallback` says why. A table with a feature that neither honours
+stops. Which rows go and which files come is the lake's; deletion vectors are durable before the
+entry that names them.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+
+from pyroaring import BitMap
+
+from cdcsync_core.errors import CdcError
+from cdcsync_core.gates import gate
+from cdcsync_core.schema_change import Origin
+from cdcsync_core.state import TableState
+from cdcsync_spark.sinks.contract.changes import Commit, Empty, Evolve
+from cdcsync_spark.sinks.contract.writer import Step
+from cdcsync_spark.sinks.delta import evolution, refusals
+from cdcsync_spark.sinks.delta import properties as delta_properties
+from cdcsync_spark.sinks.delta.features import (
+    VECTORS_ENABLED,
+    deletion_vectors_unavailable,
+    unsupported_reason,
+    unwritable_features,
+    upgrade,
+)
+from cdcsync_spark.sinks.delta.log import entry_name, head
+from cdcsync_spark.sinks.delta.maintenance import DeltaExpiry, max_idle_seconds, milliseconds
+from cdcsync_spark.sinks.delta.open import catch_up
+from cdcsync_spark.sinks.delta.schema import delta_schema
+from cdcsync_spark.sinks.delta.table_path import TablePath
+from cdcsync_spark.sinks.delta.vector_files import Descriptor, VectorFile
+from cdcsync_spark.sinks.delta.view import Action, DeltaFile, TableView, entry_text, new_file
+from cdcsync_spark.sinks.lake.file_changes import AddedFile
+from cdcsync_spark.sinks.lake.format import FileCommit, LostRace, Operation, Writing
+from cdcsync_spark.sinks.lake.policy import POLICY, MaintenancePolicy
+
+#: what the Delta log calls a commit
+_NAMES = {
+    Operation.APPEND: "WRITE",
+    Operation.MERGE: "MERGE",
+    Operation.REPLACE: "WRITE",
+    Operation.STATE: "WRITE",
+    Operation.EVOLVE: "CHANGE COLUMNS",
+    Operation.EMPTY: "TRUNCATE",
+    Operation.COMPACT: "OPTIMIZE",
+}
+
+
+@dataclass(frozen=True)
+class DeltaFormat:
+    """See `TableFormat`."""
+
+    path: TablePath
+    policy: MaintenancePolicy = POLICY
+
+    def open(self) -> TableView | None:
+        return self.path.view()
+
+    def follow(self, version: TableView) -> TableView | None:
+        """In place. Where the Delta log was cut behind us, or is gone, no reader gets past a hole
+        in it."""
+        log = self.path.log()
+        return version if catch_up(log, version) or log.has_entry(version.version) else None
+
+    def has_news(self, version: TableView, *, or_loss: bool) -> bool:
+        log, number = self.path.log(), version.version
+        return log.has_entry(number + 1) or (or_loss and not log.has_entry(number))
+
+    def publish(self, on: TableView, commit: FileCommit) -> TableView:
+        now = milliseconds()
+        vectors, written = self._vectors(commit.changes.deleted_rows)
+        if commit.operation is Operation.MERGE:
+            gate("vectors-written")
+        try:
+            return self._enter(on, commit.state, commit.operation, self._actions(on, commit, vectors, now), now)
+        except LostRace:
+            with suppress(OSError):  # a later run's maintenance removes it
+                self.path.remove(written)
+            raise
+
+    def publish_copy(self, on: TableView, state: TableState, schema: str, files: Iterable[DeltaFile]) -> TableView:
+        """The content becomes `files`, of other names."""
+        now = milliseconds()
+        actions = [
+            *upgrade(on, schema, delta_properties.adapted(on.properties, state.schema), vectors=True),
+            *(file.removed(now, data_change=True) for file in on.files.values()),
+            *({"add": {**file.add, "modificationTime": now, "dataChange": True}} for file in files),
+        ]
+        return self._enter(on, state, Operation.REPLACE, actions, now)
+
+    def _enter(
+        self, on: TableView, state: TableState, operation: Operation, actions: list[Action], now: int
+    ) -> TableView:
+        """The Delta log's next entry, or LostRace."""
+        entry = [*head(state, _NAMES[operation], now), *actions]
+        if not self.path.store.put_new(entry_name(on.version + 1), entry_text(entry).encode()):
+            raise LostRace
+        gate("entry-written")
+        on.apply(on.version + 1, entry, state)
+        return on
+
+    def _vectors(self, deleted: Mapping[str, BitMap]) -> tuple[dict[str, Descriptor], list[str]]:
+        """Writes the vectors of a commit to one file: a descriptor for each, and the file's
+        path."""
+        file = VectorFile(uuid.uuid4())
+        vectors = {name: file.add(rows) for name, rows in deleted.items()}
+        if not vectors:
+            return {}, []
+        with self.path.store.new_file(file.path) as local:
+            local.write_bytes(file.content)
+        return vectors, [file.path]
+
+    def _actions(self, on: TableView, commit: FileCommit, vectors: Mapping[str, Descriptor], now: int) -> list[Action]:
+        changes, moved = commit.changes, commit.data_change
+        gone = [on.files[name] for name in (*changes.removed, *changes.rewritten, *vectors)]
+        added = [_new(new, now, None, data_change=moved) for new in commit.adding()]
+        added += [_new(new, now, on.files[name].vector, data_change=moved) for name, new in changes.rewritten.items()]
+        kept = [on.files[n].with_vector(v, changes.rows[n], data_change=moved) for n, v in vectors.items()]
+        return [
+            *self._metadata(on, commit),
+            *(file.removed(now, data_change=moved) for file in gone),
+            *({"add": dict(file.add)} for file in (*kept, *added)),
+        ]
+
+    def _metadata(self, on: TableView, commit: FileCommit) -> list[Action]:
+        """What the table's schema, properties and protocol become; nothing where they stay."""
+        if commit.operation is Operation.MERGE:
+            return upgrade(on, on.metadata["schemaString"], {VECTORS_ENABLED: "true"}, vectors=True)
+        target = commit.state.schema
+        if commit.operation is Operation.REPLACE:
+            schema = delta_schema(target)
+        elif commit.operation is Operation.EVOLVE:
+            schema = evolution.schema(on, commit.state, commit.origins, rewritten=commit.rewritten)
+        else:
+            return []
+        return upgrade(on, schema, delta_properties.adapted(on.properties, target), vectors=False)
+
+    def expiry(self, writing: Writing[TableView]) -> Mapping[str, Callable[[TableView], Step | None]]:
+        return DeltaExpiry(self.path, writing, self.policy).steps
+
+    # -- what keeps commits away
+
+    def unsupported_reason(self, version: TableView, *, merging: bool) -> str:
+        if not merging:
+            return unsupported_reason(version)
+        if not self.path.vectors:
+            return "spec.sink.delta.options.deletionVectors is false"
+        return deletion_vectors_unavailable(version)
+
+    def publish_otherwise(self, on: TableView, commit: Commit, reason: str) -> None:
+        """By delta-rs, which would write the rows of a history without the metadata columns."""
+        table, events = str(self.path.table), self.path.events is not None
+        if isinstance(commit.change, Evolve | Empty) and (self.path.staged or not events):
+            raise evolution.not_native(commit.state, reason)
+        if events:
+            raise refusals.history_not_writable(table, reason)
+        if features := unwritable_features(on):
+            raise refusals.not_writable(table, features)
+        from cdcsync_spark.sinks.delta import delta_rs
+
+        delta_rs.publish(self.path, on, commit)
+
+    def refuse_altered(self, version: TableView) -> None:
+        assert version.state is not None
+        refusals.refuse_other_columns(version, version.state)
+
+    def rewrites(self, version: TableView, after: TableState, origins: tuple[Origin, ...]) -> bool:
+        self.path.refuse_taken_names(after.capture)
+        return evolution.rewrites_files(version, after, origins)
+
+    def max_idle_seconds(self, version: TableView) -> float:
+        return max_idle_seconds(version.properties)
+
+    def foreign_table_error(self) -> CdcError:
+        return self.path.foreign_table_error()
+
+
+def _new(new: AddedFile, now: int, vector: Descriptor | None, *, data_change: bool) -> DeltaFile:
+    """A new file; `vector` is that of the file whose rows it has in the same order."""
+    file = new_file(new.path, new.file, now, data_change=data_change)
+    return file if vector is None else file.with_vector(vector, new.file.rows, data_change=data_change)

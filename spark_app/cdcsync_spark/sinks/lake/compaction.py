@@ -1,0 +1,142 @@
+"""Which rows of a table are moved to a new file, so that few files hold them and few of their
+rows are deleted.
+
+A stream leaves a small file per commit, and deleted rows in all files. Two kinds of
+compaction keep that in bounds, each of limited size (`MaintenancePolicy`), so that none takes long
+or needs much memory:
+
+- *gather*: some files of one size class become one, sorted by key. A row is moved once or twice per
+  class, so what a row costs grows with the logarithm of the table;
+- *peel*: of a file with many deleted rows the first live ones go to a file of their own, and are
+  deleted here; when none is left the file is gone. So a file of any size is rewritten in pieces,
+  each in its range of keys.
+
+A compaction changes no row. It is committed like a batch, with the state as it was found, and loses
+every race.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+
+import pyarrow as pa
+from pyroaring import BitMap
+
+from cdcsync_spark.sinks.lake.file_changes import added_files, deletions
+from cdcsync_spark.sinks.lake.format import FileCommit, Operation, TableVersion
+from cdcsync_spark.sinks.lake.live_file import LiveFile, deleted_count
+from cdcsync_spark.sinks.lake.policy import MaintenancePolicy
+from cdcsync_spark.sinks.lake.scratch import Scratch
+from cdcsync_spark.sinks.lake.snapshot import live_rows
+from cdcsync_spark.sinks.lake.staging import stage
+from cdcsync_spark.sinks.lake.table_folder import TableFolder
+from cdcsync_spark.wire.columns.typemap import arrow_schema
+
+#: rows of so many bytes are sorted in memory
+_IN_MEMORY_BYTES = 16 * 2**20
+
+
+@dataclass(frozen=True)
+class Compaction:
+    """Live rows of the files `names`, up to `rows` of each."""
+
+    names: tuple[str, ...]
+    rows: int
+
+
+#: a file by the name that the table's metadata gives it
+_Named = tuple[str, LiveFile]
+
+
+def next_compaction(files: Mapping[str, LiveFile], policy: MaintenancePolicy) -> Compaction | None:
+    """The compaction that is due; None where none is. Files whose rows the metadata does not count
+    are left alone."""
+    counted = [(name, file) for name, file in files.items() if file.rows]
+    return _gather(counted, policy) or _peel(counted, policy)
+
+
+def _gather(files: list[_Named], policy: MaintenancePolicy) -> Compaction | None:
+    classes: dict[int, list[_Named]] = {}
+    for name, file in files:
+        if _live_bytes(file) < policy.most_bytes // 2:
+            classes.setdefault(_size_class(file, policy), []).append((name, file))
+    for size in sorted(classes):
+        if len(classes[size]) >= policy.gathered_files:
+            chosen = tuple(_within_bounds(classes[size], policy))
+            if len(chosen) > 1:
+                return Compaction(chosen, policy.most_rows)
+    return None
+
+
+def _within_bounds(files: list[_Named], policy: MaintenancePolicy) -> Iterator[str]:
+    size = rows = 0
+    for name, file in files:
+        size, rows = size + _live_bytes(file), rows + (file.rows or 0) - deleted_count(file)
+        if size > policy.most_bytes or rows > policy.most_rows:
+            return
+        yield name
+
+
+def _peel(files: list[_Named], policy: MaintenancePolicy) -> Compaction | None:
+    emptied = [
+        (name, file)
+        for name, file in files
+        if file.size >= policy.peeled_bytes and deleted_count(file) >= policy.deleted_share * (file.rows or 0)
+    ]
+    if not emptied:
+        return None
+    name, file = max(emptied, key=lambda named: deleted_count(named[1]) / (named[1].rows or 1))
+    return Compaction((name,), max(1, min(policy.most_rows, policy.most_bytes * (file.rows or 0) // file.size)))
+
+
+def _live_bytes(file: LiveFile) -> int:
+    return file.size * ((file.rows or 0) - deleted_count(file)) // (file.rows or 1)
+
+
+def _size_class(file: LiveFile, policy: MaintenancePolicy) -> int:
+    size, bound = 0, policy.smallest_class_bytes
+    while file.size > bound:
+        size, bound = size + 1, bound * policy.class_factor
+    return size
+
+
+def write_compaction(folder: TableFolder, version: TableVersion, due: Compaction, scratch: Scratch) -> FileCommit:
+    """Writes the files of `due`. Rows that are many bytes, however few they are in the files, are
+    sorted in `scratch`."""
+    state, gone = version.state, dict[str, BitMap]()
+    assert state is not None
+    schema = arrow_schema(state.schema)
+
+    def moved() -> Iterator[pa.RecordBatch]:
+        for name in due.names:
+            file = version.files[name]
+            before, count = folder.deleted(file), file.rows or 0
+            first, end = _first_rows(before, count, due.rows)
+            yield from live_rows(folder.lake.files(), f"{folder.folder}/{file.path}", schema, before, first, end)
+            gone[name] = before | BitMap(range(first, end))
+
+    rows = scratch.table(schema, moved(), _IN_MEMORY_BYTES)
+    write = partial(stage, folder.lake.below(folder.root), folder.staged, state.schema, name="compacted")
+    added = added_files(rows, state.schema.key, write, folder.prefix)
+    changes = deletions(gone, lambda name: version.files[name].rows or 0)
+    return FileCommit(state, Operation.COMPACT, changes, lambda: added, data_change=False)
+
+
+def _first_rows(gone: BitMap, count: int, wanted: int) -> tuple[int, int]:
+    """The range with the first `wanted` live rows of `count`."""
+    return _live_before(gone, count, 0), _live_before(gone, count, wanted)
+
+
+def _live_before(gone: BitMap, count: int, live: int) -> int:
+    """The least row that has `live` live rows before it and is live itself; `count` where there is
+    none."""
+    low, high = 0, count
+    while low < high:
+        middle = (low + high) // 2
+        if middle + 1 - gone.rank(middle) > live:
+            high = middle
+        else:
+            low = middle + 1
+    return low

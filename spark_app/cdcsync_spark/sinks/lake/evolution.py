@@ -1,0 +1,82 @@
+"""A followed change of the schema where it asks for other files: each live file is written again,
+row by row in the same order, and keeps its deleted rows.
+
+Why it is right: no row comes or goes, so the key index only renames files. The files are durable
+before the commit that names them; without it they are orphans. Whether a change asks for it is the
+format's (`TableFormat.rewrites`).
+"""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+
+from cdcsync_core.errors import CdcError, Reason, fail
+from cdcsync_core.remedies import resnapshot
+from cdcsync_core.schema_change import Filled
+from cdcsync_core.state import TableState
+from cdcsync_spark.sinks.contract.changes import Evolve
+from cdcsync_spark.sinks.lake.file_changes import AddedFile, FileChanges
+from cdcsync_spark.sinks.lake.format import FileCommit, Operation, TableVersion
+from cdcsync_spark.sinks.lake.live_file import LiveFile
+from cdcsync_spark.sinks.lake.rewrite import needed, rewritten
+from cdcsync_spark.sinks.lake.snapshot import file_batches
+from cdcsync_spark.sinks.lake.staging import DataFile, write_one
+from cdcsync_spark.sinks.lake.table_folder import TableFolder
+from cdcsync_spark.wire.columns.typemap import arrow_schema
+
+#: files that are rewritten at the same time
+_AT_ONCE = 2
+
+
+def write_evolution(
+    folder: TableFolder, version: TableVersion, after: TableState, change: Evolve, most_bytes: int
+) -> FileCommit:
+    """Writes each live file of `version` again, as `change` says; raises SchemaChanged where they
+    are more than `most_bytes`, before it writes one; where that is 0, also where there is no file,
+    because the schema would lose the columns that are not the source's."""
+    before, files = version.state, version.files
+    assert before is not None
+    size = sum(file.size for file in files.values())
+    if size > most_bytes or not most_bytes:
+        raise _too_large(before, size, most_bytes)
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        written = list(pool.map(lambda file: _rewritten(folder, before, after, change, file), files.values()))
+    named = dict(zip(files, written, strict=True))
+    changes = FileChanges(
+        removed=tuple(name for name, new in named.items() if new is None),
+        rewritten={n: AddedFile(f.path.removeprefix(folder.prefix), f) for n, f in named.items() if f is not None},
+    )
+    filled = any(isinstance(o, Filled) for o in change.origins)
+    return FileCommit(after, Operation.EVOLVE, changes, origins=change.origins, rewritten=True, data_change=filled)
+
+
+def _rewritten(
+    folder: TableFolder, before: TableState, after: TableState, change: Evolve, file: LiveFile
+) -> DataFile | None:
+    """None for a file without rows, which another program may leave."""
+    schema, columns = arrow_schema(before.schema), needed(change.origins)
+    read = file_batches(folder.lake.files(), f"{folder.folder}/{file.path}", schema, columns)
+    written = write_one(
+        folder.lake.below(folder.root),
+        folder.staged,
+        after.schema,
+        rewritten(read, after.schema, change.origins),
+        f"version-{after.commit_number}",
+        folder.stamp,
+    )
+    rows = written.rows if written else 0
+    if file.rows is not None and rows != file.rows:
+        raise OSError(f"{file.path} gave {rows} of {file.rows} rows")
+    return written
+
+
+def _too_large(state: TableState, size: int, most: int) -> CdcError:
+    return fail(
+        Reason.SCHEMA_CHANGE_REFUSED,
+        f"a change of the definition that asks for {size // 2**20} MiB of files to be written again",
+        needed=f"at most {most // 2**20} MiB"
+        if most
+        else "rows that stay as they are: a history table's are published",
+        remedy=resnapshot(state.identity.table),
+        table=state.identity.table,
+    )
