@@ -19,12 +19,15 @@ from cdcsync_spark.sinks.lake.stores import open_store
 from contract.sinkcase import ORDERS, SYNC
 from contract.stores import STORES, S3Server, s3_server
 from support import delta_jars
+from support.catalog_sink import CatalogSink
 from support.memory_target import MemorySink
 
-#: `delta` commits by deletion vectors, `delta-rewritten` by rewriting files; `memory` has no store
+#: `delta` commits by deletion vectors, `delta-rewritten` by rewriting files; `catalog` has the
+#: lake's writer under another format; `memory` has no store
 SINKS: dict[str, Callable[[Store, str], Sink]] = {
     "delta": DeltaSink,
     "delta-rewritten": partial(DeltaSink, vectors=False),
+    "catalog": CatalogSink,
     "memory": lambda _, sync: MemorySink(sync=sync),
 }
 #: for many queries over few rows: to compile each costs more than to run it

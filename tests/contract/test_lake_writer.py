@@ -1,0 +1,219 @@
+"""The lake's writer under two formats, Delta and the tests' catalog: what becomes of a commit whose
+race or answer is lost, that dies between two of its steps, or that meets a compaction.
+
+Each test ends in the rows that a table with the same changes would have.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+from cdcsync_core.errors import CdcError, Reason
+from cdcsync_core.state import TableState
+from cdcsync_spark.sinks.contract.changes import Build, Commit, Upsert
+from cdcsync_spark.sinks.delta.sink import DeltaSink, DeltaTarget
+from cdcsync_spark.sinks.lake import writer as lake_writer
+from cdcsync_spark.sinks.lake.local_store import LocalStore
+from cdcsync_spark.sinks.lake.policy import MaintenancePolicy
+from cdcsync_spark.sinks.lake.stores import open_store
+from cdcsync_spark.sinks.lake.table_folder import TableFolder
+from cdcsync_spark.sinks.lake.writer import LakeWriter
+from contract.sinkcase import ORDERS, SYNC, Model, Row, batch, content, keys_of, rows_of, whole_snapshot
+from support.catalog_sink import CatalogSink, CatalogTarget
+from support.deaths import Died, at_gate, dying_at
+
+#: files are gathered by twos, and one with any deleted row is written again
+EAGER = MaintenancePolicy(gathered_files=2, smallest_class_bytes=2**20, deleted_share=0.01, peeled_bytes=1)
+FIRST: list[Row] = [(n, "first") for n in range(8)]
+#: deletes a row of a file, updates one, inserts one
+CHANGE = Upsert(rows_of(ORDERS, [(1, "changed"), (90, "new")]), keys_of(ORDERS, [(2,)]))
+CHANGED: list[Row] = sorted([*((n, "first") for n in (0, 3, 4, 5, 6, 7)), (1, "changed"), (90, "new")], key=repr)
+
+
+@dataclass(frozen=True)
+class Lake:
+    """A table that is filled with `FIRST`, in one of the formats."""
+
+    sink: DeltaSink | CatalogSink
+    target: DeltaTarget | CatalogTarget
+    scratch: Path
+
+    def writer(self) -> LakeWriter[Any]:
+        return self.target.writer(self.scratch)
+
+    def lose_answer(self, patch: pytest.MonkeyPatch, *, landed: bool) -> None:
+        """The next commit gets no answer."""
+        if isinstance(self.sink, CatalogSink):
+            self.sink.catalog.answers = "lost after" if landed else "lost before"
+            return
+        put_new, waiting = LocalStore.put_new, ["once"]
+
+        def lost(store: LocalStore, relative: str, text: bytes) -> bool:
+            if not waiting:
+                return put_new(store, relative, text)
+            waiting.clear()
+            if landed:
+                put_new(store, relative, text)
+            raise OSError("connection reset by peer")
+
+        patch.setattr(LocalStore, "put_new", lost)
+
+    @property
+    def folder(self) -> TableFolder:
+        return self.target.path if isinstance(self.target, DeltaTarget) else self.target.folder
+
+    @property
+    def named(self) -> set[str]:
+        """The files of the newest version, data and vectors."""
+        version = self.writer().newest()
+        assert version is not None
+        files = version.files.values()
+        return {f.path for f in files} | {f.deleted.path for f in files if f.deleted}
+
+    @property
+    def there(self) -> set[str]:
+        """All files of the table but for the Delta log's."""
+        folder = Path(self.folder.store.uri)
+        paths = (str(f.relative_to(folder)) for f in folder.rglob("*") if f.is_file())
+        return {path for path in paths if not path.startswith("_delta_log")}
+
+
+@pytest.fixture(params=["delta", "catalog"])
+def lake(request: pytest.FixtureRequest, tmp_path: Path) -> Lake:
+    kind: Callable[..., Any] = DeltaSink if request.param == "delta" else CatalogSink
+    sink = kind(open_store(str(tmp_path / "lake")), SYNC, policy=EAGER)
+    target = sink.target(ORDERS.id)
+    whole_snapshot(target, FIRST)
+    return Lake(sink, target, tmp_path)
+
+
+def other_change(lake: Lake, number: int) -> None:
+    """Another writer of the same run takes a row."""
+    lake.writer().commit(1, batch(number, Upsert(rows_of(ORDERS, []), keys_of(ORDERS, [(7,)]))))
+
+
+@pytest.mark.parametrize("landed", [False, True])
+def test_a_lost_answer_is_decided_by_the_table(landed: bool, lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    writer = lake.writer()
+    before = writer.last_commit()
+    assert before is not None
+    lake.lose_answer(monkeypatch, landed=landed)
+    with pytest.raises(CdcError) as lost:
+        writer.commit(1, batch(1, CHANGE))
+    assert lost.value.reason is Reason.SINK_UNREACHABLE
+    asked: list[int] = []
+
+    def again(found: TableState) -> Commit | None:
+        asked.append(found.commit_number)
+        return batch(1, CHANGE)(found)
+
+    assert writer.commit(1, again).commit_number == before.commit_number + 1
+    assert asked == [before.commit_number + landed]
+    assert content(lake.target) == CHANGED
+
+
+def test_a_lost_race_leaves_no_file_and_is_decided_again(lake: Lake) -> None:
+    writer, seen = lake.writer(), list[int]()
+    writer.last_commit()
+
+    def beaten(found: TableState) -> Commit | None:
+        seen.append(found.commit_number)
+        if len(seen) == 1:
+            other_change(lake, 1)
+        return batch(2, CHANGE)(found)
+
+    state = writer.commit(1, beaten)
+    assert seen == [state.commit_number - 2, state.commit_number - 1]
+    assert content(lake.target) == [row for row in CHANGED if row[0] != 7]
+    assert writer.has_news() is False
+    newest = lake.named
+    assert newest <= lake.there
+    # a replaced vector is kept for readers of the version before
+    assert len(lake.there - newest) == 1
+
+
+@pytest.mark.parametrize("point", ["before-commit", "data-written", "vectors-written", "entry-written", "committed"])
+def test_a_run_that_dies_between_two_steps_is_followed_by_one_that_ends_right(point: str, lake: Lake) -> None:
+    with pytest.raises(Died), dying_at(point):
+        lake.writer().commit(1, batch(1, CHANGE))
+    landed = point in ("entry-written", "committed")
+    assert (content(lake.target) == CHANGED) == landed
+    writer = lake.writer()
+    writer.commit(2, batch(1, CHANGE, epoch=2))
+    assert content(lake.target) == CHANGED
+    writer.commit(2, batch(2, Upsert(rows_of(ORDERS, []), keys_of(ORDERS, [(1,), (90,)])), epoch=2))
+    assert content(lake.target) == [row for row in CHANGED if row[0] not in (1, 90)]
+
+
+def compacted(writer: LakeWriter[Any]) -> bool:
+    """Whether the maintenance that is due compacts; of one step or more."""
+    steps = list(iter(writer.maintain, ""))
+    return "compact" in steps
+
+
+def test_a_compaction_that_dies_after_its_commit_has_changed_no_row(lake: Lake) -> None:
+    writer = lake.writer()
+    writer.commit(1, batch(1, CHANGE))
+    with pytest.raises(Died), dying_at("entry-written"):
+        list(iter(writer.maintain, ""))
+    assert content(lake.target) == CHANGED
+    assert any("compacted-" in path for path in lake.named)
+    lake.writer().commit(2, batch(2, Upsert(rows_of(ORDERS, [(0, "x")]), keys_of(ORDERS, [])), epoch=2))
+    assert content(lake.target) == sorted([(0, "x"), *(r for r in CHANGED if r[0])], key=repr)
+
+
+def test_a_compaction_that_meets_a_commit_loses_and_leaves_no_file(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    writer, write = lake.writer(), lake_writer.write_compaction
+    writer.commit(1, batch(1, CHANGE))
+
+    def beaten(*args: Any) -> Any:
+        commit = write(*args)
+        assert {new.path for new in commit.adding()} <= lake.there
+        other_change(lake, 2)
+        return commit
+
+    with monkeypatch.context() as patch:
+        patch.setattr(lake_writer, "write_compaction", beaten)
+        assert not compacted(writer)
+    assert not any("compacted-" in path for path in lake.there)
+    assert writer.has_news()
+    writer.commit(1, batch(3, Upsert(rows_of(ORDERS, [(3, "after")]), keys_of(ORDERS, []))))
+    assert compacted(writer)
+    left = [row for row in CHANGED if row[0] not in (3, 7)]
+    assert content(lake.target) == sorted([*left, (3, "after")], key=repr)
+
+
+def test_a_commit_that_meets_a_compaction_finds_the_rows_where_they_are_now(lake: Lake) -> None:
+    """The other run's compaction comes between the deletions that were looked up and the commit."""
+    writer, other = lake.writer(), lake.writer()
+    other.commit(1, batch(1, CHANGE))
+    writer.last_commit()
+    change = Upsert(rows_of(ORDERS, [(4, "late")]), keys_of(ORDERS, [(1,), (0,)]))
+    with at_gate("vectors-written", lambda: list(iter(other.maintain, ""))):
+        writer.commit(1, batch(2, change))
+    assert content(lake.target) == sorted([*(row for row in CHANGED if row[0] not in (0, 1, 4)), (4, "late")], key=repr)
+    assert any("compacted-" in path for path in lake.named)
+
+
+def test_two_writers_that_take_turns_and_compact_hold_what_the_model_holds(lake: Lake) -> None:
+    random, model = Random(7), Model(ORDERS)
+    model.apply(FIRST, [])
+    writers, steps = (lake.writer(), lake.writer()), list[str]()
+    for number in range(1, 21):
+        writer = random.choice(writers)
+        keys = random.sample(range(14), 5)
+        change = model.apply([(k, f"by {number}") for k in keys[:3]], [(k,) for k in keys[3:]])
+        build: Build = batch(number, change)
+        writer.commit(1, build)
+        if random.random() < 0.7:
+            steps += iter(writer.maintain, "")
+        if number % 6 == 0:
+            assert content(lake.target) == model.content
+    assert steps.count("compact") >= 4
+    assert content(lake.target) == model.content
