@@ -19,7 +19,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from cdcsync_spark.sinks.lake.bounds import Bounds, ColumnBounds, Kind, kind_of
+from cdcsync_spark.sinks.lake.bounds import ColumnBounds, FileBounds, Kind, kind_of
 from cdcsync_spark.sinks.lake.staging import DataFile
 
 _EXACT = 2**53
@@ -46,7 +46,7 @@ def statistics(file: DataFile) -> str:
     return as_json({"numRecords": file.rows, "minValues": low, "maxValues": high, "nullCount": dict(file.bounds.nulls)})
 
 
-def bounds_of(stats: str, schema: pa.Schema) -> Bounds | None:
+def bounds_of(stats: str, schema: pa.Schema) -> FileBounds | None:
     """The bounds that an entry gives a file; those that are not understood are left out. None
     where it gives none."""
     if not stats:
@@ -55,7 +55,7 @@ def bounds_of(stats: str, schema: pa.Schema) -> Bounds | None:
     low, high, nulls = (data.get(part) or {} for part in ("minValues", "maxValues", "nullCount"))
     named = {f.name: kind_of(f.type) for f in schema if f.name in low and f.name in high}
     columns = {n: _parsed(kind, low[n], high[n]) for n, kind in named.items() if kind is not None}
-    return Bounds(
+    return FileBounds(
         {n: count for n, count in nulls.items() if isinstance(count, int)},
         {n: bounds for n, bounds in columns.items() if bounds is not None},
     )

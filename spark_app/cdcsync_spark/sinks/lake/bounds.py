@@ -48,7 +48,7 @@ class ColumnBounds:
 
 
 @dataclass(frozen=True)
-class Bounds:
+class FileBounds:
     """The NULLs of each column of a file, deleted rows included, and the bounds of those that have
     any."""
 
@@ -60,7 +60,7 @@ class Bounds:
         return {"nulls": dict(self.nulls), "columns": columns}
 
     @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> Bounds:
+    def from_dict(cls, data: Mapping[str, Any]) -> FileBounds:
         return cls(data["nulls"], {n: _from_texts(*texts) for n, texts in data["columns"].items()})
 
 
@@ -96,9 +96,9 @@ class BoundsOfFile:
                 whole = self._extremes.get(name, part)
                 self._extremes[name] = (min(whole[0], part[0]), max(whole[1], part[1]))
 
-    def bounds(self) -> Bounds:
+    def bounds(self) -> FileBounds:
         columns = {n: _cut(kind, *self._extremes[n]) for n, kind in self._kinds.items() if n in self._extremes}
-        return Bounds(dict(self._nulls), {n: bounds for n, bounds in columns.items() if bounds is not None})
+        return FileBounds(dict(self._nulls), {n: bounds for n, bounds in columns.items() if bounds is not None})
 
 
 def _min_max(column: pa.ChunkedArray) -> tuple[Any, Any] | None:

@@ -24,7 +24,7 @@ import pyarrow.parquet as pq
 from cdcsync_core.errors import Reason, fail
 from cdcsync_core.target_schema import TargetSchema
 from cdcsync_spark.sinks.contract.changes import Append, Change, Replace, StagedPart
-from cdcsync_spark.sinks.lake.bounds import Bounds, BoundsOfFile
+from cdcsync_spark.sinks.lake.bounds import BoundsOfFile, FileBounds
 from cdcsync_spark.sinks.lake.store import Store
 from cdcsync_spark.wire.columns.typemap import arrow_schema
 
@@ -43,7 +43,7 @@ class DataFile:
     path: str
     size: int
     rows: int
-    bounds: Bounds | None = None
+    bounds: FileBounds | None = None
 
     def as_part(self) -> StagedPart:
         bounds = self.bounds.to_dict() if self.bounds else None
@@ -61,7 +61,7 @@ class DataFile:
                 remedy="report this with the driver log",
             )
         body = json.loads(part.body)
-        return cls(**body | {"bounds": body["bounds"] and Bounds.from_dict(body["bounds"])})
+        return cls(**body | {"bounds": body["bounds"] and FileBounds.from_dict(body["bounds"])})
 
 
 def data_files(change: Change) -> tuple[DataFile, ...]:
