@@ -13,7 +13,7 @@ import math
 import tempfile
 import threading
 import uuid
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -34,7 +34,7 @@ from cdcsync_core.target_schema import TargetSchema
 from cdcsync_spark.sinks.contract.changes import Build, Commit, Staged
 from cdcsync_spark.sinks.contract.checks import refuse_other_identity
 from cdcsync_spark.sinks.contract.sink import Capabilities
-from cdcsync_spark.sinks.contract.writer import Step
+from cdcsync_spark.sinks.contract.writer import Outcome, Step, Writer, commit_each
 from cdcsync_spark.sinks.lake.deletion_vectors import DeletedRows, framed, serialised
 from cdcsync_spark.sinks.lake.file_changes import AddedFile
 from cdcsync_spark.sinks.lake.format import FileCommit, LostRace, Operation, Writing
@@ -288,9 +288,8 @@ class CatalogSink:
         folder = TableFolder(self.store, self.sync, table, f"_copy-{generation}" if generation else "")
         return CatalogTarget(folder, self.name, self.policy, self.limits)
 
-    @property
-    def commit_all(self) -> None:
-        """Each table has a transaction of its own."""
+    def commit_all(self, epoch: int, parts: Sequence[tuple[Writer, Build]]) -> Iterator[Outcome]:
+        return commit_each(epoch, parts)
 
     def discard(self, table: TableId, generation: int) -> None:
         """What a version of the table has of the copy stays."""
