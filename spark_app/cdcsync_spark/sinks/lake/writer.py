@@ -270,8 +270,8 @@ class LakeWriter(Generic[V]):
         self._index.close()
 
     def warm(self) -> None:
-        """See `Warming.warm`. A small table's index is built when its first batch comes: most tables
-        may rest."""
+        """See `Warming`. A small table's index is built when its first batch comes: most tables may
+        rest."""
         try:
             self._index.refuse_closed()
             with self._locked("building the key index"):
