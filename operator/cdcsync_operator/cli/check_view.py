@@ -28,10 +28,11 @@ Policy = Callable[[TableCheck], str]
 
 def policy_of(spec: Spec) -> Policy:
     history = spec.sink.kind.keeps_events
-    return lambda table: _if_not_followed(spec.schema_change_of(str(table.id)), table.rows, history=history)
+    return lambda table: if_not_followed(spec.schema_change_of(str(table.id)), table.rows, history=history)
 
 
-def _if_not_followed(policy: SchemaChange, rows: int, *, history: bool) -> str:
+def if_not_followed(policy: SchemaChange, rows: int, *, history: bool) -> str:
+    """What becomes of a table of so many rows after a change that cannot be followed."""
     if policy.behavior == "fail":
         return "stops"
     if policy.resnapshot == "ask" or history:

@@ -12,6 +12,7 @@ import click
 
 from cdcsync_core.run import ExitCode
 from cdcsync_operator.cli.check import check
+from cdcsync_operator.cli.explain import explain
 from cdcsync_operator.cli.plan import plan
 from cdcsync_operator.cli.run import run
 from cdcsync_operator.cli.status import status
@@ -38,6 +39,6 @@ def main() -> None:
 
 
 _DEMO = (import_module("cdcsync_demo.command").demo,) if find_spec("cdcsync_demo") else ()
-COMMANDS = (run, check, plan, status, verify, *_DEMO)
+COMMANDS = (run, check, plan, explain, status, verify, *_DEMO)
 for _command in COMMANDS:
     cli.add_command(_command)

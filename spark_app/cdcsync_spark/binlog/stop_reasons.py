@@ -11,7 +11,11 @@ from cdcsync_spark.wire.sql.text import Statement
 
 def shown(statement: Statement) -> str:
     """Its beginning, on one line."""
-    return " ".join(statement.sql.split())[:120]
+    return shown_text(statement.sql)
+
+
+def shown_text(sql: str) -> str:
+    return " ".join(sql.split())[:120]
 
 
 #: where changes of definitions are followed, and where the table's policy is to follow none

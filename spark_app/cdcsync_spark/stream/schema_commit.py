@@ -39,7 +39,7 @@ def step_commit(
     if found is None:
         return Commit(replace(after, change=_not_named(state.change, step)), AdvancePosition())
     try:
-        schema, change = _change(state, found, policy)
+        schema, change = target_change(state.schema, found, policy, published=state.published)
     except NotCopied as e:
         raise not_followed(str(e), step.statement, state.capture.id) from None
     if not (consistent or repeatable(found)):
@@ -48,18 +48,21 @@ def step_commit(
     return Commit(replace(after, capture=found.after, schema=schema, change=_noted(state, found, step)), change)
 
 
-def _change(state: TableState, found: Followed | Emptied, policy: Policy) -> tuple[TargetSchema, Change]:
-    """A target that appends only takes all changes until its snapshot is published."""
-    published = policy.append_only and state.published
+def target_change(
+    schema: TargetSchema, found: Followed | Emptied, policy: Policy, *, published: bool
+) -> tuple[TargetSchema, Change]:
+    """The next schema of a target that has `schema`, and the change that makes it. A target that
+    appends only takes all changes until its snapshot is `published`. Raises `NotCopied`."""
+    fixed = policy.append_only and published
     if isinstance(found, Emptied):
-        if published:
+        if fixed:
             raise NotCopied("rows that are published go without an event of their own")
-        return state.schema, Empty()
-    schema, origins = evolve(state.schema, found, policy.dropped)
-    if published and rewrites(state.schema, schema, origins):
+        return schema, Empty()
+    after, origins = evolve(schema, found, policy.dropped)
+    if fixed and rewrites(schema, after, origins):
         raise NotCopied("it gives other values or names to rows that are published")
-    same = schema == state.schema and origins == tuple(Kept(c.name) for c in schema.columns)
-    return schema, AdvancePosition() if same else Evolve(origins)
+    same = after == schema and origins == tuple(Kept(c.name) for c in after.columns)
+    return after, AdvancePosition() if same else Evolve(origins)
 
 
 def _noted(state: TableState, found: Followed | Emptied, step: SchemaStep) -> LastChange:

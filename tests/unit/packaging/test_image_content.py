@@ -30,7 +30,7 @@ def test_the_wheel_of_an_image_is_whole_without_the_demo(tmp_path: Path) -> None
         archive.extractall(tmp_path / "site")
     assert {"cdcsync_core", "cdcsync_operator", "cdcsync_spark"} <= packages
     assert "cdcsync_demo" not in packages
-    assert commands(tmp_path / "site") == "run check plan status verify"
+    assert commands(tmp_path / "site") == "run check plan explain status verify"
 
 
 def test_every_module_of_the_operator_loads_without_spark_and_columns() -> None:

@@ -1,0 +1,174 @@
+"""`cdcsync explain`: what a migration would do to each captured table's copy, before it runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.table import Table as Grid
+
+from cdcsync_core.errors import CdcError, Reason, fail
+from cdcsync_core.migration import Effect, MigrationQuestion, Script, StatementEffect
+from cdcsync_core.run import ExitCode
+from cdcsync_core.spec import CdcSync
+from cdcsync_operator.cli.check_view import if_not_followed
+from cdcsync_operator.cli.command import manifest_option, reporting
+from cdcsync_operator.cli.output import Output, shown
+from cdcsync_operator.cli.plan import opened_manifest
+
+_NEVER = "never"
+_STYLES = {Effect.RESNAPSHOT: "yellow", Effect.REWRITE: "yellow", Effect.STOP: "red"}
+_MEANINGS = {
+    Effect.NEW: "is captured and snapshotted once it is there",
+    Effect.METADATA: "is followed; no file of the target is written again",
+    Effect.UNKNOWN: "what it runs, or how later statements are read, is not in the script",
+    Effect.REWRITE: "is followed; all files of the target are written again",
+    Effect.EMPTY: "is followed; the target is emptied",
+}
+#: the tables' sizes, as the source estimates them
+Sizes = dict[str, tuple[int, int]]
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """An effect under the table's policy; `rows` and `bytes` are the source's estimates."""
+
+    found: StatementEffect
+    effect: Effect
+    why: str
+    rows: int
+    bytes: int
+
+    def to_dict(self) -> dict[str, Any]:
+        found, error = self.found, self.found.error
+        remedy = {"remedy": error.remedy} if error and self.effect is Effect.STOP else {}
+        return {
+            "table": found.table,
+            "script": found.script,
+            "line": found.line,
+            "statement": found.statement,
+            "effect": self.effect.value,
+            "why": self.why,
+            **remedy,
+            "rows": self.rows,
+            "bytes": self.bytes,
+        }
+
+
+@click.command()
+@manifest_option
+@click.argument("sql", nargs=-1)
+@click.option(
+    "--migrations", "paths", multiple=True, type=click.Path(path_type=Path, exists=True), metavar="PATH",
+    help="A file of SQL, or a folder whose *.sql files run in the order of their names; may be given again.",
+)  # fmt: skip
+@click.option("--database", default="", metavar="NAME", help="The default database of the statements.")
+@click.option(
+    "--fail-on", default=Effect.STOP.value, show_default=True,
+    type=click.Choice([Effect.REWRITE.value, Effect.EMPTY.value, Effect.RESNAPSHOT.value, Effect.STOP.value, _NEVER]),
+    help="The lightest effect with which the command ends with exit code 3.",
+)  # fmt: skip
+@reporting
+def explain(
+    output: Output, files: tuple[str, ...], sql: tuple[str, ...], paths: tuple[Path, ...], database: str, fail_on: str
+) -> ExitCode:
+    """Show what SQL statements would do to the copies of captured tables, one after the other.
+
+    A statement is followed without new files, followed by rewriting the target, or not followed:
+    then the table is resnapshotted or stops. The functions that decide it in the stream decide it
+    here. Definitions are read from the source; no statement is run.
+    """
+    from cdcsync_operator.reconcile.migration_calls import effects_of, session_and_sizes
+    from cdcsync_operator.reconcile.source_calls import run_preflight
+
+    scripts = _scripts(sql, paths)
+    with opened_manifest(files) as (resource, secrets):
+        found = run_preflight(resource, secrets)
+        if found.result.errors:
+            raise found.result.errors[0]
+        tables = tuple(found.tables[t.name] for t in found.result.tables if t.name in found.tables)
+        session, sizes = session_and_sizes(resource, secrets, [t.id for t in tables])
+        question = MigrationQuestion(resource.to_dict(), str(secrets), session, database, tables, scripts)
+        verdicts = [_judged(resource, effect, sizes) for effect in effects_of(question)]
+    left_out = [t.error for t in found.result.tables if t.error is not None]
+    for error in left_out:
+        output.warn(f"{error.table} is not explained: {error.found}")
+    output.data({"effects": [v.to_dict() for v in verdicts]}, lambda console: _render(console, verdicts))
+    return _exit_code(verdicts, fail_on)
+
+
+def _scripts(sql: tuple[str, ...], paths: Sequence[Path]) -> tuple[Script, ...]:
+    scripts = [Script("", text) for text in sql]
+    scripts += [Script(str(path), _text(path)) for given in paths for path in _files(given)]
+    if not scripts:
+        raise click.UsageError("no statement: give SQL, or --migrations with a file or a folder")
+    return tuple(scripts)
+
+
+def _files(path: Path) -> Iterator[Path]:
+    if not path.is_dir():
+        yield path
+        return
+    files = sorted(path.glob("*.sql"))
+    if not files:
+        raise click.UsageError(f"no *.sql file in {path}")
+    yield from files
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise fail(
+            Reason.SPEC_INVALID, f"{path}: {error}", needed="a file in UTF-8", remedy="convert the file to UTF-8"
+        ) from None
+
+
+def _judged(resource: CdcSync, found: StatementEffect, sizes: Sizes) -> Verdict:
+    rows, size = sizes.get(found.table, (0, 0))
+    effect, why = found.effect, _MEANINGS.get(found.effect, "")
+    if found.error is not None:
+        effect, why = _not_followed(resource, found.table, found.error, rows)
+    return Verdict(found, effect, why, rows, size)
+
+
+def _not_followed(resource: CdcSync, table: str, error: CdcError, rows: int) -> tuple[Effect, str]:
+    """A resnapshot by itself is for a change of the definition that is not followed, and not for a
+    table that is gone or cannot be captured any more."""
+    spec = resource.spec
+    policy = if_not_followed(spec.schema_change_of(table), rows, history=spec.sink.kind.keeps_events)
+    if error.reason is Reason.SCHEMA_CHANGE_REFUSED and policy == "resnapshot":
+        return Effect.RESNAPSHOT, error.found
+    asks = f" ({policy})" if error.reason is Reason.SCHEMA_CHANGE_REFUSED and policy.startswith("asks") else ""
+    return Effect.STOP, f"{error.reason.value}: {error.found}{asks}"
+
+
+def _exit_code(verdicts: Sequence[Verdict], fail_on: str) -> ExitCode:
+    if fail_on == _NEVER:
+        return ExitCode.DONE
+    heavy = any(v.effect.weight >= Effect(fail_on).weight for v in verdicts)
+    return ExitCode.USER_MUST_ACT if heavy else ExitCode.DONE
+
+
+def _render(console: Console, verdicts: Sequence[Verdict]) -> None:
+    if not verdicts:
+        console.print("No captured table is changed.")
+        return
+    grid = Grid(box=None, pad_edge=False)
+    for title in ("TABLE", "EFFECT", "ROWS", "SIZE", "WHERE", "STATEMENT", "WHY"):
+        grid.add_column(title, overflow="fold")
+    for v in verdicts:
+        style = _STYLES.get(v.effect)
+        effect = f"[{style}]{v.effect.value}[/]" if style else v.effect.value
+        place = f"{v.found.script}:{v.found.line}" if v.found.script else f"line {v.found.line}"
+        cost = (
+            (f"{v.rows:,}", f"{v.bytes / (1 << 20):,.1f} MiB")
+            if v.effect not in (Effect.NEW, Effect.UNKNOWN)
+            else ("", "")
+        )
+        grid.add_row(shown(v.found.table), effect, *cost, shown(place), shown(v.found.statement), shown(v.why))
+    console.print(grid)

@@ -1,0 +1,132 @@
+"""What the statements of a migration would do to the targets of captured tables, by the functions
+that decide it in the stream.
+
+Why it is right: each statement is given to `meaning` and `target_change`, as the reader and the
+applier give it, with the definition that the statements before it have left. A table that is not
+followed any more has no definition that is known, so later statements say nothing about it: what a
+resnapshot reads is the newest. The target is taken for one that was copied under today's definition
+and is published; dropped columns that it may still have are not asked for.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+
+from cdcsync_core.capture import Capture
+from cdcsync_core.errors import CdcError
+from cdcsync_core.evolve import NotCopied, rewrites
+from cdcsync_core.migration import Effect, Script, ServerSession, StatementEffect
+from cdcsync_core.schema_change import Emptied, Followed
+from cdcsync_core.source_table import TableId
+from cdcsync_core.table_selection import TableSelection
+from cdcsync_core.target_schema import TargetSchema
+from cdcsync_spark.binlog.new_tables import made_by
+from cdcsync_spark.binlog.schema_steps import Policy, meaning, not_followed
+from cdcsync_spark.binlog.stop_reasons import shown, shown_text
+from cdcsync_spark.sinks.contract.changes import Empty, Evolve
+from cdcsync_spark.stream.schema_commit import target_change
+from cdcsync_spark.wire.sql.exclusion import is_dml
+from cdcsync_spark.wire.sql.modes import sql_mode_number
+from cdcsync_spark.wire.sql.script import ScriptStatement, statements
+from cdcsync_spark.wire.sql.text import Statement
+from cdcsync_spark.wire.sql.tokens import NO_BACKSLASH_ESCAPES, Session, Started
+
+_CHARSET = "utf8mb4"
+_SET_MODE = re.compile(r"SET\s+(?:SESSION\s+|LOCAL\s+|@@(?:SESSION\.|LOCAL\.)?)?sql_mode\s*:?=\s*'([\w, ]*)'", re.I)
+#: what runs statements that the script does not show, or changes how the next ones are read
+_IS_UNKNOWN = re.compile(r"(?:CALL|PREPARE|EXECUTE|SOURCE|\\\.)(?=\s)|SET\b.*\bsql_mode\b", re.I | re.S)
+#: what no binlog has as a statement of its own
+_IS_NOT_LOGGED = re.compile(
+    r"(?:SET|SELECT|SHOW|DESC|DESCRIBE|EXPLAIN|START|BEGIN|COMMIT|ROLLBACK|SAVEPOINT|RELEASE|LOCK|UNLOCK|DO)\b", re.I
+)
+
+
+@dataclass(frozen=True)
+class Copy:
+    """A table as the source defines it, and its target."""
+
+    capture: Capture
+    schema: TargetSchema
+
+
+@dataclass(frozen=True)
+class Rules:
+    """`policy` is each table's by its name; `keyed`: the sink has files of rows, which a change of
+    values writes again."""
+
+    selection: TableSelection
+    policy: Callable[[str], Policy]
+    keyed: bool
+
+
+def explain(
+    tables: Iterable[Capture], scripts: Iterable[Script], database: str, server: ServerSession, now: int, rules: Rules
+) -> Iterator[StatementEffect]:
+    """The effects in the order of the statements; nothing of a statement that changes no target.
+    `now` is the unix time at which the statements are taken to run."""
+    copies = {table.id: Copy(table, TargetSchema.of(table)) for table in tables}
+    for script in scripts:
+        session = session_of(server, now)
+        escapes = not (session.sql_mode or 0) & NO_BACKSLASH_ESCAPES
+        for found in statements(script.sql, database, escapes=escapes):
+            if mode := _SET_MODE.fullmatch(found.sql):
+                session = session_of(replace(server, sql_mode=mode[1]), now)
+            elif _IS_UNKNOWN.match(found.sql):
+                yield StatementEffect("", script.name, found.line, shown_text(found.sql), Effect.UNKNOWN)
+            elif not (_IS_NOT_LOGGED.match(found.sql) or is_dml(found.sql)):
+                yield from _effects(copies, script.name, found, session, rules)
+
+
+def session_of(server: ServerSession, now: int) -> Session:
+    """A session with the server's defaults, whose client speaks UTF-8."""
+    mode = sql_mode_number(server.sql_mode, mariadb=server.mariadb)
+    started = Started(now, 0, "+00:00")
+    return Session(mode, _CHARSET, server.mariadb, server.version, started, _CHARSET, server.timestamps)
+
+
+def _effects(
+    copies: dict[TableId, Copy], script: str, found: ScriptStatement, session: Session, rules: Rules
+) -> Iterator[StatementEffect]:
+    statement = Statement(found.database, found.sql, session)
+    created = [t for t in made_by(found.sql, found.database) if rules.selection.captures(str(t)) and t not in copies]
+    for table in list(copies):
+        effect, error = _effect(copies, table, statement, rules)
+        if effect is not None:
+            yield StatementEffect(str(table), script, found.line, shown(statement), effect, error)
+    for table in created:
+        yield StatementEffect(str(table), script, found.line, shown(statement), Effect.NEW)
+
+
+def _effect(
+    copies: dict[TableId, Copy], table: TableId, statement: Statement, rules: Rules
+) -> tuple[Effect | None, CdcError | None]:
+    """Also notes the definition after the statement; forgets a table that is not followed."""
+    copy, policy = copies[table], rules.policy(str(table))
+    outcome = meaning(copy.capture, statement, policy)
+    if outcome is None:
+        return None, None
+    if isinstance(outcome, CdcError):
+        del copies[table]
+        return Effect.STOP, outcome
+    try:
+        return _followed(copies, copy, outcome, policy, rules), None
+    except NotCopied as e:
+        del copies[table]
+        return Effect.STOP, not_followed(str(e), statement, table)
+    except CdcError as e:
+        del copies[table]
+        return Effect.STOP, e
+
+
+def _followed(
+    copies: dict[TableId, Copy], copy: Copy, outcome: Followed | Emptied, policy: Policy, rules: Rules
+) -> Effect | None:
+    schema, change = target_change(copy.schema, outcome, policy, published=True)
+    copies[copy.capture.id] = Copy(outcome.after, schema)
+    if isinstance(change, Empty):
+        return Effect.EMPTY
+    if isinstance(change, Evolve) and rules.keyed and rewrites(copy.schema, schema, change.origins):
+        return Effect.REWRITE
+    return Effect.METADATA if isinstance(change, Evolve) else None
