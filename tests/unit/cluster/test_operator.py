@@ -200,7 +200,7 @@ def test_the_event_of_an_operators_own_write_is_no_news(cluster: Cluster) -> Non
     cluster.add("one")
     cluster.operator.start()
     eventually(lambda: cluster.phase("one") == "Paused" and ("lake", "one") in cluster.operator.statuses())
-    eventually(lambda: cluster.operator._working == {})
+    eventually(lambda: ("lake", "one") in cluster.operator.queue._due and cluster.operator._working == {})
     done = cluster.operator.metrics.reconciliations
     version = str(cluster.api.objects[f"{SYNCS}/one"]["metadata"]["resourceVersion"])
     cluster.operator.changed(SyncMetadata(("lake", "one"), 1, version, 1.0))
