@@ -77,10 +77,10 @@ class TableIndex:
             _log.info("reading keys into the index", table=self._name, files=len(version.files), bytes=size)
 
     def _version(self, file: LiveFile, read_keys: Callable[[str], Iterable[pa.RecordBatch]]) -> FileVersion:
-        path = f"{self._folder.folder}/{file.path}"
+        """What costs something is left to the reading: each batch asks for all files."""
         return FileVersion(
             file.deleted.id if file.deleted else "",
-            lambda: self._until_closed(partial(read_keys, path)),
+            lambda: self._until_closed(partial(read_keys, f"{self._folder.folder}/{file.path}")),
             lambda: self._folder.deleted(file),
         )
 
