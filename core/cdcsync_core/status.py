@@ -273,6 +273,14 @@ class TableStatus(StatusPart):
         return self.finished == (StatusSplit(),)
 
     @property
+    def at_low(self) -> bool:
+        """Its content is at its low watermark: a snapshot made it, and no stream has gone on. A low
+        watermark names no binlog."""
+        if self.position is None or self.low is None:
+            return self.position is None and self.low is None
+        return self.position.model_copy(update={"binlog": ""}) == self.low
+
+    @property
     def passed_high(self) -> bool:
         """The content has passed all that its snapshot rows may already contain (rule R2)."""
         if not (self.position and self.high and self.is_read):

@@ -126,7 +126,7 @@ def has_streamed(tables: Iterable[TableStatus]) -> bool:
     A table whose position still is its low watermark comes from a snapshot, even where that is
     consistent already.
     """
-    return any(t.phase in CONSISTENT or (t.position != t.low and t.passed_high) for t in tables)
+    return any(t.phase in CONSISTENT or (not t.at_low and t.passed_high) for t in tables)
 
 
 def all_consistent(status: Status) -> bool:

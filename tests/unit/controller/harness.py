@@ -49,7 +49,13 @@ def resource(generation: int = 1, **spec: Any) -> CdcSync:
 
 
 def place(offset: int) -> dict[str, Any]:
+    """A low watermark, which names no binlog."""
     return {"file": "binlog.000001", "offset": offset, "gtidSet": ""}
+
+
+def reported(offset: int) -> dict[str, Any]:
+    """As a driver reports where a table's content is."""
+    return place(offset) | {"binlog": "mysql:uuid"}
 
 
 @dataclass
@@ -148,12 +154,12 @@ class ControllerHarness:
             "low": place(100),
             "high": {"file": "binlog.000001", "offset": 200},
         }
-        more = {"position": place(100), "nonce": nonce, "generation": nonce}
+        more = {"position": reported(100), "nonce": nonce, "generation": nonce}
         self.say(RunKind.SNAPSHOT, tables=[{"name": n, **entry, **more} for n in names])
 
     def flow(self, *names: str, offset: int = 300) -> None:
         position = place(offset) | {"timestamp": utc(self.now)}
-        entries = [{"name": n, "phase": "Streaming", "position": place(offset)} for n in names]
+        entries = [{"name": n, "phase": "Streaming", "position": reported(offset)} for n in names]
         self.say(RunKind.STREAM, tables=entries, position=position, lag_seconds=0.5)
 
     def to_streaming(self) -> None:

@@ -11,7 +11,7 @@ from cdcsync_core.errors import Reason, fail
 from cdcsync_core.run import RunKind, TablePhase
 from cdcsync_core.status import Phase, Runs, Status
 from cdcsync_operator.decision.observed import ForgetRun, ObservedRun, RunPreflight, RunState, StartRun, StopRun
-from unit.controller.harness import WHOLE, ControllerHarness, place, resource
+from unit.controller.harness import WHOLE, ControllerHarness, place, reported, resource
 
 SNAPSHOT, STREAM, CATCH_UP = RunKind.SNAPSHOT, RunKind.STREAM, RunKind.CATCH_UP
 
@@ -70,7 +70,7 @@ def test_a_first_snapshot_of_an_idle_source_is_waited_for() -> None:
     """Low and high watermark are equal there, so a table is consistent as soon as it is read."""
     world = ControllerHarness()
     world.steps()
-    same = {"low": place(100), "high": {"file": "binlog.000001", "offset": 100}, "position": place(100)}
+    same = {"low": place(100), "high": {"file": "binlog.000001", "offset": 100}, "position": reported(100)}
     world.say(SNAPSHOT, tables=[{"name": "shop.a", "phase": "CatchingUp", "finished": WHOLE, **same}])
     world.steps()
     assert world.kinds() == {"snapshot"}
@@ -79,7 +79,7 @@ def test_a_first_snapshot_of_an_idle_source_is_waited_for() -> None:
 def test_with_status_lost_a_new_table_does_not_hold_back_the_old_ones() -> None:
     world = ControllerHarness()
     world.steps()
-    past = {"low": place(100), "high": {"file": "binlog.000001", "offset": 200}, "position": place(900)}
+    past = {"low": place(100), "high": {"file": "binlog.000001", "offset": 200}, "position": reported(900)}
     world.say(SNAPSHOT, tables=[{"name": "shop.a", "phase": "CatchingUp", "finished": WHOLE, **past}])
     world.steps()
     assert world.kinds() == {"snapshot", "stream"}

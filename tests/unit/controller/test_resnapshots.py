@@ -12,7 +12,7 @@ from cdcsync_core.errors import Reason, fail
 from cdcsync_core.run import RunKind, TablePhase
 from cdcsync_core.status import Phase, Status, TableStatus
 from cdcsync_core.status_part import StatusPosition
-from unit.controller.harness import WHOLE, ControllerHarness, place, resource
+from unit.controller.harness import WHOLE, ControllerHarness, place, reported, resource
 
 SNAPSHOT, STREAM, CATCH_UP = RunKind.SNAPSHOT, RunKind.STREAM, RunKind.CATCH_UP
 EVOLVE = {"schemaChange": {"behavior": "evolve"}}
@@ -306,7 +306,7 @@ def test_a_table_that_can_no_longer_be_captured_says_so_and_keeps_its_content() 
     world.say(STREAM, tables=[stopped()])
     wait_for_definition(world)
     assert (entry(world).reason, world.kinds()) == ("NoPrimaryKey", {"stream"})
-    assert entry(world).position == StatusPosition.model_validate(place(300))
+    assert entry(world).position == StatusPosition.model_validate(reported(300))
 
 
 def test_an_operator_that_dies_at_any_step_goes_on() -> None:
