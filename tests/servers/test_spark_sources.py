@@ -143,6 +143,31 @@ def test_a_query_goes_on_from_its_checkpoint(
     assert again.count(("insert", 6, "second")) == 1
 
 
+@each_on("mariadb1011", "mysql97_gtid")
+def test_a_batch_is_read_again_by_offsets_that_name_no_binlog(server: Server, options: dict[str, str]) -> None:
+    """Those of a checkpoint that an earlier version wrote."""
+    source = MySqlBinlog(options)
+    reader = source.simpleStreamReader(source.schema())
+    start = reader.initialOffset()
+    server.run("INSERT INTO orders VALUES (7,'again',1,NULL,1)", db=options["table"].split(".")[0])
+    rows: list[dict[str, Any]] = []
+    end, deadline = start, time.monotonic() + 120
+    while not rows:
+        assert time.monotonic() < deadline, "the row was not read in 120 s"
+        batches, end = reader.read(end)
+        rows = [row for batch in batches for row in batch.to_pylist()]
+    assert reader._reader is not None
+    reader._reader.stop()
+    later = source.simpleStreamReader(source.schema()).readBetweenOffsets(_unnamed(start), _unnamed(end))
+    assert [row for batch in later for row in batch.to_pylist()] == rows
+
+
+def _unnamed(offset: dict[str, Any]) -> dict[str, Any]:
+    position = dict(offset["position"])
+    del position["binlog"]
+    return offset | {"position": position}
+
+
 def test_an_option_that_is_missing_is_named(spark: SparkSession) -> None:
     with pytest.raises(Exception, match="option host: nothing"):
         spark.read.format("mysql_snapshot").options(table="a.b").load()

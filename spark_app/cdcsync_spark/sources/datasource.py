@@ -32,7 +32,7 @@ from pyspark.sql.types import StructType
 
 from cdcsync_core.capture import Capture
 from cdcsync_core.chunk import Split
-from cdcsync_core.lineage import Lineage
+from cdcsync_core.lineage import BinlogId, Lineage
 from cdcsync_core.position import Position, position_from_dict, position_to_dict
 from cdcsync_core.spec import replica_id
 from cdcsync_mysql import watermark
@@ -158,7 +158,8 @@ class ChangesStreamReader(SimpleDataSourceStreamReader):
 
     def read(self, start: dict[str, Any]) -> tuple[Iterator[pa.RecordBatch], dict[str, Any]]:
         if self._reader is None:
-            self._reader = self._open(_position(start))
+            position = _position(start)
+            self._reader = self._open(position, self._binlog(position))
         batch = self._reader.next_batch()
         if batch is None:
             return iter([]), start
@@ -169,7 +170,8 @@ class ChangesStreamReader(SimpleDataSourceStreamReader):
         `end`."""
         if start == end:
             return
-        reader, goal = self._open(_position(start)), _position(end)
+        binlog = self._binlog(_position(start))
+        reader, goal = self._open(_position(start), binlog), _position(end).in_binlog(binlog)
         try:
             while True:
                 batch = reader.next_batch()
@@ -189,15 +191,16 @@ class ChangesStreamReader(SimpleDataSourceStreamReader):
         with open_session(self.options.source) as session:
             return watermark.current(session.proved(session.facts.lineage), session.facts)
 
-    def _open(self, start: Position) -> BinlogReader:
+    def _binlog(self, position: Position) -> BinlogId:
         """An offset of an earlier version names no binlog: the server that is reached now is taken
         for its own, and what the position itself proves is proved."""
-        if start.binlog is None:
-            with open_session(self.options.source) as session:
-                binlog = session.facts.log
-        else:
-            binlog = start.binlog
-        start = start.in_binlog(binlog)
+        if position.binlog is not None:
+            return position.binlog
+        with open_session(self.options.source) as session:
+            return session.facts.log
+
+    def _open(self, position: Position, binlog: BinlogId) -> BinlogReader:
+        start = position.in_binlog(binlog)
         table = self.options.read_definition()
         settings = ReaderSettings(
             source=self.options.source,
