@@ -29,17 +29,22 @@ from cdcsync_spark.sinks.contract.changes import Empty, Evolve
 from cdcsync_spark.stream.schema_commit import target_change
 from cdcsync_spark.wire.sql.exclusion import is_dml
 from cdcsync_spark.wire.sql.modes import sql_mode_number
-from cdcsync_spark.wire.sql.script import ScriptStatement, statements
+from cdcsync_spark.wire.sql.script import Cutter, ScriptStatement, without_comments_before
 from cdcsync_spark.wire.sql.text import Statement
 from cdcsync_spark.wire.sql.tokens import NO_BACKSLASH_ESCAPES, Session, Started
 
 _CHARSET = "utf8mb4"
 _SET_MODE = re.compile(r"SET\s+(?:SESSION\s+|LOCAL\s+|@@(?:SESSION\.|LOCAL\.)?)?sql_mode\s*:?=\s*'([\w, ]*)'", re.I)
 #: what runs statements that the script does not show, or changes how the next ones are read
-_IS_UNKNOWN = re.compile(r"(?:CALL|PREPARE|EXECUTE|SOURCE|\\\.)(?=\s)|SET\b.*\bsql_mode\b", re.I | re.S)
+_IS_UNKNOWN = re.compile(
+    r"\A(?:(?:CALL|PREPARE|EXECUTE|SOURCE)\b|BEGIN\s+NOT\b|(?:IF|CASE|LOOP|WHILE|REPEAT|FOR|DECLARE)\b"
+    r"|SET\b(?!\s+STATEMENT\b).*\bsql_mode\b)",
+    re.I | re.S,
+)
 #: what no binlog has as a statement of its own
 _IS_NOT_LOGGED = re.compile(
-    r"(?:SET|SELECT|SHOW|DESC|DESCRIBE|EXPLAIN|START|BEGIN|COMMIT|ROLLBACK|SAVEPOINT|RELEASE|LOCK|UNLOCK|DO)\b", re.I
+    r"(?:SET(?!\s+STATEMENT\b)|SELECT|SHOW|DESC|DESCRIBE|EXPLAIN|START|BEGIN|COMMIT|ROLLBACK|SAVEPOINT|RELEASE|LOCK|UNLOCK|DO)\b",
+    re.I,
 )
 
 
@@ -68,15 +73,22 @@ def explain(
     `now` is the unix time at which the statements are taken to run."""
     copies = {table.id: Copy(table, TargetSchema.of(table)) for table in tables}
     for script in scripts:
-        session = session_of(server, now)
-        escapes = not (session.sql_mode or 0) & NO_BACKSLASH_ESCAPES
-        for found in statements(script.sql, database, escapes=escapes):
-            if mode := _SET_MODE.fullmatch(found.sql):
-                session = session_of(replace(server, sql_mode=mode[1]), now)
-            elif _IS_UNKNOWN.match(found.sql):
-                yield StatementEffect("", script.name, found.line, shown_text(found.sql), Effect.UNKNOWN)
-            elif not (_IS_NOT_LOGGED.match(found.sql) or is_dml(found.sql)):
-                yield from _effects(copies, script.name, found, session, rules)
+        yield from _script_effects(copies, script, database, server, now, rules)
+
+
+def _script_effects(
+    copies: dict[TableId, Copy], script: Script, database: str, server: ServerSession, now: int, rules: Rules
+) -> Iterator[StatementEffect]:
+    session = session_of(server, now)
+    cutter = Cutter(script.sql, database)
+    while found := cutter.next(escapes=not (session.sql_mode or 0) & NO_BACKSLASH_ESCAPES):
+        text = without_comments_before(found.sql)
+        if mode := _SET_MODE.fullmatch(text):
+            session = session_of(replace(server, sql_mode=mode[1]), now)
+        elif _IS_UNKNOWN.search(text):
+            yield StatementEffect("", script.name, found.line, shown_text(text), Effect.UNKNOWN)
+        elif not (_IS_NOT_LOGGED.match(text) or is_dml(text)):
+            yield from _effects(copies, script.name, found, session, rules)
 
 
 def session_of(server: ServerSession, now: int) -> Session:

@@ -27,21 +27,38 @@ class ScriptStatement(NamedTuple):
     sql: str
 
 
+class Cutter:
+    """The statements of a script, one after the other, but for USE and DELIMITER."""
+
+    def __init__(self, script: str, database: str = "") -> None:
+        self._script, self._database = script, database
+        self._at, self._delimiter = 0, ";"
+
+    def next(self, *, escapes: bool = True) -> ScriptStatement | None:
+        """None at the end. Without `escapes` a backslash is a character as any other
+        (NO_BACKSLASH_ESCAPES)."""
+        while (at := _skipped(self._script, self._at)) < len(self._script):
+            if command := _DELIMITER.match(self._script, at):
+                self._at, self._delimiter = command.end(), command[1]
+                continue
+            end, self._at = _end(self._script, at, self._delimiter, escapes)
+            text = self._script[at:end].rstrip()
+            if use := _USE.fullmatch(text):
+                self._database = use[1][1:-1].replace("``", "`") if use[1][0] == "`" else use[1]
+            elif text:
+                return ScriptStatement(self._script.count("\n", 0, at) + 1, self._database, text)
+        return None
+
+
 def statements(script: str, database: str = "", *, escapes: bool = True) -> Iterator[ScriptStatement]:
-    """All statements but USE and DELIMITER. Without `escapes` a backslash is a character as any
-    other (NO_BACKSLASH_ESCAPES)."""
-    at, delimiter = 0, ";"
-    while (at := _skipped(script, at)) < len(script):
-        if command := _DELIMITER.match(script, at):
-            at, delimiter = command.end(), command[1]
-            continue
-        end, after = _end(script, at, delimiter, escapes)
-        text = script[at:end].rstrip()
-        if use := _USE.fullmatch(text):
-            database = use[1][1:-1].replace("``", "`") if use[1][0] == "`" else use[1]
-        elif text:
-            yield ScriptStatement(script.count("\n", 0, at) + 1, database, text)
-        at = after
+    """All statements of a script whose session stays the same."""
+    cutter = Cutter(script, database)
+    while found := cutter.next(escapes=escapes):
+        yield found
+
+
+def without_comments_before(sql: str) -> str:
+    return sql[_skipped(sql, 0) :]
 
 
 def _skipped(script: str, at: int) -> int:
@@ -64,4 +81,4 @@ def _scanner(delimiter: str, escapes: bool) -> re.Pattern[str]:
     single = r"'(?:[^'\\]|''|\\.)*+'" if escapes else r"'(?:[^']|'')*+'"
     double = r'"(?:[^"\\]|""|\\.)*+"' if escapes else r'"(?:[^"]|"")*+"'
     closed = rf"{single}|{double}|`(?:[^`]|``)*+`|--(?=\s|\Z)[^\n]*|\#[^\n]*|/\*(?:(?!\*/).)*+\*/"
-    return re.compile(rf"(?P<closed>{closed})|(?P<open>['\"`]|/\*)|(?P<delimiter>{re.escape(delimiter)})", re.S)
+    return re.compile(rf"(?P<closed>{closed})|(?P<open>['\"`]|/\*)|(?P<delimiter>{re.escape(delimiter)}|\\[gG])", re.S)

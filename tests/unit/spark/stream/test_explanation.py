@@ -92,6 +92,24 @@ def test_what_the_script_does_not_show_is_named() -> None:
     assert [(e.table, e.effect) for e in found] == [("", Effect.UNKNOWN)] * 3
 
 
+@pytest.mark.parametrize(
+    ("sql", "effect"),
+    [
+        ("SET STATEMENT lock_wait_timeout = 5 FOR ALTER TABLE orders DROP COLUMN a", ("shop.orders", "metadata")),
+        ("SET STATEMENT lock_wait_timeout = 5 FOR TRUNCATE orders", ("shop.orders", "empty")),
+        ("DELIMITER $$\nBEGIN NOT ATOMIC ALTER TABLE orders DROP COLUMN a; END $$", ("", "unknown")),
+        ("SELECT 1\\G TRUNCATE orders\\g", ("shop.orders", "empty")),
+        ("/* why */ CALL migrate()", ("", "unknown")),
+        (
+            r"SET sql_mode = 'NO_BACKSLASH_ESCAPES'; INSERT INTO t VALUES ('C:\'); TRUNCATE orders",
+            ("shop.orders", "empty"),
+        ),
+    ],
+)
+def test_a_statement_is_seen_in_whatever_it_is_wrapped(sql: str, effect: tuple[str, str]) -> None:
+    assert effects(sql) == [effect]
+
+
 def test_a_script_may_set_how_its_session_reads() -> None:
     add = 'ALTER TABLE "orders" ADD "x" INT'
     assert effects(f"SET sql_mode = 'ANSI_QUOTES'; {add}") == [("shop.orders", "metadata")]
