@@ -18,6 +18,7 @@ from cdcsync_spark.sinks.kafka.session import KafkaSession, OnDelivery
 from cdcsync_spark.sinks.kafka.table_record import TableRecord
 from contract.sinkcase import ORDERS, content, first_state
 from contract.test_event_sinks import END, HIGH, NAME, Source, applier, follow, read_snapshot
+from contract.test_lost_copies import LOST, read_again, refuse
 from servers.test_kafka_transactions import Case
 from support.event_consumer import CheckingConsumer, Event
 from support.kafka import KafkaBroker
@@ -142,3 +143,19 @@ def test_a_resnapshot_whose_copy_is_gone_is_helped_by_another_one(
     sink = kafka_sink(kafka.bootstrap, folder, "stream")
     follow(sink, source, tmp_path)
     assert content(sink.target(ORDERS.id)) == sorted(source.at[END].items(), key=repr)
+
+
+def test_a_copy_that_is_gone_before_its_publication_is_not_claimed(
+    kafka: KafkaBroker, folder: Path, tmp_path: Path
+) -> None:
+    """The topic goes on as it was."""
+    source = Source(random.Random(4))
+    read_snapshot(kafka_sink(kafka.bootstrap, folder, "snapshot"), source.snapshot())
+    follow(kafka_sink(kafka.bootstrap, folder, "stream"), source, tmp_path, end=HIGH)
+    sink = kafka_sink(kafka.bootstrap, folder, "snapshot")
+    before = sink.target(ORDERS.id).last_commit()
+    table = read_again(sink, tmp_path)
+    shutil.rmtree(folder / "lake")
+    refuse(table, LOST)
+    assert sink.target(ORDERS.id).last_commit() == before
+    follow(kafka_sink(kafka.bootstrap, folder, "stream"), source, tmp_path)

@@ -32,7 +32,7 @@ from cdcsync_core.source_table import TableId
 from cdcsync_core.state import TableState
 from cdcsync_core.target_schema import TargetSchema
 from cdcsync_spark.sinks.contract.changes import Build, Commit, Staged
-from cdcsync_spark.sinks.contract.checks import refuse_other_identity
+from cdcsync_spark.sinks.contract.checks import no_copy_error, refuse_other_identity
 from cdcsync_spark.sinks.contract.sink import Capabilities
 from cdcsync_spark.sinks.contract.writer import Outcome, Step, Writer, commit_each
 from cdcsync_spark.sinks.lake.deletion_vectors import DeletedRows, framed, serialised
@@ -243,7 +243,9 @@ class CatalogTarget:
 
     def staged(self) -> Staged:
         version = self._format.open()
-        return tuple(file.file.as_part() for file in version.files.values()) if version else ()
+        if version is None:
+            raise no_copy_error(str(self.folder.table))
+        return tuple(file.file.as_part() for file in version.files.values())
 
     def commit(self, epoch: int, build: Build) -> TableState:
         writer = self.writer()

@@ -43,7 +43,12 @@ from cdcsync_spark.sinks.contract.changes import (
     StagedPart,
     Upsert,
 )
-from cdcsync_spark.sinks.contract.checks import check_successor, refuse_other_identity, refuse_superseded
+from cdcsync_spark.sinks.contract.checks import (
+    check_successor,
+    no_copy_error,
+    refuse_other_identity,
+    refuse_superseded,
+)
 from cdcsync_spark.sinks.contract.sink import Capabilities
 from cdcsync_spark.sinks.contract.writer import Maintenance, Outcome, Writer, WriterStatus, commit_each
 from cdcsync_spark.wire.columns.typemap import arrow_schema, captured_schema
@@ -103,6 +108,8 @@ class MemoryTarget:
         return (part,)
 
     def staged(self) -> Staged:
+        if self.state is None:
+            raise no_copy_error(str(self.address and self.address[1]))
         return self.parts
 
     def writer(self, scratch: Path) -> MemoryTarget:

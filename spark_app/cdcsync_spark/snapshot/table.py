@@ -12,14 +12,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from cdcsync_core.chunk import Split
-from cdcsync_core.errors import Reason, fail
+from cdcsync_core.errors import PermanentError, Reason, fail
 from cdcsync_core.gates import gate
 from cdcsync_core.lineage import Lineage
 from cdcsync_core.remedies import resnapshot
 from cdcsync_core.run import TableAssignment
 from cdcsync_core.state import Identity, TableState
 from cdcsync_core.target_schema import TargetSchema
-from cdcsync_spark.sinks.contract.changes import Commit, Replace
+from cdcsync_spark.sinks.contract.changes import Commit, Replace, Staged
+from cdcsync_spark.sinks.contract.checks import refuse_other_copy, refuse_superseded
 from cdcsync_spark.sinks.contract.sink import Sink, Target
 from cdcsync_spark.snapshot.plan_reader import PlanFeed
 
@@ -50,9 +51,16 @@ class SnapshotTable:
         return self.feed.splits(self.state.finished.frontier)
 
     def publish(self, epoch: int) -> None:
-        """Replaces the table's old content by what was staged, all of it."""
-        staged, copy = self.target.staged(), self.target.last_commit()
-        fresh = replace(self.state, written=copy.written if copy else None)
+        """Replaces the table's old content by what was staged, all of it.
+
+        Raises SinkConflict for a copy that is gone, or is not as this run left it.
+        """
+        try:
+            staged, fresh = self._copy(epoch)
+        except PermanentError:
+            if not self._is_published_by_another():
+                raise
+            return
         # the stream may use a higher epoch than this run knows of; the publication takes the table
         # over from it
         found = self.main.last_commit()
@@ -69,6 +77,23 @@ class SnapshotTable:
         for generation in (*self.abandoned, fresh.generation):
             self.sink.discard(self.assignment.table.id, generation)
         self.published = True
+
+    def _copy(self, epoch: int) -> tuple[Staged, TableState]:
+        """The copy's rows, and the state to publish with them. The state is read after the rows, so
+        one that is as it was left is theirs."""
+        staged, copy = self.target.staged(), self.target.last_commit()
+        if copy is not None:
+            refuse_superseded(copy, epoch)
+        refuse_other_copy(copy, self.state)
+        return staged, replace(self.state, written=copy.written if copy else None)
+
+    def _is_published_by_another(self) -> bool:
+        """Whether another run has published this copy meanwhile, and removed it."""
+        found = self.main.last_commit()
+        if found is None or found.generation < self.state.generation:
+            return False
+        self.state, self.published = found, True
+        return True
 
 
 def open_table(

@@ -10,6 +10,8 @@ from cdcsync_core.remedies import resnapshot
 from cdcsync_core.state import Identity, TableState
 from cdcsync_spark.sinks.contract.changes import Commit, Replace
 
+_COPY_REMEDY = f"keep other programs away from the table's folder, {RUN_AGAIN}: the table is read again"
+
 
 class Superseded(PermanentError):
     """A newer run has the table, and so the sync."""
@@ -53,6 +55,39 @@ def _continuation(found: Identity, wanted: Identity) -> str:
     if found.table != wanted.table:
         return f"leave one out (tables.exclude): {found.table} and {wanted.table} have one folder in this store"
     return resnapshot(wanted.table)
+
+
+def refuse_other_copy(copy: TableState | None, state: TableState) -> None:
+    """A staged copy is published with the state that it was left with, or not at all: where its
+    rows are gone, or are others, the target would count as whole without them."""
+    table = state.identity.table
+    if copy is None:
+        raise no_copy_error(table)
+    if _content(copy) != _content(state):
+        raise fail(
+            Reason.SINK_CONFLICT,
+            f"the staged copy is not as the snapshot left it: it has {copy.rows} rows of {copy.splits} splits, and had "
+            f"{state.rows} of {state.splits}",
+            needed="the copy until it is published",
+            remedy=_COPY_REMEDY,
+            table=table,
+        )
+
+
+def _content(state: TableState) -> tuple[object, ...]:
+    """What a state says of the rows, whoever wrote it."""
+    progress = (state.finished, state.splits, state.rows, state.low, state.high, state.position)
+    return (state.identity, state.generation, *progress)
+
+
+def no_copy_error(table: str) -> CdcError:
+    return fail(
+        Reason.SINK_CONFLICT,
+        "the staged copy of the snapshot is gone",
+        needed="the copy until it is published",
+        remedy=_COPY_REMEDY,
+        table=table,
+    )
 
 
 def replaced_meanwhile(table: str) -> CdcError:

@@ -50,7 +50,10 @@ class TableTarget(Protocol):
         ...
 
     def staged(self) -> Staged:
-        """All live rows of a staged copy, for the `Replace` of its table."""
+        """All live rows of a staged copy, for the `Replace` of its table.
+
+        Raises `SinkConflict` where there is no copy of ours: no rows are a copy, too.
+        """
         ...
 
     def commit(self, epoch: int, build: Build) -> TableState:

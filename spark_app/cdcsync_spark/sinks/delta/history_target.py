@@ -39,7 +39,7 @@ from cdcsync_spark.sinks.contract.changes import (
     Replace,
     Staged,
 )
-from cdcsync_spark.sinks.contract.checks import refuse_other_identity, refuse_superseded
+from cdcsync_spark.sinks.contract.checks import refuse_other_copy, refuse_other_identity, refuse_superseded
 from cdcsync_spark.sinks.contract.sink import Capabilities
 from cdcsync_spark.sinks.contract.snapshot import TargetSnapshot
 from cdcsync_spark.sinks.contract.writer import Outcome, Writer, WriterStatus, commit_each
@@ -243,6 +243,9 @@ class HistoryMain:
         view = path.view()
         if view is None:
             raise lost_copy(commit.state)
+        if view.state is None:
+            raise path.foreign_table_error()
+        refuse_other_copy(view.state, commit.state)
         return Commit(commit.state, Publication((), tuple(view.files.values()), path.staged))
 
     def publish(self, epoch: int, copy: TableState) -> TableState:

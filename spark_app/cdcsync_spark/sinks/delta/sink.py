@@ -26,7 +26,7 @@ from cdcsync_core.source_table import TableId
 from cdcsync_core.state import TableState
 from cdcsync_core.target_schema import TargetSchema
 from cdcsync_spark.sinks.contract.changes import Build, Staged
-from cdcsync_spark.sinks.contract.checks import refuse_other_identity
+from cdcsync_spark.sinks.contract.checks import no_copy_error, refuse_other_identity
 from cdcsync_spark.sinks.contract.sink import Capabilities
 from cdcsync_spark.sinks.contract.writer import Outcome, Writer, commit_each
 from cdcsync_spark.sinks.delta import properties as delta_properties
@@ -142,8 +142,10 @@ class DeltaTarget:
     def staged(self) -> Staged:
         with self.path.translating_errors("listing staged files"):
             view = self.path.view()
-            if view is None or view.state is None:
-                return ()
+            if view is None:
+                raise no_copy_error(str(self.path.table))
+            if view.state is None:
+                raise self.path.foreign_table_error()
             schema = arrow_schema(view.state.schema)
             return tuple(_staged(self.path.prefix, schema, file).as_part() for file in view.files.values())
 
