@@ -17,7 +17,7 @@ from cdcsync_core.errors import CdcError, Reason, fail
 from cdcsync_lake.checked_proxy import proxied
 from cdcsync_lake.failures import brief, store_error
 from cdcsync_lake.location import Location
-from cdcsync_lake.panics import panics_as_errors
+from cdcsync_lake.panics import requests_alone
 from cdcsync_lake.probe import CONTENT, PROBES, is_probe, refuse_inside_a_table, unsupported_store
 
 _REQUEST = {"timeout": "10s", "connect_timeout": "5s"}
@@ -47,7 +47,7 @@ def check_bucket(lake: Location, leftover: float, proxy: str) -> list[CdcError]:
 def _tried(lake: Location, doing: str, step: Callable[[], object]) -> CdcError | None:
     """What the step ended in, as an error of the product without credentials in it."""
     try:
-        with panics_as_errors():
+        with requests_alone():
             step()
     except CdcError as error:
         return error

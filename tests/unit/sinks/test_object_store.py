@@ -1,12 +1,16 @@
-"""A listing of a store that has no end; credentials that are none."""
+"""A listing of a store that has no end; credentials that are none; panics of clients."""
 
 from __future__ import annotations
 
+import re
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
+import obstore
 import pytest
+from obstore.store import S3Store
 
 from cdcsync_core.errors import CdcError, Reason
 from cdcsync_spark.sinks.lake import object_store
@@ -16,6 +20,7 @@ from servers.test_hostile_sinks import endless_pages
 from support.hostile import Hostile
 
 pytestmark = pytest.mark.timeout(240)
+_KEYS = {"access_key_id": "any", "secret_access_key": "any"}
 
 
 def _pages(server: Hostile, client: socket.socket) -> None:
@@ -104,3 +109,52 @@ def test_a_secret_that_no_request_can_carry_is_named(use: object, lake: Path) ->
         use(store)  # type: ignore[operator]
     assert found.value.reason is Reason.SINK_UNREACHABLE
     assert "another" not in found.value.message
+
+
+def _panic() -> None:
+    """A real one, whose text is no other's business."""
+    client = S3Store("b", config={"endpoint": "http://127.0.0.1:9", "region": "x", "session_token": "one\ntwo"} | _KEYS)
+    obstore.head(client, "x")
+
+
+def _absent(server: Hostile, client: socket.socket) -> None:
+    """A store that is up, and has nothing."""
+    client.settimeout(2)
+    while client.recv(65536):
+        server.send(client, b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n")
+
+
+@contextmanager
+def _local(lake: Path) -> Iterator[Store]:
+    yield open_store(str(lake))
+
+
+@contextmanager
+def _remote(lake: Path) -> Iterator[Store]:
+    with Hostile(_absent).listening() as port:
+        yield open_store("s3://lake/cdc", f"http://127.0.0.1:{port}", "us-east-1", str(lake))
+
+
+@pytest.mark.parametrize("opened", [_local, _remote])
+def test_a_panic_over_what_a_table_has_is_the_tables(
+    opened: Callable[[Path], AbstractContextManager[Store]], lake: Path
+) -> None:
+    """Of delta-rs over a checkpoint, for example: the credentials are good, and no retry helps."""
+    with opened(lake) as store:
+        with pytest.raises(CdcError) as found, store.translating_errors("shop.orders", "committing"):
+            _panic()
+        assert (found.value.reason, found.value.table) == (Reason.SINK_CONFLICT, "shop.orders")
+        assert found.value.found == f"the client panicked while committing in {store.uri}"
+        assert not re.search("credentials|two", found.value.message)
+        with pytest.raises(CdcError) as found, store.translating_errors("", "committing"):
+            _panic()
+        assert (found.value.reason, found.value.table) == (Reason.INTERNAL_ERROR, "")
+
+
+def test_a_panic_while_the_store_is_away_is_the_stores(lake: Path) -> None:
+    """Nothing is known of the table then."""
+    store = open_store("s3://lake/cdc", "http://127.0.0.1:9", "us-east-1", str(lake))
+    with pytest.raises(CdcError) as found, store.translating_errors("shop.orders", "committing"):
+        _panic()
+    assert found.value.reason is Reason.SINK_UNREACHABLE
+    assert "panicked" not in found.value.message

@@ -33,7 +33,7 @@ from cdcsync_core.errors import RUN_AGAIN, CdcError, Reason, fail
 from cdcsync_core.networks import networks_of_the_run
 from cdcsync_lake.checked_proxy import proxied
 from cdcsync_lake.location import Location
-from cdcsync_lake.panics import panics_as_errors
+from cdcsync_lake.panics import requests_alone
 from cdcsync_lake.probe import PROBES
 from cdcsync_lake.proxy_process import ProxyProcess
 from cdcsync_spark.sinks.lake.store import LocatedStore, refuse_large
@@ -75,6 +75,14 @@ class ObjectStore(LocatedStore):
         """Where the policy refused an address, that."""
         proxy = run_proxy()
         return (proxy and proxy.take_refusal()) or super().error(error, table, doing)
+
+    def panic_error(self, table: str, doing: str) -> CdcError:
+        """Where a request alone fails, too, what that fails with: its credentials may be wrong."""
+        try:
+            self.has(PROBES)
+        except OSError as error:
+            return self.error(error, table, doing)
+        return super().panic_error(table, doing)
 
     def files(self) -> pafs.FileSystem:
         """By delta-rs' own client, which holds up all threads of Python while it lists, deletes or
@@ -239,7 +247,7 @@ def _os_errors() -> Iterator[None]:
     """What the client raises as the operating system would; a file that is not there is
     FileNotFoundError already."""
     try:
-        with panics_as_errors():
+        with requests_alone():
             yield
     except BaseError as error:
         raise OSError(str(error)) from None

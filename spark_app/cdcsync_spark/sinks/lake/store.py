@@ -18,8 +18,9 @@ import pyarrow.fs as pafs
 
 from cdcsync_core.errors import RUN_AGAIN, CdcError, Reason, fail
 from cdcsync_core.quoting import quoted
+from cdcsync_core.remedies import RESNAPSHOT
 from cdcsync_lake.location import Location
-from cdcsync_lake.panics import panics_as_errors
+from cdcsync_lake.panics import ClientPanic, panics_as_errors
 from cdcsync_spark.memory import memory_limit
 from cdcsync_spark.sinks.lake.store_errors import client_errors, sink_error
 
@@ -137,11 +138,23 @@ class LocatedStore:
                 yield
         except CdcError:
             raise
+        except ClientPanic:
+            raise self.panic_error(table, doing) from None
         except client_errors() as error:
             raise self.error(error, table, doing) from None
 
     def error(self, error: Exception, table: str, doing: str) -> CdcError:
         return sink_error(error, self.location.without_secrets(str(error)), f"{doing} in {self.uri}", table)
+
+    def panic_error(self, table: str, doing: str) -> CdcError:
+        """The product's error for a panic of a client: the table's where there is one."""
+        return fail(
+            Reason.SINK_CONFLICT if table else Reason.INTERNAL_ERROR,
+            f"the client panicked while {doing} in {self.uri}",
+            needed="files that the client reads",
+            remedy=f"restore the table's files, or {RESNAPSHOT}, {RUN_AGAIN}; report this with the driver log",
+            table=table,
+        )
 
 
 def refuse_large(relative: str, size: int) -> None:
