@@ -3,9 +3,10 @@ is behind them by then."""
 
 from __future__ import annotations
 
+import tracemalloc
 from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import pytest
 from confluent_kafka import KafkaError, TopicPartition
@@ -130,10 +131,58 @@ def test_other_writers_of_more_tables_than_a_sync_has_are_named(monkeypatch: pyt
     states, clients = state_topic([written(1)])
     states.refresh()
     clients["read_uncommitted"].log += [written(number, "another") for number in range(2, 9)]
-    monkeypatch.setattr(state_topic_module, "MOST_TABLES", 3)
+    monkeypatch.setattr(state_topic_module, "memory_limit", lambda: 4 * (states._fold.size + 2000))
+    assert states.followed(["shop.orders"], "me")
+    states.refresh()
     monkeypatch.setattr(Message, "key", lambda message: b"shop.%d" % message.at)
-    with pytest.raises(CdcError, match="other writers of more than 3 tables"):
+    clients["read_uncommitted"].log += [written(number, "another") for number in range(9, 16)]
+    with pytest.raises(CdcError, match="other writers of 4 tables") as found:
         states.followed(["shop.orders"], "me")
+    assert found.value.reason is Reason.SINK_CONFLICT
+
+
+def test_long_names_of_tables_of_other_writers_are_counted_by_their_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    states, clients = state_topic([written(1)])
+    states.refresh()
+    clients["read_uncommitted"].log += [written(2, "another")]
+    monkeypatch.setattr(state_topic_module, "memory_limit", lambda: 4 * 100_000)
+    monkeypatch.setattr(Message, "key", lambda message: b"\xff" * 60_000)
+    with pytest.raises(CdcError, match="other writers of 1 tables"):
+        states.followed(["shop.orders"], "me")
+
+
+def test_a_tail_of_many_records_is_read_in_the_memory_of_a_few() -> None:
+    """A start reads it for where to begin, and another writer may have made it of any length."""
+    repeat = b'{"v": 1, "writer": "' + b"w" * 200 + b'", "repeats": 7, '
+    states, clients = state_topic([])
+    states._all = cast(Any, clients["read_uncommitted"])
+    pairs = ((b"k", repeat) for _ in range(100_000))
+    states._pairs_seen = lambda *_: pairs  # type: ignore[method-assign]
+    tracemalloc.start()
+    try:
+        assert states._found_since(100) == 0
+        assert tracemalloc.get_traced_memory()[1] < 8 << 20
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize(
+    ("tail", "begins"),
+    [([None], 0), ([(None, 3)], 0), ([(0, 3)], 0), ([(5, 3), (7, 4), (6, 4)], 7), ([(5, 3), None], 5)],
+)
+def test_a_start_begins_where_the_last_records_say_at_most(
+    tail: list[tuple[int | None, int] | None], begins: int
+) -> None:
+    """Each is a plain record, or a repeat with how far the topic was read."""
+    log = [written(1) if each is None else _repeat(*each) for each in tail]
+    states, clients = state_topic(log)
+    states._all = cast(Any, clients["read_uncommitted"])
+    assert states._found_since(len(log)) == begins
+
+
+def _repeat(since: int | None, repeats: int) -> bytes:
+    says = b"" if since is None else b'"since": %d, ' % since
+    return b'{"v": 1, "writer": "", ' + says + b'"repeats": %d, ' % repeats
 
 
 def test_a_topic_without_end_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

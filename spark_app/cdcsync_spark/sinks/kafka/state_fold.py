@@ -71,7 +71,7 @@ class _Newest(NamedTuple):
 
 
 #: bytes of an entry of a fold beside its key and value
-_ENTRY = 512
+ENTRY_BYTES = 512
 
 
 @dataclass
@@ -101,7 +101,7 @@ class StateFold:
         known = self._newest.get(table)
         if known is None or found[:2] > known[:2]:
             self._newest[table] = found
-            self.size += len(value) - len(known.value) if known else len(value) + len(table) + _ENTRY
+            self.size += len(value) - len(known.value) if known else len(value) + len(table) + ENTRY_BYTES
             self._changed.add(table)
 
     def take_all(self, records: Iterable[Read]) -> None:

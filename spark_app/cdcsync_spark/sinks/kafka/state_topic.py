@@ -19,6 +19,7 @@ are refused as foreign.
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -30,7 +31,7 @@ from cdcsync_core.errors import CdcError, Reason, fail
 from cdcsync_spark.logs import get_logger
 from cdcsync_spark.memory import memory_limit
 from cdcsync_spark.sinks.kafka.brokers import Brokers, passes
-from cdcsync_spark.sinks.kafka.state_fold import StateFold, header_of, repeats_due
+from cdcsync_spark.sinks.kafka.state_fold import ENTRY_BYTES, StateFold, header_of, repeats_due
 from cdcsync_spark.sinks.kafka.table_record import TableRecord
 from cdcsync_spark.sinks.kafka.topics import Setting, Topics
 
@@ -47,9 +48,9 @@ _AT_ONCE = 1000
 _TAIL, _LONGER = 200, 16
 #: seconds of one reading
 LONGEST_READING = 1200.0
-#: of this process's memory for the newest records, and tables of which another writer's records are
-#: noted
-_SHARE, MOST_TABLES = 4, 1_000_000
+#: of this process's memory for the newest records, and the names of tables of which another
+#: writer's records are noted
+_SHARE = 4
 _MOST_UNSETTLED = 64 * 2**20
 
 
@@ -76,6 +77,7 @@ class StateTopic:
     _tried: int = 0
     #: by table, the offset of the first record of another writer since the last `refresh`
     _foreign: dict[str, int] = field(default_factory=dict)
+    _foreign_bytes: int = 0
 
     def make(self, replication: int) -> str:
         """Its id; one that is there gets the settings of a new one, as far as this client may."""
@@ -98,7 +100,7 @@ class StateTopic:
         if end > self._seen:
             self._assign(self._all, end)
             self._seen = end
-        self._foreign = {}
+        self._foreign, self._foreign_bytes = {}, 0
 
     def _begin(self, end: int) -> None:
         self._all = self.brokers.consumer("read_uncommitted")
@@ -115,11 +117,14 @@ class StateTopic:
         while True:
             start = max(begin, end - tail)
             self._assign(self._all, start)
-            found = [header_of(value) for _, value in self._pairs_seen(start, end)]
-            since = [header.since for header in found if header.since is not None]
-            if since:
-                return max(begin, *since)
-            if start == begin or any(header.repeats is None for header in found):
+            since, only_repeats = -1, True
+            for _, value in self._pairs_seen(start, end):
+                header = header_of(value)
+                since = max(since, -1 if header.since is None else header.since)
+                only_repeats = only_repeats and header.repeats is not None
+            if since >= 0:
+                return max(begin, since)
+            if start == begin or not only_repeats:
                 return begin
             tail *= _LONGER
 
@@ -176,9 +181,15 @@ class StateTopic:
             header = header_of(value)
             self.since = max(self.since, header.since or 0)
             if header.repeats is None and header.writer != writer:
-                self._foreign.setdefault(key.decode(errors="replace"), self._seen - 1)
-                if len(self._foreign) > MOST_TABLES:
-                    raise self._too_large(f"records of other writers of more than {MOST_TABLES} tables")
+                self._note_foreign(key.decode(errors="replace"))
+
+    def _note_foreign(self, table: str) -> None:
+        if table in self._foreign:
+            return
+        self._foreign[table] = self._seen - 1
+        self._foreign_bytes += sys.getsizeof(table) + ENTRY_BYTES
+        if self._fold.size + self._foreign_bytes > memory_limit() // _SHARE:
+            raise self._too_large(f"records of other writers of {len(self._foreign)} tables")
 
     def _pairs_seen(self, start: int, end: int) -> Iterator[tuple[bytes, bytes]]:
         """Keys and values, those of open transactions included; an absent value is empty. Each is
