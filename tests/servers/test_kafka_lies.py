@@ -38,8 +38,9 @@ ALSO = {
     "counting_too_far": {(SIGNALLED, SIGNALLED)},
     "without_end": {(SIGNALLED, SIGNALLED)},
 }
-#: of a question to the brokers, and of a transaction
-TIMEOUT_SECONDS, TRANSACTION_SECONDS = 15.0, 15.0
+#: of a question to the brokers, and of a transaction: while the broker is honest and all processes
+#: start at once, and from its lie on
+HONEST_SECONDS, LYING_SECONDS = 240.0, 15.0
 #: answers of the largest size that a client takes, for its connections, and what the process needs
 #: itself
 MEMORY_BYTES = 800 << 20
@@ -62,17 +63,19 @@ def ends(kafka: KafkaBroker, tmp_path_factory: pytest.TempPathFactory) -> dict[s
 
 
 def _end(bootstrap: str, lie: str, folder: Path) -> End:
-    with (folder / lie).open("w+") as out:
+    with (folder / lie).open("w+") as out, (folder / f"{lie}.err").open("w+") as errors:
         environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[1])}
-        process = subprocess.Popen([sys.executable, __file__, bootstrap, lie], stdout=out, env=environment)
+        command = [sys.executable, __file__, bootstrap, lie]
+        process = subprocess.Popen(command, stdout=out, stderr=errors, env=environment)
         _, status, usage = os.wait4(process.pid, 0)
         process.returncode = os.waitstatus_to_exitcode(status)
         out.seek(0)
-        lines = out.read().splitlines()
+        errors.seek(0)
+        lines, said = out.read().splitlines(), errors.read()
     memory = usage.ru_maxrss << 10
     if process.returncode < 0:
         return End(SIGNALLED, SIGNALLED, 0.0, memory)
-    assert process.returncode == 0, lie
+    assert process.returncode == 0, f"{lie}: {said[-4000:]}"
     return End(*json.loads(lines[-1]), memory)
 
 
@@ -87,26 +90,30 @@ def test_a_run_ends_with_its_own_reason(ends: dict[str, End], lie: str) -> None:
 def main(bootstrap: str, lie: str) -> None:
     name = f"t{uuid.uuid4().hex[:12]}"
     with lying_broker(bootstrap) as broker:
-        session = _session(broker.address, name)
+        session = _session(broker.address, name, HONEST_SECONDS)
         session.open()
         session.topics.make(name, 1, 1, {})
         topic = session.topics.made(name)
         record = TableRecord(first_state(), topic.name, topic.id, topic.partitions)
         piece = Piece(NAME, name, Records(pa.array([b"k"]), pa.array([b"1"])))
         assert session.transact({NAME: record}, [piece])
+        session.settings = session.brokers.settings = _settings(broker.address, LYING_SECONDS)
         begun = time.monotonic()
         broker.lie = LIES[lie]
         first = _reason(lambda: session.transact({NAME: record}, [piece]))
-        following = _reason(_session(broker.address, name).open)
+        following = _reason(_session(broker.address, name, LYING_SECONDS).open)
         seconds = time.monotonic() - begun
         sys.stdout.write(json.dumps([first, following, seconds]) + "\n")
         sys.stdout.flush()
         os._exit(0)  # the clients would wait for the broker
 
 
-def _session(address: str, name: str) -> KafkaSession:
-    settings = KafkaSettings(address, timeout=TIMEOUT_SECONDS, transaction=TRANSACTION_SECONDS)
-    return KafkaSession(settings, SYNC, "stream", 1, f"{name}.state")
+def _settings(address: str, seconds: float) -> KafkaSettings:
+    return KafkaSettings(address, timeout=seconds, transaction=seconds)
+
+
+def _session(address: str, name: str, seconds: float) -> KafkaSession:
+    return KafkaSession(_settings(address, seconds), SYNC, "stream", 1, f"{name}.state")
 
 
 def _reason(use: object) -> str:
