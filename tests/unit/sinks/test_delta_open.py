@@ -163,24 +163,41 @@ def test_a_checkpoint_within_its_bounds_is_read() -> None:
     assert (len(view.files), view.version) == (900, 5)
 
 
+@pytest.mark.parametrize("size", [100, 5000, 8192, 20_000])
+def test_a_checkpoint_is_read_whatever_its_row_groups_are(size: int) -> None:
+    rows = [{"add": {"path": f"{n}", "size": 1, "stats": json.dumps({"numRecords": n})}} for n in range(9003)]
+    view = open_view(_log_with(_checkpoint(rows, row_group_size=size)))
+    assert view is not None
+    assert {path: file.rows for path, file in view.files.items()} == {f"{n}": n for n in range(9003)}
+
+
+@pytest.mark.parametrize(("plain", "numbered", "read"), [(9, 8, 0), (8, 9, 0), (5000, 4096, 4096)])
+def test_rows_that_were_not_weighed_are_not_read(plain: int, numbered: int, read: int) -> None:
+    def file(rows: int) -> pq.ParquetFile:
+        content = _checkpoint([{"add": {"path": str(n), "size": 1}} for n in range(rows - 1)])
+        return pq.ParquetFile(pa.BufferReader(content))
+
+    batches, rows = opening.weighed_batches("x", file(plain), file(numbered), ["add"]), list[int]()
+    with pytest.raises(ValueError, match=r"two numbers of rows|has 4096 rows, and its footer says 5000"):
+        rows.extend(batch.num_rows for batch in batches)
+    assert sum(rows) == read
+
+
 @pytest.mark.usefixtures("small")
 @pytest.mark.parametrize("column", ["path", "tags"])
 def test_a_dictionary_that_stands_for_gigabytes_is_not_spelled_out(column: str) -> None:
-    longest = "x" * 2**20
-    rows = {
-        "path": pa.array([longest] * 100),
-        "tags": pa.array([[("a", longest)]] * 100, pa.map_(pa.string(), pa.string())),
-    }
+    texts = pa.DictionaryArray.from_arrays(pa.array([0] * 1000, pa.int32()), pa.array(["x" * 2**20]))
+    tags = pa.MapArray.from_arrays(pa.array(range(1001), pa.int32()), pa.array(["a"] * 1000), texts)
+    rows = pa.StructArray.from_arrays([texts if column == "path" else tags], [column])
     out = io.BytesIO()
-    with pq.ParquetWriter(
-        out, pa.schema([("add", pa.struct([(column, rows[column].type)]))]), compression="zstd"
-    ) as writer:
-        for _ in range(10):
-            writer.write_batch(pa.record_batch({"add": pa.StructArray.from_arrays([rows[column]], [column])}))
-    del rows
+    pq.write_table(pa.table({"add": rows}), out, compression="zstd", store_schema=False)
+    file = pq.ParquetFile(out)
+    assert file.metadata.num_row_groups == 1
+    assert opening.announced(file) < weight.bounds().view
     before = pa.default_memory_pool().max_memory()
-    with pytest.raises(CdcError, match="bytes of memory as its Delta log names them"):
+    with pytest.raises(CdcError, match="bytes of memory as its Delta log names them") as found:
         open_view(_log_with(out.getvalue()))
+    assert int(found.value.message.split(" take ")[1].split()[0]) > 1000 * 2**20
     assert pa.default_memory_pool().max_memory() - before < 2**25
 
 

@@ -190,10 +190,10 @@ def _at(log: Log, reading: _Reading, checkpoint: _Checkpoint) -> TableView:
         if content is None:
             raise FileNotFoundError(path)
         with parsing(path):
-            for action, size in _checkpointed(path, content):
+            for action in _checkpointed(path, content):
                 if "sidecar" in action:
                     raise _elsewhere(path)
-                view.take(action, size)
+                view.take(action)
                 if "remove" in action:
                     view.left(action["remove"])
                 refuse_heavy_view(log.folder, view.held)
@@ -209,21 +209,38 @@ def _checkpoints(names: Iterable[str]) -> list[_Checkpoint]:
     return sorted(whole, reverse=True)
 
 
-def _checkpointed(path: str, content: bytes) -> Iterator[tuple[Action, int]]:
-    """Each action with about its bytes in memory. Rows are weighed with their texts as numbers of a
-    dictionary first, because a dictionary of one long text may stand for any number of rows."""
+def _checkpointed(path: str, content: bytes) -> Iterator[Action]:
+    """Each action. Rows are weighed with their texts as numbers of a dictionary first, because a
+    dictionary of one long text may stand for any number of rows."""
     parquet = pq.ParquetFile(pa.BufferReader(content))
+    refuse_heavy_view(path, announced(parquet))
     leaves = _wanted_leaves(parquet)
-    refuse_heavy_view(path, _announced(parquet, leaves))
     texts = [parquet.schema.column(n).path for n in leaves if parquet.schema.column(n).physical_type == "BYTE_ARRAY"]
     wanted = [c for c in _ACTIONS if c in parquet.schema_arrow.names]
-    batches = parquet.iter_batches(_ROWS, columns=wanted)
     numbered = pq.ParquetFile(pa.BufferReader(content), read_dictionary=texts)
-    for light in numbered.iter_batches(_ROWS, columns=wanted):
-        size = sum(map(spelled_out, light.columns))
-        refuse_heavy_view(path, size)
-        for row in next(batches).to_pylist(maps_as_pydicts="strict"):
-            yield {k: _plain(v) for k, v in row.items() if v is not None}, size // light.num_rows
+    for batch in weighed_batches(path, parquet, numbered, wanted):
+        for row in batch.to_pylist(maps_as_pydicts="strict"):
+            yield {k: _plain(v) for k, v in row.items() if v is not None}
+
+
+def weighed_batches(
+    path: str, plain: pq.ParquetFile, numbered: pq.ParquetFile, columns: list[str]
+) -> Iterator[pa.RecordBatch]:
+    """Batches of `plain`, each read after the same rows of `numbered` were weighed. One row group
+    at a time: PyArrow reads no nested texts as numbers across two groups, which have a dictionary
+    each."""
+    rows = 0
+    for group in range(plain.metadata.num_row_groups):
+        batches = plain.iter_batches(_ROWS, row_groups=[group], columns=columns)
+        for light in numbered.iter_batches(_ROWS, row_groups=[group], columns=columns):
+            refuse_heavy_view(path, sum(map(spelled_out, light.columns)))
+            batch = next(batches, None)
+            if batch is None or batch.num_rows != light.num_rows:
+                raise ValueError(f"its row group {group} has two numbers of rows")
+            rows += batch.num_rows
+            yield batch
+    if rows != plain.metadata.num_rows:
+        raise ValueError(f"it has {rows} rows, and its footer says {plain.metadata.num_rows}")
 
 
 def _wanted_leaves(parquet: pq.ParquetFile) -> list[int]:
@@ -231,10 +248,10 @@ def _wanted_leaves(parquet: pq.ParquetFile) -> list[int]:
     return [n for n, path in enumerate(paths) if path.split(".")[0] in _ACTIONS]
 
 
-def _announced(parquet: pq.ParquetFile, leaves: Iterable[int]) -> int:
+def announced(parquet: pq.ParquetFile) -> int:
     """The bytes that the footer announces: of pages, of rows, and of values that one row may have
     any number of."""
-    total = parquet.metadata.num_rows * _ROW_BYTES
+    leaves, total = _wanted_leaves(parquet), parquet.metadata.num_rows * _ROW_BYTES
     for group in map(parquet.metadata.row_group, range(parquet.metadata.num_row_groups)):
         for n in leaves:
             chunk = group.column(n)
