@@ -125,6 +125,7 @@ def test_records_of_more_tables_than_there_is_memory_for_are_named(monkeypatch: 
     with pytest.raises(CdcError, match="bytes of records of different tables") as found:
         states.refresh()
     assert found.value.reason is Reason.SINK_CONFLICT
+    assert found.value.remedy.startswith("raise spec.driver.memory, or spec.stream.driver.memory; or, ")
 
 
 def test_other_writers_of_more_tables_than_a_sync_has_are_named(monkeypatch: pytest.MonkeyPatch) -> None:

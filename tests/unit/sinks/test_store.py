@@ -308,6 +308,7 @@ def test_a_file_that_would_take_all_memory_is_not_read(tmp_path: Path) -> None:
     with pytest.raises(CdcError, match=r"entry\.json") as refused:
         open_store(str(tmp_path)).read("entry.json")
     assert refused.value.reason is Reason.SINK_CONFLICT
+    assert refused.value.remedy.startswith("raise spec.driver.memory, or spec.stream.driver.memory; or ")
 
 
 def test_an_object_that_would_take_all_memory_is_not_read(tmp_path: Path) -> None:

@@ -257,8 +257,8 @@ class StateTopic:
             Reason.SINK_CONFLICT,
             f"the state topic {self.name} has {found}",
             needed="a topic that only this sync writes",
-            remedy="stop the other writer, then delete the sync's topics and create it again; or raise "
-            "spec.driver.memory, or spec.stream.driver.memory",
+            remedy="raise spec.driver.memory, or spec.stream.driver.memory; or, where another program writes there, stop "
+            "it, then delete the sync's topics and create it again",
         )
 
     def _silent(self, end: int) -> CdcError:

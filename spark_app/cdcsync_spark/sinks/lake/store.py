@@ -165,5 +165,6 @@ def refuse_large(relative: str, size: int) -> None:
             Reason.SINK_CONFLICT,
             f"the file {quoted(relative)} has {size} bytes",
             needed=f"at most {most}, a part of the driver's memory",
-            remedy=f"restore the file, or move the table's folder away, {RUN_AGAIN}",
+            remedy="raise spec.driver.memory, or spec.stream.driver.memory; or restore the file; or move the table's "
+            f"folder away, {RUN_AGAIN}",
         )
