@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import io
 import json
+import tracemalloc
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -12,11 +14,14 @@ import pyarrow.parquet as pq
 import pytest
 
 from cdcsync_core.errors import CdcError, Reason
+from cdcsync_core.source_table import TableId
 from cdcsync_spark.sinks.delta import open as opening
 from cdcsync_spark.sinks.delta import weight
 from cdcsync_spark.sinks.delta.log import Log, entry_name
 from cdcsync_spark.sinks.delta.open import catch_up, open_view, spelled_out
-from cdcsync_spark.sinks.delta.view import TableView
+from cdcsync_spark.sinks.delta.table_path import TablePath
+from cdcsync_spark.sinks.delta.view import Action, TableView, actions_of
+from cdcsync_spark.sinks.lake.stores import open_store
 
 _SCHEMA = json.dumps({"type": "struct", "fields": []})
 _FIRST = json.dumps({"metaData": {"id": "x", "schemaString": _SCHEMA, "configuration": {}}}).encode()
@@ -114,6 +119,97 @@ def test_a_file_that_was_taken_away_weighs_no_more() -> None:
     view = open_view(_log_of(51, lambda version: heavy if version % 2 == 0 else removed))
     assert view is not None
     assert (view.files, view.held) == ({}, weight.GONE)
+
+
+def _stats(columns: int) -> str:
+    def of(value: Any) -> dict[str, Any]:
+        return {f"column_{n}": value for n in range(columns)}
+
+    return json.dumps({"numRecords": 9, "minValues": of(1), "maxValues": of("a text"), "nullCount": of(0)})
+
+
+@pytest.mark.parametrize("columns", [8, 32, 100])
+def test_files_with_statistics_weigh_what_they_take(columns: int) -> None:
+    """Whether they are read from an entry, read from a checkpoint, or our own."""
+    paths = [f"{n}-0123456789abcdef0123456789abcdef.parquet" for n in range(500)]
+    text = b"".join(_added(path, stats=_stats(columns)) for path in paths).decode()
+    read = TableView()
+    tracemalloc.start()
+    read.entry(0, text)
+    sizes = [file.rows for file in read.files.values()]
+    taken = tracemalloc.get_traced_memory()[0]
+    tracemalloc.stop()
+    assert sizes == [9] * 500
+    assert taken < read.held < max(1.5 * taken, 500 * weight.FILE + 1)
+    own = TableView()
+    actions = list(actions_of(text))
+    expected = own.held_after(actions)
+    own.apply(0, actions, None)
+    assert own.held == expected == pytest.approx(read.held, rel=0.01)
+    rows = [{"add": {"path": path, "size": 1, "stats": _stats(columns)}} for path in paths]
+    checkpointed = open_view(_log_with(_checkpoint(rows)))
+    assert checkpointed is not None
+    assert checkpointed.held == pytest.approx(read.held, rel=0.1)
+
+
+@pytest.mark.parametrize(
+    ("text", "values"),
+    [
+        ('{"a": 1, "b": [2]}', 3),
+        ('{"a": "1,{[2"}', 1),
+        (r'{"a": "1\\", "b": "\"[,", "c": "\\\"{"}', 3),
+        ('"\n{"commitInfo": [[],[]]}', 6),
+        ("\n\n", 2),
+        ('"open,', 0),
+    ],
+)
+def test_what_lies_in_strings_is_no_value(text: str, values: int) -> None:
+    """A string ends with its line, as each line is parsed by itself."""
+    assert weight.parsed_size(text) == 2 * len(text) + 80 * values
+
+
+@pytest.mark.usefixtures("small")
+def test_an_entry_of_ours_with_statistics_is_read() -> None:
+    """Commas within statistics would be four times the bound."""
+    entry = b"".join(_added(f"{n}", stats=_stats(32)) for n in range(190))
+    assert 80 * entry.count(b",") > 1.3 * weight.bounds().entry
+    view = open_view(_log(1, entry))
+    assert view is not None
+    assert len(view.files) == 190
+
+
+@pytest.mark.usefixtures("small")
+def test_no_entry_is_written_that_could_not_be_read(tmp_path: Path) -> None:
+    path = TablePath(open_store(str(tmp_path)), "sync", TableId("shop", "orders"))
+    path.store.make_folder("_delta_log")
+
+    def adding(count: int, first: int = 0) -> list[Action]:
+        return [json.loads(_added(f"{n}")) for n in range(first, first + count)]
+
+    view = TableView()
+    assert path.put_entry(0, [json.loads(_FIRST), *adding(900)], view)
+    view.apply(0, [json.loads(_FIRST), *adding(900)], None)
+    for actions, found in (
+        (adding(5000), "bytes of memory once it is parsed"),
+        (adding(200, 900), "bytes of memory as its Delta log names them"),
+    ):
+        with pytest.raises(CdcError, match=found) as refused:
+            path.put_entry(1, actions, view)
+        assert refused.value.reason is Reason.SINK_CONFLICT
+        assert refused.value.remedy.startswith("raise spec.driver.memory, or spec.stream.driver.memory")
+    assert not path.log().has_entry(1)
+    assert path.put_entry(1, adding(200, 700), view)
+    assert path.view() is not None
+
+
+def test_what_an_entry_takes_away_weighs_no_more_before_it_is_written() -> None:
+    view = TableView()
+    view.apply(0, [json.loads(_added(f"{n}", stats=_stats(100))) for n in range(10)], None)
+    taken = [view.files[f"{n}"].removed(5, data_change=True) for n in range(7)]
+    actions = [*taken, json.loads(_added("0", stats=_stats(32))), json.loads(_added("new"))]
+    expected = view.held_after(actions)
+    view.apply(1, actions, None)
+    assert view.held == expected
 
 
 def _checkpoint(rows: list[dict[str, Any]], **options: Any) -> bytes:

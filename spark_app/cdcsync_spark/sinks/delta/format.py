@@ -32,13 +32,13 @@ from cdcsync_spark.sinks.delta.features import (
     unwritable_features,
     upgrade,
 )
-from cdcsync_spark.sinks.delta.log import entry_name, head
+from cdcsync_spark.sinks.delta.log import head
 from cdcsync_spark.sinks.delta.maintenance import DeltaExpiry, max_idle_seconds, milliseconds
 from cdcsync_spark.sinks.delta.open import catch_up
 from cdcsync_spark.sinks.delta.schema import delta_schema
 from cdcsync_spark.sinks.delta.table_path import TablePath
 from cdcsync_spark.sinks.delta.vector_files import Descriptor, VectorFile
-from cdcsync_spark.sinks.delta.view import Action, DeltaFile, TableView, entry_text, new_file
+from cdcsync_spark.sinks.delta.view import Action, DeltaFile, TableView, new_file
 from cdcsync_spark.sinks.lake.file_changes import AddedFile
 from cdcsync_spark.sinks.lake.format import FileCommit, LostRace, Operation, Writing
 from cdcsync_spark.sinks.lake.policy import POLICY, MaintenancePolicy
@@ -102,7 +102,7 @@ class DeltaFormat:
     ) -> TableView:
         """The Delta log's next entry, or LostRace."""
         entry = [*head(state, _NAMES[operation], now), *actions]
-        if not self.path.store.put_new(entry_name(on.version + 1), entry_text(entry).encode()):
+        if not self.path.put_entry(on.version + 1, entry, on):
             raise LostRace
         gate("entry-written")
         on.apply(on.version + 1, entry, state)

@@ -52,11 +52,10 @@ from cdcsync_spark.sinks.delta.history_writer import (
     delta_history_schema,
     history_metadata,
 )
-from cdcsync_spark.sinks.delta.log import entry_name, head
+from cdcsync_spark.sinks.delta.log import head
 from cdcsync_spark.sinks.delta.maintenance import delete_files, staged_copies
 from cdcsync_spark.sinks.delta.sink import DeltaTarget
 from cdcsync_spark.sinks.delta.table_path import STAGED_PREFIX, TablePath
-from cdcsync_spark.sinks.delta.view import entry_text
 from cdcsync_spark.sinks.lake.policy import LIMITS, POLICY, Limits, MaintenancePolicy
 from cdcsync_spark.sinks.lake.store import Store
 from cdcsync_spark.sinks.staged_copy import CHANGES, Copies, CopyThenPublish, Recorded
@@ -162,7 +161,7 @@ class HistoryTarget:
         }
         actions = [*head(state, "CREATE TABLE", now), protocol_for(schema, vectors=True), {"metaData": metadata}]
         self.path.store.make_folder("_delta_log")
-        self.path.store.put_new(entry_name(0), entry_text(actions).encode())
+        self.path.put_entry(0, actions)
 
     def last_commit(self) -> TableState | None:
         """Where the copy of a resnapshot is gone, what that was begun with: another resnapshot goes

@@ -15,6 +15,7 @@ up ourselves right after a commit of our own, before a checkpoint that is older 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -30,6 +31,7 @@ from cdcsync_spark.sinks.delta.weight import refuse_heavy_entry
 #: the key in `commitInfo`
 STATE_KEY = "cdcsync"
 _ENGINE = "cdcsync"
+_LINE = re.compile(r"[^\n]+")
 MOST_FOREIGN_COMMITS = 10_000
 #: where nothing says whose table it is, no user is to be asked to remove it
 OWN_TABLE = "where the table is this sync's own, move its folder away"
@@ -125,10 +127,15 @@ class Log:
         return None
 
 
+def lines_of(entry: str) -> Iterator[str]:
+    """Those that are not empty, without a copy of all; `\\n` alone ends a line."""
+    return (line[0] for line in _LINE.finditer(entry))
+
+
 def own_state(entry: str) -> TableState | None:
     """The state in a commit's text; None for another program's commit; raises `SinkConflict` for a
     form of another version."""
-    for line in entry.split("\n"):
+    for line in lines_of(entry):
         if line.startswith('{"commitInfo"'):
             text = json.loads(line)["commitInfo"].get(STATE_KEY)
             return None if text is None else _parse(text)

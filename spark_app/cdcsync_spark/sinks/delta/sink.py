@@ -33,12 +33,12 @@ from cdcsync_spark.sinks.delta import properties as delta_properties
 from cdcsync_spark.sinks.delta import refusals
 from cdcsync_spark.sinks.delta.commit import DeltaWriter
 from cdcsync_spark.sinks.delta.features import VECTORS_ENABLED, protocol_for
-from cdcsync_spark.sinks.delta.log import entry_name, head, parsing
+from cdcsync_spark.sinks.delta.log import head, parsing
 from cdcsync_spark.sinks.delta.maintenance import remove_staged_copy
 from cdcsync_spark.sinks.delta.schema import delta_schema
 from cdcsync_spark.sinks.delta.statistics import bounds_of
 from cdcsync_spark.sinks.delta.table_path import STAGED_PREFIX, TablePath
-from cdcsync_spark.sinks.delta.view import Action, DeltaFile, entry_text
+from cdcsync_spark.sinks.delta.view import Action, DeltaFile
 from cdcsync_spark.sinks.lake.policy import LIMITS, POLICY, Limits, MaintenancePolicy
 from cdcsync_spark.sinks.lake.snapshot import LakeSnapshot
 from cdcsync_spark.sinks.lake.staging import DataFile, stage
@@ -104,7 +104,7 @@ class DeltaTarget:
     def _create(self, state: TableState) -> None:
         """The second of two runs finds the table made."""
         self.path.store.make_folder("_delta_log")
-        self.path.store.put_new(entry_name(0), entry_text(self._first_entry(state)).encode())
+        self.path.put_entry(0, self._first_entry(state))
 
     def _first_entry(self, state: TableState) -> list[Action]:
         now, schema = time.time_ns() // 1_000_000, delta_schema(state.schema)

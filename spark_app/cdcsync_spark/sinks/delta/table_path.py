@@ -10,9 +10,10 @@ from cdcsync_core.errors import CdcError
 from cdcsync_core.event_columns import EventColumns, taken_error
 from cdcsync_spark.sinks.delta import refusals
 from cdcsync_spark.sinks.delta.history_rows import snapshot_rows
-from cdcsync_spark.sinks.delta.log import Log
+from cdcsync_spark.sinks.delta.log import Log, entry_name
 from cdcsync_spark.sinks.delta.open import open_view
-from cdcsync_spark.sinks.delta.view import TableView
+from cdcsync_spark.sinks.delta.view import Action, TableView, entry_text
+from cdcsync_spark.sinks.delta.weight import refuse_heavy_entry, refuse_heavy_view
 from cdcsync_spark.sinks.lake.snapshot import LakeSnapshot
 from cdcsync_spark.sinks.lake.staging import Stamp
 from cdcsync_spark.sinks.lake.table_folder import TableFolder
@@ -42,6 +43,15 @@ class TablePath(TableFolder):
         if view is not None and not self.staged:
             refusals.refuse_other_mode(view, self.events, str(self.table), self.store.uri)
         return view
+
+    def put_entry(self, version: int, actions: list[Action], on: TableView | None = None) -> bool:
+        """Writes our own entry of `version`, which follows `on`; False: there is one. Raises
+        `SinkConflict` for one that this process would not read."""
+        text = entry_text(actions)
+        refuse_heavy_entry(self.log().entry_path(version), text)
+        if on is not None:
+            refuse_heavy_view(self.folder, on.held_after(actions))
+        return self.store.put_new(entry_name(version), text.encode())
 
     @property
     def stamp(self) -> Stamp | None:

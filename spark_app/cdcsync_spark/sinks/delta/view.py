@@ -9,18 +9,17 @@ as no other program changed rows after it (`sinks.delta.foreign`).
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import repeat
 from typing import Any
 from urllib.parse import unquote
 
 from cdcsync_core.state import TableState
-from cdcsync_spark.sinks.delta.log import own_state, parsing
+from cdcsync_spark.sinks.delta.log import lines_of, own_state, parsing
 from cdcsync_spark.sinks.delta.statistics import counted, counting, loosened, statistics
 from cdcsync_spark.sinks.delta.vector_files import Descriptor
-from cdcsync_spark.sinks.delta.weight import FILE, GONE, parsed_size
+from cdcsync_spark.sinks.delta.weight import FILE, GONE, file_size
 from cdcsync_spark.sinks.lake.deletion_vectors import DeletedRows
 from cdcsync_spark.sinks.lake.staging import DataFile
 
@@ -132,38 +131,35 @@ class TableView:
     gone: dict[str, int] = field(default_factory=dict)
     named: list[str] = field(default_factory=list)
     unsettled: bool = False
-    _heavy: dict[str, int] = field(default_factory=dict)
-    _beyond: int = 0
+    #: what files take beyond the least that one does, and its sum
+    _heavy: dict[str, int] = field(default_factory=dict, compare=False)
+    _beyond: int = field(default=0, compare=False)
 
     def entry(self, version: int, text: str) -> None:
         """Applies the Delta log's entry `version`."""
-        lines = [line for line in text.split("\n") if line.strip()]
-        self.apply(version, [json.loads(line) for line in lines], own_state(text), list(map(parsed_size, lines)))
+        self.apply(version, list(actions_of(text)), own_state(text))
 
-    def apply(
-        self, version: int, actions: list[Action], state: TableState | None, sizes: Sequence[int] | None = None
-    ) -> None:
-        """The same, where the entry's content is known; `sizes` are the bytes of its actions in
-        memory, of the usual size without."""
+    def apply(self, version: int, actions: list[Action], state: TableState | None) -> None:
+        """The same, where the entry's content is known."""
         for removed in (a["remove"] for a in actions if "remove" in a):
             found = self.files.get(removed["path"])
             if found is not None and vector_of(removed) == found.vector:
                 del self.files[removed["path"]]
-                self._weigh(removed["path"], 0)
+                self._weigh(removed["path"], FILE)
             self.left(removed)
-        for action, size in zip(actions, sizes or repeat(0, len(actions)), strict=True):
-            self.take(action, size)
+        for action in actions:
+            self.take(action)
         self.unsettled = state is None and (self.unsettled or changes_rows(actions))
         self.state = state or self.state
         self.version = version
 
-    def take(self, action: Action, size: int = 0) -> None:
-        """One action of a checkpoint, or one that adds to the table, and its bytes in memory."""
+    def take(self, action: Action) -> None:
+        """One action of a checkpoint, or one that adds to the table."""
         if action.get("add"):
             live = DeltaFile(action["add"])
             live.check()
             self.files[live.log_path] = live
-            self._weigh(live.log_path, size)
+            self._weigh(live.log_path, file_size(action["add"]))
             self.named.append(live.log_path)
         elif action.get("metaData"):
             self.metadata = action["metaData"]
@@ -176,8 +172,20 @@ class TableView:
         """About the bytes that the files take in memory."""
         return len(self.files) * FILE + self._beyond + len(self.gone) * GONE
 
+    def held_after(self, actions: Iterable[Action]) -> int:
+        """The same once an entry of ours with `actions` is applied, or a little more."""
+        files, gone = dict[str, int](), 0
+        for action in actions:
+            if action.get("remove"):
+                files.setdefault(action["remove"]["path"], 0)
+                gone += GONE
+            elif action.get("add"):
+                files[action["add"]["path"]] = file_size(action["add"])
+        before = sum(FILE + self._heavy.get(path, 0) for path in files if path in self.files)
+        return self.held + gone + sum(files.values()) - before
+
     def _weigh(self, path: str, size: int) -> None:
-        """Notes what of a file is beyond the usual size."""
+        """Notes what a file takes beyond the least that one does."""
         self._beyond -= self._heavy.pop(path, 0)
         if size > FILE:
             self._heavy[path] = size - FILE
@@ -228,7 +236,7 @@ def changes_rows(actions: Iterable[Action]) -> bool:
 
 def actions_of(text: str) -> Iterator[Action]:
     """Of a Delta log entry; `\\n` alone ends a line: a text in it may hold U+0085."""
-    return (json.loads(line) for line in text.split("\n") if line.strip())
+    return (json.loads(line) for line in lines_of(text) if line.strip())
 
 
 def entry_text(actions: list[Action]) -> str:

@@ -7,8 +7,11 @@ of by its table's name.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from functools import cache
+from sys import getsizeof
+from typing import Any
 
 from cdcsync_core.errors import RUN_AGAIN, CdcError, Reason, fail
 from cdcsync_core.quoting import quoted
@@ -17,8 +20,11 @@ from cdcsync_spark.sinks.lake.store import LARGEST_READ
 
 #: bytes of one of the least JSON values as an object of Python, with its place in what holds it
 _VALUE = 80
-#: bytes of a live file with paths and statistics of a usual length, and of one that was taken away
-FILE, GONE = 2048, 256
+#: a string, which ends with its line at the latest, or what begins a value or a line
+_TOKEN = re.compile(r'"[^"\n]*"?|([,{\[\n])')
+#: bytes that a live file takes at least, that it takes beside its action, and of one that was taken
+#: away
+FILE, _BESIDE, GONE = 2048, 512, 256
 
 
 @dataclass(frozen=True)
@@ -36,15 +42,34 @@ def bounds() -> Bounds:
 
 
 def parsed_size(text: str) -> int:
-    """About the bytes that the values of a JSON text take, never much less."""
-    return 2 * len(text) + _VALUE * (text.count(",") + text.count("{") + text.count("["))
+    """About the bytes that a text of JSON lines takes while it is parsed, never much less. A string
+    (statistics are one) counts by its length, whatever is in it."""
+    plain = text.replace("\\\\", "").replace('\\"', "")
+    return 2 * len(text) + _VALUE * sum(1 for token in _TOKEN.finditer(plain) if token.lastindex)
+
+
+def file_size(add: Any) -> int:
+    """The bytes in memory of a live file with this `add` action."""
+    size, values = _BESIDE, [add]
+    while values:
+        value = values.pop()
+        size += getsizeof(value)
+        if isinstance(value, dict):
+            values += value.keys()
+            values += value.values()
+        elif isinstance(value, list):
+            values += value
+    return max(FILE, size)
 
 
 def refuse_heavy_entry(path: str, text: str) -> None:
-    """Before it is parsed. Raises SinkConflict."""
-    size, most = parsed_size(text), bounds().entry
+    """Before it is parsed; and before one of our own is written. Raises SinkConflict."""
+    most = bounds().entry
+    if 2 * len(text) + _VALUE * sum(map(text.count, ",{[\n")) <= most:
+        return  # even if no comma were within a string
+    size = parsed_size(text)
     if size > most:
-        raise _too_heavy(f"the file {quoted(path)} takes {size} bytes of memory once it is parsed", most)
+        raise _too_heavy(f"the entry {quoted(path)} takes {size} bytes of memory once it is parsed", most)
 
 
 def refuse_heavy_view(folder: str, held: int) -> None:
