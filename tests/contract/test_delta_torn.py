@@ -121,6 +121,6 @@ def test_a_whole_checkpoint_of_another_kind_is_not_called_torn(
 ) -> None:
     """The entries that would do without it may be there; but others read it."""
     DeltaTable(orders.uri).create_checkpoint()
-    monkeypatch.setattr(delta_open, "_checkpointed", lambda *_: iter([({"sidecar": {}}, 0)]))
+    monkeypatch.setattr(delta_open, "_checkpointed", lambda *_: iter([{"sidecar": {}}]))
     with pytest.raises(PermanentError, match="sidecars"):
         orders.last_commit()
