@@ -205,13 +205,14 @@ class Api:
 
         self.calls += 1
         seconds = _STEPS * self._timeout
-        with Deadline(seconds) as deadline:
-            try:
+        deadline = Deadline(seconds)
+        try:
+            with deadline:
                 answer = self._answer(access, method, target, content, headers)
-            except (OSError, HTTPError, http.client.HTTPException) as error:
-                if not deadline.over:
-                    why = f"{type(error).__name__}: {error}"
-                    raise ApiError(0, "", f"the API server does not answer: {why}") from error
+        except (OSError, HTTPError, http.client.HTTPException) as error:
+            if not deadline.over:
+                why = f"{type(error).__name__}: {error}"
+                raise ApiError(0, "", f"the API server does not answer: {why}") from error
         if deadline.over:  # its end may look like the end of an answer
             raise ApiError(0, "", f"the API server does not answer: not all in {seconds:g} s")
         return answer

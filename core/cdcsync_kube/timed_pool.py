@@ -8,6 +8,7 @@ of its own, because TLS takes the first one over.
 
 from __future__ import annotations
 
+import errno
 import os
 import socket
 import threading
@@ -23,7 +24,8 @@ _thread = threading.local()
 
 class Deadline:
     """Use as a context manager around one call of this thread by a pool that is `timed`. `over`:
-    the time has passed."""
+    the time has passed. Entering raises OSError where the process gets no thread, because the call
+    would have no end."""
 
     def __init__(self, seconds: float) -> None:
         self.over = False
@@ -33,8 +35,11 @@ class Deadline:
         self._timer.daemon = True
 
     def __enter__(self) -> Self:
+        try:
+            self._timer.start()
+        except RuntimeError as error:
+            raise BlockingIOError(errno.EAGAIN, f"no thread for the deadline of a call ({error})") from None
         _thread.deadline = self
-        self._timer.start()
         return self
 
     def __exit__(

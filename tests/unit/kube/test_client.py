@@ -12,6 +12,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
+from cdcsync_kube import timed_pool
 from cdcsync_kube.client import Api, ApiError
 from support.logins import by_token
 
@@ -207,3 +208,22 @@ def test_a_server_that_sends_a_byte_now_and_then_is_given_up(head: bytes, monkey
         thread.join()
         api.close()
     assert caught.value.transient
+
+
+def test_a_call_without_a_thread_for_its_deadline_is_a_transient_error(
+    api: Api, server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The limit of a pod's processes, or an interpreter that ends, refuses threads."""
+
+    def refuse(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    server.answers = [(200, {"n": 1})]
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Timer, "start", refuse)
+        with pytest.raises(ApiError, match="can't start new thread") as caught:
+            api.get("/x")
+    assert caught.value.transient
+    assert getattr(timed_pool._thread, "deadline", None) is None
+    assert server.asked == []
+    assert api.get("/x") == {"n": 1}
