@@ -19,6 +19,7 @@ from __future__ import annotations
 import http.client
 import itertools
 import json
+import ssl
 import threading
 import urllib.parse
 from collections.abc import Iterator
@@ -183,8 +184,6 @@ class Api:
         self, access: Access, method: str, target: str, content: bytes | None, headers: dict[str, str]
     ) -> tuple[int, bytes]:
         """Repeated where the server has closed the connection, which it may do at any time."""
-        from urllib3.exceptions import ProtocolError
-
         authorization = {"Authorization": access.authorization} if access.authorization else {}
         arguments = (access, method, target, content, headers | authorization)
         if method == "POST":
@@ -192,7 +191,7 @@ class Api:
         try:
             return self._exchange(*arguments)
         except ApiError as error:
-            if not isinstance(error.__cause__, ProtocolError):
+            if not _was_closed(error.__cause__):
                 raise
         return self._exchange(*arguments)
 
@@ -256,6 +255,15 @@ class Api:
                 self._manager = timed(RESTClientObject(access.configuration).pool_manager)
                 self._connecting = access.connecting
             return self._manager
+
+
+def _was_closed(error: BaseException | None) -> bool:
+    """urllib3 wraps what TLS says when the server ends the connection while a call is sent."""
+    from urllib3.exceptions import ProtocolError, SSLError
+
+    ends = (ssl.SSLEOFError, ssl.SSLZeroReturnError)
+    by_tls = isinstance(error, SSLError) and bool(error.args) and isinstance(error.args[0], ends)
+    return by_tls or isinstance(error, ProtocolError)
 
 
 def essential(about: Object) -> Object:

@@ -5,16 +5,21 @@ from __future__ import annotations
 
 import json
 import socket
+import ssl
 import threading
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
 
 import pytest
+from urllib3.exceptions import SSLError
 
-from cdcsync_kube import timed_pool
+from cdcsync_kube import client, timed_pool
 from cdcsync_kube.client import Api, ApiError
 from support.logins import by_token
+from support.secure_kafka import Authority
 
 
 class Server(ThreadingHTTPServer):
@@ -58,13 +63,20 @@ class _Handler(BaseHTTPRequestHandler):
         """Nothing."""
 
 
+@contextmanager
+def running(server: Server) -> Iterator[Server]:
+    threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+    try:
+        yield server
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
 @pytest.fixture
 def server() -> Iterator[Server]:
-    made = Server()
-    threading.Thread(target=made.serve_forever, args=(0.01,), daemon=True).start()
-    yield made
-    made.shutdown()
-    made.server_close()
+    with running(Server()) as started:
+        yield started
 
 
 @pytest.fixture
@@ -227,3 +239,50 @@ def test_a_call_without_a_thread_for_its_deadline_is_a_transient_error(
     assert getattr(timed_pool._thread, "deadline", None) is None
     assert server.asked == []
     assert api.get("/x") == {"n": 1}
+
+
+class _TlsServer(Server):
+    """Ends its first `ended` connections in the handshake."""
+
+    def __init__(self, folder: Path, authority: Authority, ended: int) -> None:
+        super().__init__()
+        self._ended = ended
+        certificate, key = authority.pair("localhost")
+        (folder / "server.pem").write_text(certificate + key)
+        self._context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        self._context.load_cert_chain(folder / "server.pem")
+
+    def get_request(self) -> tuple[socket.socket, Any]:
+        peer, address = super().get_request()
+        self._ended -= 1
+        if self._ended < 0:
+            return self._context.wrap_socket(peer, server_side=True), address
+        with peer, suppress(OSError):
+            peer.shutdown(socket.SHUT_WR)
+            while peer.recv(65536):
+                pass
+        raise ConnectionAbortedError
+
+
+@pytest.mark.parametrize("ended", [1, 2])
+def test_a_call_whose_connection_tls_ends_is_repeated_once(tmp_path: Path, ended: int) -> None:
+    authority = Authority("of the test")
+    (tmp_path / "authority.pem").write_text(authority.certificate)
+    with running(_TlsServer(tmp_path, authority, ended)) as server:
+        api = Api(by_token(f"https://localhost:{server.server_port}", "a-token", str(tmp_path / "authority.pem")))
+        server.answers = [(200, {"n": 1})]
+        if ended == 1:
+            assert api.get("/x") == {"n": 1}
+        else:
+            with pytest.raises(ApiError, match="SSLError"):
+                api.get("/x")
+        assert api.calls == 2
+        api.close()
+
+
+@pytest.mark.parametrize(
+    ("fault", "closed"),
+    [(ssl.SSLEOFError(), True), (ssl.SSLZeroReturnError(), True), (ssl.SSLCertVerificationError(), False)],
+)
+def test_only_an_end_of_tls_is_a_closed_connection(fault: ssl.SSLError, closed: bool) -> None:
+    assert client._was_closed(SSLError(fault)) is closed
