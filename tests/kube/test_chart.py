@@ -263,6 +263,17 @@ def test_egress_is_free_without_the_switch() -> None:
         assert not [d for d in documents if d["kind"] == "NetworkPolicy" and "Egress" in d["spec"]["policyTypes"]]
 
 
+def test_values_of_an_earlier_release_render_as_before() -> None:
+    """`helm upgrade --reuse-values` does not take the chart's new values."""
+    for enabled in (True, False):
+        values = {"networkPolicy": {"enabled": enabled, "egress": None}, "policy": {"allowedPullSecrets": None}}
+        expected = rendered({"clusterWide": True, "networkPolicy": {"enabled": enabled}})
+        assert rendered({"clusterWide": True, **values}) == expected
+    half = {"clusterWide": True, "networkPolicy": {"egress": {"enabled": True, "refused": None}}}
+    result = helm("template", "cdcsync", str(CHART), values=half)
+    assert "networkPolicy.egress.refused is missing" in result.stderr, "an egress that refuses nothing, unasked"
+
+
 def test_the_tested_rights_are_given_and_secrets_are_listed_only() -> None:
     (role,) = [d for d in rendered({"clusterWide": True}) if d["kind"] == "ClusterRole"]
     given = {

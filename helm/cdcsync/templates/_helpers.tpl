@@ -91,7 +91,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- define "cdcsync.pulls" -}}
 {{- $names := list }}
 {{- $tests := list }}
-{{- range concat .Values.imagePullSecrets .Values.policy.allowedPullSecrets }}
+{{- range concat .Values.imagePullSecrets (.Values.policy.allowedPullSecrets | default list) }}
 {{- if hasSuffix "*" . }}{{ $tests = append $tests (printf "s.?name.orValue('').startsWith('%s')" (trimSuffix "*" .)) }}{{ else }}{{ $names = append $names . }}{{ end }}
 {{- end }}
 {{- join " || " (prepend $tests (printf "s.?name.orValue('') in %s" (toJson $names | replace "\"" "'"))) }}
@@ -110,6 +110,12 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- fail (printf "none of the watchNamespaces exists: %s; needed: one of them; remedy: create it, and install or upgrade again" (join ", " .Values.watchNamespaces)) }}
 {{- end }}
 {{- toJson $present }}
+{{- end }}
+
+{{/* networkPolicy.egress.refused as JSON. `helm upgrade --reuse-values` leaves out what the values of the last release do not have. */}}
+{{- define "cdcsync.refusedEgress" -}}
+{{- $why := "networkPolicy.egress.refused is missing; needed: the addresses that are refused, [] for none; remedy: helm upgrade --reset-then-reuse-values, which takes the chart's" }}
+{{- required $why .Values.networkPolicy.egress.refused | toJson }}
 {{- end }}
 
 {{/* The requirements of a label selector, as kubectl -l takes it, as JSON: those of a LabelSelector's matchExpressions. */}}
