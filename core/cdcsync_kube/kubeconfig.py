@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from cdcsync_core.errors import CdcError, Reason, fail
+from cdcsync_kube import login_program
 from cdcsync_kube.login import Loaded, proxy_of
 
 if TYPE_CHECKING:
@@ -98,10 +99,9 @@ def _printed(login: ConfigNode, folder: Path, cluster: ConfigNode) -> tuple[dict
     """What the user's login program prints, as fields of a user."""
     from kubernetes.config import ConfigException
     from kubernetes.config.dateutil import parse_rfc3339
-    from kubernetes.config.exec_provider import ExecProvider
 
     try:
-        status = ExecProvider(login, str(folder), cluster).run()
+        status = login_program.run(login, folder, cluster)
         end = status.get("expirationTimestamp")
         ends = parse_rfc3339(end).timestamp() if end else math.inf
         if status.get("token"):

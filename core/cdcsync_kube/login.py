@@ -3,7 +3,8 @@ that goes with a call.
 
 Why it is right: credentials end, each in its own way. A token file is read again, a program of a
 kubeconfig runs again when what it printed ends, and whatever the server refuses with 401 is loaded
-again before the refusal counts. One thread loads at a time, and others wait for what it loads.
+again before the refusal counts. One thread loads at a time, and others wait for what it loads, or
+for its failure: a login program that does not end would else take its time of each in turn.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from cdcsync_core.errors import Reason, fail
+from cdcsync_core.errors import CdcError, Reason, fail
 
 if TYPE_CHECKING:
     from kubernetes.client.configuration import Configuration
@@ -53,6 +54,7 @@ class Login:
     def __init__(self, load: Callable[[], Loaded]) -> None:
         self._load, self._lock = load, threading.Lock()
         self._loaded = load()
+        self._failure: tuple[float, CdcError] | None = None
 
     @property
     def server(self) -> str:
@@ -60,20 +62,33 @@ class Login:
 
     def access(self) -> Access:
         """Raises CdcError."""
+        asked = time.monotonic()
         with self._lock:
             if time.time() >= self._loaded.ends:
-                self._loaded = self._load()
+                self._reload(asked)
             return self._access()
 
     def renewed(self, refused: Access) -> Access | None:
         """Another login than the one that the server refused; None if there is none. Raises
         CdcError."""
+        asked = time.monotonic()
         with self._lock:
             access = self._access()
             if not _differs(access, refused):
-                self._loaded = self._load()
+                self._reload(asked)
                 access = self._access()
         return access if _differs(access, refused) else None
+
+    def _reload(self, asked: float) -> None:
+        """A failure since the caller asked is the caller's, too."""
+        if self._failure is not None and self._failure[0] > asked:
+            raise self._failure[1].with_traceback(None)
+        try:
+            self._loaded = self._load()
+        except CdcError as error:
+            self._failure = (time.monotonic(), error)
+            raise
+        self._failure = None
 
     def _access(self) -> Access:
         """The client may read the token of a pod again, or renew one of OIDC."""
