@@ -2,8 +2,9 @@
 
 Why more than `load_kube_config`: it logs the failure of a login program and goes on without a
 login, reads a token file once, and ignores whom a user wants to act as. Here a program that fails
-is an error that names it, what it printed and the token file have an end, and what the client does
-not support is refused. Source: "Authenticating", client-go credential plugins; `kubectl config`.
+is an error that names it, what it printed ends, a token file is read again, and what the client
+does not support is refused. Source: "Authenticating", client-go credential plugins; `kubectl
+config`.
 """
 
 from __future__ import annotations
@@ -62,9 +63,12 @@ def _load(files: str) -> Loaded:
     context = loader.current_context["context"]
     cluster = merger.config["clusters"].get_with_name(context["cluster"])["cluster"]
     entry = merger.config["users"].get_with_name(context.get("user", ""), safe=True)
-    ends = math.inf
+    ends = reload_at = math.inf
+    given: dict[str, Any] = {}
     if entry is not None:
+        given = dict(entry["user"].value)
         user, ends = _plain(entry["user"], cluster)
+        reload_at = time.time() + _REREAD if given.get("tokenFile") else math.inf
         # another list than the one of the file, which the client may write
         merger.config.value["users"] = [ConfigNode(entry.name, {"name": context["user"], "user": user}, entry.path)]
         loader.set_active_context()
@@ -73,7 +77,7 @@ def _load(files: str) -> Loaded:
     if "proxy-url" in cluster:
         configuration.no_proxy = None  # the kubeconfig's proxy is for this server
     _refuse_socks(configuration)
-    return Loaded(configuration, ends)
+    return Loaded(configuration, ends, reload_at)
 
 
 def _plain(user: ConfigNode, cluster: ConfigNode) -> tuple[dict[str, Any], float]:
@@ -87,7 +91,7 @@ def _plain(user: ConfigNode, cluster: ConfigNode) -> tuple[dict[str, Any], float
         )
     folder = Path(user.path or ".").resolve().parent
     if name := value.pop("tokenFile", ""):
-        return value | {"token": (folder / name).read_text(encoding="utf-8").strip()}, time.time() + _REREAD
+        return value | {"token": (folder / name).read_text(encoding="utf-8").strip()}, math.inf
     if "exec" in value and not value.get("token"):
         del value["exec"]
         credentials, ends = _printed(user["exec"], folder, cluster)

@@ -27,10 +27,12 @@ _CONNECTING = ("host", "ssl_ca_cert", "cert_file", "key_file", "verify_ssl", "tl
 
 @dataclass(frozen=True)
 class Loaded:
-    """`ends` is the time of the system's clock from which on it has to be loaded again."""
+    """Times of the system's clock: the credentials end at `ends`, and have to be loaded again from
+    `reload_at` on, though they may hold."""
 
     configuration: Configuration
     ends: float = math.inf
+    reload_at: float = math.inf
 
 
 @dataclass(frozen=True)
@@ -64,7 +66,7 @@ class Login:
         """Raises CdcError."""
         asked = time.monotonic()
         with self._lock:
-            if time.time() >= self._loaded.ends:
+            if time.time() >= min(self._loaded.ends, self._loaded.reload_at):
                 self._reload(asked)
             return self._access()
 
