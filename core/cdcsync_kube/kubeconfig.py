@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 #: seconds after which a token file is read again
 _REREAD = 60.0
+#: fields of a user that log nobody in
+_ASIDE = ("extensions",)
 _IMPERSONATION = ("as", "as-uid", "as-groups", "as-user-extra")
 
 
@@ -62,7 +64,7 @@ def _load(files: str) -> Loaded:
     loader = KubeConfigLoader(merger.config, config_persister=merger.save_changes)
     context = loader.current_context["context"]
     cluster = merger.config["clusters"].get_with_name(context["cluster"])["cluster"]
-    entry = merger.config["users"].get_with_name(context.get("user", ""), safe=True)
+    entry = _user(merger.config, context.get("user") or "")
     ends = reload_at = math.inf
     given: dict[str, Any] = {}
     if entry is not None:
@@ -77,7 +79,13 @@ def _load(files: str) -> Loaded:
     if "proxy-url" in cluster:
         configuration.no_proxy = None  # the kubeconfig's proxy is for this server
     _refuse_socks(configuration)
+    _refuse_no_login(given, configuration)
     return Loaded(configuration, ends, reload_at)
+
+
+def _user(config: ConfigNode, name: str) -> ConfigNode | None:
+    """The context's user; None where it names none."""
+    return config["users"].get_with_name(name) if name else None
 
 
 def _plain(user: ConfigNode, cluster: ConfigNode) -> tuple[dict[str, Any], float]:
@@ -133,6 +141,25 @@ def _login_failed(login: ConfigNode, why: str) -> CdcError:
         needed="an ExecCredential with a token or a certificate",
         remedy=str(login.safe_get("installHint") or "run the program by itself, as `kubectl get ns` would"),
     )
+
+
+def _refuse_no_login(given: dict[str, Any], configuration: Configuration) -> None:
+    """The client goes on without a login where it finds none in what the user has."""
+    fields = [name for name, value in given.items() if value and name not in _ASIDE]
+    if fields and not configuration.api_key.get("BearerToken") and not configuration.cert_file:
+        raise fail(
+            Reason.SPEC_INVALID,
+            f"no login comes from what the kubeconfig's user has ({', '.join(_shown(n, given) for n in fields)})",
+            needed="a token, a client certificate for https://, exec, a username with its password, or an "
+            "auth-provider gcp or oidc with its token",
+            remedy="log in again, or use a login program (exec) in place of another auth-provider",
+        )
+
+
+def _shown(field: str, given: dict[str, Any]) -> str:
+    provider = given[field]
+    named = field == "auth-provider" and isinstance(provider, dict) and provider.get("name")
+    return f"{field} {provider['name']}" if named else field
 
 
 def _refuse_socks(configuration: Configuration) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import time
 from pathlib import Path
 from typing import Any
 
@@ -116,3 +118,57 @@ def test_no_proxy_is_a_list_of_hosts(
     monkeypatch.setenv("NO_PROXY", no_proxy)
     loaded = kubeconfig.load(str(_written(tmp_path / "config", _config(token="t"))))
     assert proxy_of(loaded.configuration) == proxy
+
+
+_MALFORMED = {"name": "oidc", "config": {"id-token": "no.token"}}
+
+
+@pytest.mark.parametrize(
+    ("user", "shown"),
+    [({"auth-provider": {"name": "azure", "config": {"access-token": "a-secret"}}}, "auth-provider azure"),
+     ({"auth-provider": _MALFORMED}, "auth-provider oidc"), ({"auth-provider": {"config": {}}}, "auth-provider"),
+     ({"username": "a"}, "username"), ({"tokenFile": "empty"}, "tokenFile")],
+)  # fmt: skip
+def test_a_user_whose_login_the_client_does_not_take_is_refused(
+    tmp_path: Path, user: dict[str, Any], shown: str
+) -> None:
+    """The client would call without a login."""
+    (tmp_path / "empty").write_text("\n")
+    with pytest.raises(PermanentError, match=rf"no login comes from .* \({shown}\)") as caught:
+        by_kubeconfig(_written(tmp_path / "config", _config(**user)))
+    assert "a-secret" not in str(caught.value)
+
+
+def test_a_certificate_without_tls_is_refused(tmp_path: Path) -> None:
+    config = _config(**{"client-certificate-data": "eA==", "client-key-data": "eA=="})
+    config["clusters"][0]["cluster"]["server"] = "http://x"
+    with pytest.raises(PermanentError, match="no login comes from"):
+        by_kubeconfig(_written(tmp_path / "config", config))
+
+
+def test_a_user_that_is_missing_is_an_error_and_one_without_a_login_is_none(tmp_path: Path) -> None:
+    with pytest.raises(PermanentError, match="Expected object with name u"):
+        by_kubeconfig(_written(tmp_path / "config", _config() | {"users": []}))
+    for config in (_config(), _config(extensions=[{"name": "x"}])):
+        login = by_kubeconfig(_written(tmp_path / "config", config)).login
+        assert login.access().authorization == ""
+    config = _config() | {"contexts": [{"name": "k", "context": {"cluster": "c"}}]}
+    assert by_kubeconfig(_written(tmp_path / "config", config)).login.access().authorization == ""
+
+
+def test_a_user_with_a_password_logs_in(tmp_path: Path) -> None:
+    login = by_kubeconfig(_written(tmp_path / "config", _config(username="a", password="b"))).login
+    assert login.access().authorization == "Basic YTpi"
+
+
+def test_a_token_file_is_read_again_though_its_token_has_no_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "token").write_text("first")
+    login = by_kubeconfig(_written(tmp_path / "config", _config(tokenFile="token"))).login
+    (tmp_path / "token").write_text("second")
+    assert login.access().authorization == "Bearer first"
+    now = time.time()
+    monkeypatch.setattr("cdcsync_kube.login.time.time", lambda: now + 61)
+    access = login.access()
+    assert (access.authorization, access.ends) == ("Bearer second", math.inf)
