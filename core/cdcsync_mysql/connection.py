@@ -335,12 +335,24 @@ def _fetch(
 
 def _refuse_part(connection: Connection) -> None:
     """Raises pymysql's error where the catalog leaves out what it has of a table that another
-    session locks: MariaDB answers without it, and with a warning."""
+    session locks: MariaDB answers without it, and with a warning. Raises InternalError where
+    MariaDB does not list all warnings, of which one may be that; MySQL has no such answers, and no
+    list that any account may make longer."""
     with connection.cursor(Cursor) as cursor:
         cursor.execute("SHOW WARNINGS")
-        locked = [text for _, code, text in cursor.fetchall() if code == LOCK_WAIT]
+        warnings = cursor.fetchall()
+        cursor.execute("SELECT @@warning_count")
+        ((count,),) = cursor.fetchall()
+    locked = [text for _, code, text in warnings if code == LOCK_WAIT]
     if locked:
         raise pymysql.err.OperationalError(LOCK_WAIT, locked[0])
+    if int(count) > len(warnings) and flavor_of(str(cast(Any, connection).get_server_info())) == "mariadb":
+        raise fail(
+            Reason.INTERNAL_ERROR,
+            f"an answer with {count} warnings, of which the server lists {len(warnings)}",
+            needed="all of them, since an answer of the catalog that is not whole shows only there",
+            remedy="SHOW WARNINGS after the same statement says what to repair; the sync tries again by itself",
+        )
 
 
 def _mapped(source: Source | None, error: BaseException, doing: str) -> CdcError:

@@ -22,10 +22,13 @@ _UNLIMITED = 2**64 - 1
 _LOCK_SECONDS = 10
 #: more than any key has
 _SORTED_BYTES = 8192
+#: the most that MariaDB lists; what an answer of its catalog leaves out is in a warning only
+_LISTED_WARNINGS = 65_535
 _MARIADB: dict[str, str | int] = {
     "idle_transaction_timeout": 0,
     "idle_readonly_transaction_timeout": 0,
     "idle_write_transaction_timeout": 0,
+    "max_error_count": _LISTED_WARNINGS,
     "max_session_mem_used": 2**63 - 1,
     "old_mode": "UTF8_IS_UTF8MB3",
     # what the catalog shows is a temporary table, which fails beyond them
