@@ -196,7 +196,8 @@ def _too_many_statements(found: str, _text: str) -> CdcError:
     )
 
 
-def _locked(found: str, _text: str) -> CdcError:
+def locked(found: str, _text: str = "") -> CdcError:
+    """The error of a table that another session locks."""
     return fail(
         Reason.TABLE_BUSY,
         found,
@@ -282,7 +283,7 @@ _RULES: dict[int, tuple[Scope, _Rule]] = {
     **_rows(Scope.TABLE, (1049, 1146, 1051), _no_table),
     **_rows(Scope.TABLE, (1054, 1412), _changed),
     # 1205: lock wait; 1969 (MariaDB), 3024 (MySQL): statement too long
-    **_rows(Scope.TABLE, (LOCK_WAIT,), _locked),
+    **_rows(Scope.TABLE, (LOCK_WAIT,), locked),
     **_rows(Scope.TABLE, (1969, 3024), _too_long),
     # 1045, 1698: refused; 1130: not from this host; 1251, 2049, 2059, 2061: the account's plugin;
     # 1820, 1862: password expired; 3118, 4151: account locked; 4055: access denied by ed25519 or

@@ -14,18 +14,24 @@ from contextlib import contextmanager
 from cdcsync_core.errors import CdcError, Reason
 from cdcsync_core.source_table import TableId
 from cdcsync_mysql.connection import Connection, fetch
+from cdcsync_mysql.failures import is_unexplained, locked
 from cdcsync_mysql.version import flavor_of
 
 #: for one table at most
 _ONE_SECONDS = 20.0
+#: for MySQL to open a table once all time is spent: a part of the shortest wait for a lock
+_OPENING_MILLISECONDS = 500
 
 
 class LockBudget:
     """For the first locked table there is the profile's time, then a second for each, and none once
-    all have taken theirs."""
+    all have taken theirs. MySQL knows no wait below a second, so there is more of them: what bounds
+    it below that, a statement's time, would take a loaded server's slowness for a lock."""
 
     #: for all
     seconds = 30.0
+    #: beyond them, on MySQL
+    more_seconds = 60.0
 
     def __init__(self) -> None:
         self._left = self.seconds
@@ -46,12 +52,21 @@ class LockBudget:
             raise
 
     def _shorten(self, connection: Connection, table: TableId) -> None:
-        """MySQL knows no wait below a second, but ends a SELECT that waits."""
         is_mysql = flavor_of(str(connection.get_server_info())) == "mysql"
         seconds = 1 if self._left > 0 or is_mysql else 0
         fetch(connection, f"SET SESSION lock_wait_timeout = {seconds}")
-        if self._left <= 0 and is_mysql:
-            hint = "/*+ MAX_EXECUTION_TIME(200) */"
-            fetch(
-                connection, f"SELECT {hint} 1 FROM {table.quoted} LIMIT 0", doing="opening the table, not waiting long"
-            )
+        if is_mysql and self._left <= -self.more_seconds:
+            _open(connection, table)
+
+
+def _open(connection: Connection, table: TableId) -> None:
+    """Raises TableBusy where it takes long, and what concerns more than the table; what else is the
+    matter with the table is left to what is asked of it next."""
+    hint = f"/*+ MAX_EXECUTION_TIME({_OPENING_MILLISECONDS}) */"
+    try:
+        fetch(connection, f"SELECT {hint} 1 FROM {table.quoted} LIMIT 0", doing="opening the table, not waiting long")
+    except CdcError as e:
+        if e.reason is Reason.TABLE_BUSY:
+            raise locked(e.found) from e
+        if e.reason.retried and not is_unexplained(e):
+            raise

@@ -3,14 +3,17 @@ for all of them together little time is spent, and no other table is held back (
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import pytest
 
 from cdcsync_core.errors import CdcError, Reason
 from cdcsync_core.source_table import TableId
 from cdcsync_core.spec import Spec
-from cdcsync_mysql import session
-from cdcsync_mysql.catalog import read_table, resolve
-from cdcsync_mysql.connection import connect
+from cdcsync_mysql import lock_budget, session
+from cdcsync_mysql.catalog import Resolved, read_table, resolve
+from cdcsync_mysql.connection import connect, fetch
 from cdcsync_mysql.lock_budget import LockBudget
 from cdcsync_mysql.preflight import preflight
 from cdcsync_mysql.reach import fault_of_writing
@@ -20,6 +23,7 @@ from support.servers import Server
 from support.source import connected, source_of
 
 pytestmark = pytest.mark.timeout(600)
+_ON_MARIADB = pytest.mark.parametrize("any_server", ["mariadb1011"], indirect=True)
 _LOCKED = [f"a{number}" for number in range(6)]
 
 
@@ -67,7 +71,7 @@ def test_a_preflight_names_all_that_are_locked_and_passes_the_others(
     errors = {t.id.name: t.error for t in found.tables}
     busy = {name for name, e in errors.items() if e is not None and e.reason is Reason.TABLE_BUSY}
     assert busy == set(_LOCKED)
-    assert all("1205" in e.found or "3024" in e.found for n, e in errors.items() if n in busy and e is not None)
+    assert all("1205" in e.found for n, e in errors.items() if n in busy and e is not None)
     assert errors["b"] is errors["c"] is None
     again = preflight(source_of(any_server), _spec(database), replica_id=3_000_000_001)
     assert {t.id.name for t in again.tables if t.error is not None} <= {"a_child"}, "nothing was renamed"
@@ -101,3 +105,92 @@ def test_locks_of_other_tables_leave_the_reach_of_a_change_known(
     with locked_for_ddl(any_server, database, _LOCKED[:2]), connected(any_server) as (connection, _):
         assert "cascades" in fault_of_writing(connection, b, [child, c])
         assert fault_of_writing(connection, c, [child]) == ""
+
+
+@contextmanager
+def _listing(server: Server, warnings: int) -> Iterator[None]:
+    """New sessions inherit how many warnings the server lists."""
+    ((before,),) = server.query("SELECT @@GLOBAL.max_error_count")
+    server.run(f"SET GLOBAL max_error_count = {warnings}")
+    try:
+        yield
+    finally:
+        server.run(f"SET GLOBAL max_error_count = {before}")
+
+
+@pytest.fixture
+def no_time(short_waits: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(LockBudget, "seconds", 0.0)
+    monkeypatch.setattr(LockBudget, "more_seconds", 0.0)
+
+
+@usually_on("mariadb1011", "mysql97_gtid")
+def test_a_table_that_is_not_waited_for_has_the_words_of_a_lock(
+    any_server: Server, database: str, no_time: None
+) -> None:
+    locks = LockBudget()
+    with locked_for_ddl(any_server, database, _LOCKED), connected(any_server) as (connection, _):
+        for name in _LOCKED[:3]:
+            with pytest.raises(CdcError) as found, locks.asking(connection, TableId(database, name)):
+                read_table(connection, TableId(database, name))
+            assert (found.value.reason, "SHOW PROCESSLIST" in found.value.remedy) == (Reason.TABLE_BUSY, True)
+
+
+@usually_on("mariadb1011", "mysql97_gtid")
+def test_a_table_that_is_dropped_behind_locked_ones_is_its_own_failure(
+    any_server: Server, database: str, no_time: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was there when the tables were listed."""
+    monkeypatch.setattr(lock_budget, "_OPENING_MILLISECONDS", 60_000)
+    listed = [TableId(database, name) for name in (*_LOCKED[:2], "gone", "b")]
+    monkeypatch.setattr("cdcsync_mysql.preflight.resolve", lambda *_: Resolved(tuple(listed)))
+    with locked_for_ddl(any_server, database, _LOCKED):
+        found = preflight(source_of(any_server), _spec(database), replica_id=3_000_000_001)
+    assert found.failures == ()
+    errors = {t.id.name: t.error for t in found.tables}
+    assert errors["gone"] is not None
+    assert errors["gone"].reason is Reason.NO_SUCH_TABLE
+    assert errors["b"] is None
+
+
+@_ON_MARIADB
+def test_a_server_that_lists_no_warnings_hides_no_locked_table(
+    any_server: Server, database: str, short_waits: None
+) -> None:
+    b, child = TableId(database, "b"), TableId(database, "a_child")
+    questions = (lambda asked: read_table(asked, child), lambda asked: fault_of_writing(asked, b, [child]))
+    with (
+        _listing(any_server, 0),
+        connected(any_server) as (connection, _),
+        locked_for_ddl(any_server, database, ["a_child"]),
+    ):
+        for question in questions:
+            with pytest.raises(CdcError) as found:
+                question(connection)
+            assert found.value.reason is Reason.TABLE_BUSY
+
+
+@_ON_MARIADB
+def test_many_other_warnings_hide_no_locked_table(any_server: Server, database: str, short_waits: None) -> None:
+    """Broken views before it in the alphabet have a warning each."""
+    views = [f"CREATE VIEW a0{n:03d} AS SELECT * FROM gone" for n in range(100)]
+    any_server.run("CREATE TABLE gone (id INT)", *views, "DROP TABLE gone", db=database)
+    columns = f"SELECT TABLE_NAME, COLUMN_NAME FROM information_schema.COLUMNS WHERE TABLE_SCHEMA = '{database}'"
+    with connected(any_server) as (connection, _):
+        assert ("a_child", "id") in fetch(connection, columns)
+    with locked_for_ddl(any_server, database, ["a_child"]), connected(any_server) as (connection, _):
+        with pytest.raises(CdcError) as found:
+            fetch(connection, columns)
+        assert found.value.reason is Reason.TABLE_BUSY
+
+
+def test_an_answer_whose_warnings_are_not_all_listed_is_refused(any_server: Server) -> None:
+    """By MariaDB alone: MySQL waits for what it answers from, and lists what its settings say."""
+    with connected(any_server) as (connection, _):
+        assert fetch(connection, "SELECT CAST('x' AS SIGNED)") == [(0,)]
+        fetch(connection, "SET SESSION max_error_count = 0")
+        if any_server.flavor == "mysql":
+            assert fetch(connection, "SELECT CAST('x' AS SIGNED)") == [(0,)]
+            return
+        with pytest.raises(CdcError, match="1 warnings, of which the server lists 0"):
+            fetch(connection, "SELECT CAST('x' AS SIGNED)")
