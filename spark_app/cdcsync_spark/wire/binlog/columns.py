@@ -19,7 +19,7 @@ from cdcsync_core.logical_type import MAX_DECIMAL_PRECISION
 from cdcsync_core.source_table import BINARIES, GEOMETRIES, INTEGERS, TEXTS, Column, SourceType
 from cdcsync_spark.wire.binlog import table_map as types
 from cdcsync_spark.wire.binlog import value
-from cdcsync_spark.wire.binlog.compression import unpack_values
+from cdcsync_spark.wire.binlog.compression import stated_length, unpack_values
 from cdcsync_spark.wire.binlog.decimals import decimal_texts, decimals128
 from cdcsync_spark.wire.binlog.facts import MappedColumn
 from cdcsync_spark.wire.binlog.image import OLD_TEMPORALS
@@ -50,6 +50,11 @@ def convert(column: Column, mapped: MappedColumn, cells: Cells) -> Converted:
     if isinstance(found, instants.Instants):
         return Converted(found.values, np.flatnonzero(found.nulled).tolist())
     return Converted(found, [], unpacked)
+
+
+def stated_lengths(cells: Cells) -> Numbers:
+    """The bytes that each value of a COMPRESSED column says it unpacks to."""
+    return np.array([stated_length(packed) for packed in _raw(cells).to_pylist()], np.int64)
 
 
 def _raw(cells: Cells) -> pa.BinaryArray:

@@ -67,6 +67,13 @@ def unpack_column(raw: bytes) -> bytes:
     return _inflated(zlib.decompressobj(-zlib.MAX_WBITS if raw[0] & 8 else zlib.MAX_WBITS), raw[1 + width :], length)
 
 
+def stated_length(raw: bytes | None) -> int:
+    """The bytes that `unpack_column` makes of a value, as the value says; refuses nothing."""
+    if not raw:
+        return 0
+    return int.from_bytes(raw[1 : 1 + (raw[0] & 7)], "big") if raw[0] & 0x80 else len(raw) - 1
+
+
 def unpack_values(raw: Iterable[bytes | None]) -> list[bytes | None]:
     """The values of a COMPRESSED column, bounded together. Raises DecodeError with the row of the
     value that is at fault."""

@@ -21,6 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cdcsync_core.errors import DecodeError
+from cdcsync_spark.wire.binlog.compression import BOUND
 from cdcsync_spark.wire.binlog.facts import MappedColumn
 from cdcsync_spark.wire.binlog.image import Layout
 from cdcsync_spark.wire.binlog.table_map import STRING
@@ -203,6 +204,18 @@ def slices(found: Rows, width: int, together: Flags) -> Iterator[slice]:
         full = int(np.searchsorted(starts, starts[low] + _SLICE_BYTES))
         high = min(low + most, max(full, low + 1), total)
         high += int(together[high - 1])
+        yield slice(low, high)
+        low = high
+
+
+def pieces(weights: Numbers, width: int) -> Iterator[slice]:
+    """Rows that take the bytes `weights` unpacked, in pieces of no more than a slice and than what
+    may be unpacked, or of one row; `width` is their `arrow_width`."""
+    ends, low = np.cumsum(weights), 0
+    most, room = max(1, _SLICE_ARROW_BYTES // width), min(_SLICE_BYTES, BOUND.largest)
+    while low < len(ends):
+        full = int(np.searchsorted(ends, room + (ends[low - 1] if low else 0), "right"))
+        high = min(low + most, max(full, low + 1))
         yield slice(low, high)
         low = high
 

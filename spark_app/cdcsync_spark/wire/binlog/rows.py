@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from itertools import compress
+from functools import partial
 from typing import NamedTuple, TypeVar
 
 import numpy as np
@@ -23,12 +23,13 @@ from cdcsync_core.run import Decoder
 from cdcsync_core.source_table import Column
 from cdcsync_spark.wire.binlog import columns, lockstep, value
 from cdcsync_spark.wire.binlog.befores import needed, needed_values
-from cdcsync_spark.wire.binlog.compression import BOUND
+from cdcsync_spark.wire.binlog.compression import BOUND, stated_length
 from cdcsync_spark.wire.binlog.cut_images import as_captured
 from cdcsync_spark.wire.binlog.definition import check_table_map, described, planned
 from cdcsync_spark.wire.binlog.facts import MappedColumn, Operation, RowsEvent
-from cdcsync_spark.wire.binlog.image import Raw, layout, split
+from cdcsync_spark.wire.binlog.image import Layout, Raw, layout, split
 from cdcsync_spark.wire.binlog.rows_block import RowsBlock, blocks_of, joined
+from cdcsync_spark.wire.binlog.table_map import COMPRESSED
 from cdcsync_spark.wire.columns.cells import Cells
 from cdcsync_spark.wire.columns.change import ChangeKind, changes_schema
 from cdcsync_spark.wire.columns.gather import Lanes
@@ -135,15 +136,40 @@ def _plain(run: _Run) -> Iterator[Decoded]:
     kept = np.ones(len(kinds), bool)
     if not run.befores:
         kept = needed_values(kinds == ChangeKind.UPDATE_BEFORE, [raw[i] or [] for i in run.key])
-    frame = _Frame(run.table, kinds[kept], numbers[kept])
+    yield from _plain_pieces(run, raw, kinds, numbers, np.flatnonzero(kept))
+
+
+def _plain_pieces(
+    run: _Run,
+    raw: Sequence[Raw | None],
+    kinds: npt.NDArray[np.int8],
+    numbers: npt.NDArray[np.int32],
+    kept: _Counts,
+) -> Iterator[Decoded]:
     by_name = run.by_name(raw)
+    weights = np.zeros(len(kept), np.int64)
+    for mapped, values in by_name.values():
+        size = stated_length if mapped.code in COMPRESSED else _length
+        weights += np.array([size(values[i]) for i in kept.tolist()] if values else 0, np.int64)
+    left = len(kinds)
+    for piece in lockstep.pieces(weights, lockstep.arrow_width(run.mapped)):
+        images = kept[piece]
+        frame = _Frame(run.table, kinds[images], numbers[images])
+        frame.fill(partial(_converted, by_name, images.tolist()))
+        count = left if piece.stop == len(kept) else len(images)
+        left -= count
+        yield frame.decoded(count)
 
-    def convert(column: Column) -> value.Converted:
-        mapped, values = by_name[column.name]
-        return value.convert(column, mapped, list(compress(values or [], kept)))
 
-    frame.fill(convert)
-    yield frame.decoded(len(kinds))
+def _converted(
+    by_name: dict[str, tuple[MappedColumn, Raw | None]], images: list[int], column: Column
+) -> value.Converted:
+    mapped, values = by_name[column.name]
+    return value.convert(column, mapped, [(values or [])[i] for i in images])
+
+
+def _length(raw: bytes | None) -> int:
+    return len(raw or b"")
 
 
 def _lockstep(run: _Run) -> Iterator[Decoded]:
@@ -157,9 +183,26 @@ def _lockstep(run: _Run) -> Iterator[Decoded]:
         images = np.arange(part.start, part.stop)
         if not run.befores:
             images = images[needed(lanes, rows.starts[part], befores[part], layouts, run.key)]
-        frame = _Frame(run.table, kinds[images], numbers[images])
-        _fill(frame, run.by_name(lockstep.columns(lanes, rows.starts[images], layouts)))
-        yield frame.decoded(part.stop - part.start)
+        left = part.stop - part.start
+        for piece in _unpacked_pieces(run, lanes, rows.starts[images], layouts):
+            some = images[piece]
+            frame = _Frame(run.table, kinds[some], numbers[some])
+            _fill(frame, run.by_name(lockstep.columns(lanes, rows.starts[some], layouts)))
+            count = left if piece.stop == len(images) else len(some)
+            left -= count
+            yield frame.decoded(count)
+
+
+def _unpacked_pieces(run: _Run, lanes: Lanes, starts: _Counts, layouts: Sequence[Layout]) -> Iterator[slice]:
+    """Rows of a slice whose COMPRESSED columns are unpacked together."""
+    if not any(m.code in COMPRESSED for m in run.mapped):
+        yield slice(0, len(starts))
+        return
+    weights = np.zeros(len(starts), np.int64)
+    for mapped, cells in run.by_name(lockstep.columns(lanes, starts, layouts)).values():
+        if mapped.code in COMPRESSED:
+            weights += columns.stated_lengths(cells)
+    yield from lockstep.pieces(weights, lockstep.arrow_width(run.mapped))
 
 
 def _fill(frame: _Frame, by_name: dict[str, tuple[MappedColumn, Cells]]) -> None:

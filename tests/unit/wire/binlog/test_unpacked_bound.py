@@ -15,7 +15,8 @@ from cdcsync_core.run import Decoder
 from cdcsync_spark.binlog import memory
 from cdcsync_spark.wire.binlog import compression
 from cdcsync_spark.wire.binlog import table_map as types
-from cdcsync_spark.wire.binlog.rows import decode
+from cdcsync_spark.wire.binlog.facts import Operation
+from cdcsync_spark.wire.binlog.rows import batches, decode
 from support.images import BINARY, Kind, image, rows_event, table_of
 
 LONG = 1 << 20
@@ -55,18 +56,40 @@ def test_what_does_not_fit_is_refused_by_the_length_that_it_states() -> None:
 
 
 @pytest.mark.parametrize("decoder", list(Decoder))
-@pytest.mark.parametrize(("rows", "columns", "bounded"), [(2, 1, True), (1, 2, True), (3, 1, False), (1, 3, False)])
-def test_the_compressed_values_of_a_batch_are_bounded_together(
+@pytest.mark.parametrize(("rows", "columns", "bounded"), [(2, 1, True), (9, 2, True), (1, 3, False), (9, 3, False)])
+def test_the_compressed_values_of_a_row_are_bounded_together(
     decoder: Decoder, rows: int, columns: int, bounded: bool
 ) -> None:
-    """Each of them fits."""
+    """Each of them fits; rows that do not fit together are unpacked in turns."""
     packed = Kind("longblob", types.BLOB_COMPRESSED, 4, st.none(), BINARY)
     table, table_map = table_of([Kind("int", types.LONG, 0, st.none()), *[packed] * columns])
     keys = [row.to_bytes(4, "little") for row in range(rows)]
     body = b"".join(image(table_map, (key, *[mariadb(LONG // 2)] * columns)) for key in keys)
     with nullcontext() if bounded else pytest.raises(DecodeError, match=r"spec\.driver\.memory"):
         batch = decode(table, [rows_event(table_map, body)], [0], decoder).batch
+        assert batch.column("c0").to_pylist() == list(range(rows))
         assert batch.column("c1").to_pylist() == [bytes(LONG // 2)] * rows
+
+
+@pytest.mark.parametrize("decoder", list(Decoder))
+@pytest.mark.parametrize("befores", [True, False])
+def test_a_block_that_unpacks_to_more_than_the_bound_is_read_in_pieces(decoder: Decoder, befores: bool) -> None:
+    """A short value before one that takes all there is; updates, of which none changes the key."""
+    packed = Kind("longblob", types.BLOB_COMPRESSED, 4, st.none(), BINARY)
+    table, table_map = table_of([Kind("int", types.LONG, 0, st.none()), packed])
+    lengths = [9, LONG, LONG, 0, LONG // 2, LONG]
+    pairs = [(n.to_bytes(4, "little"), mariadb(length)) for n, length in enumerate(lengths)]
+    body = b"".join(image(table_map, pair) * 2 for pair in pairs)
+    events = [rows_event(table_map, body, Operation.UPDATE)] * 2
+    parts = list(batches(table, events, [3, 4], decoder, befores=befores))
+    assert len(parts) > 1
+    assert sum(part.images for part in parts) == 2 * 2 * len(lengths)
+    rows = [row for part in parts for row in part.batch.to_pylist()]
+    times = 2 if befores else 1
+    assert [(row["c0"], len(row["c1"])) for row in rows] == [
+        pair for _ in events for pair in enumerate(lengths) for _ in range(times)
+    ]
+    assert [row["_cdc_transaction"] for row in rows] == [n for n in (3, 4) for _ in lengths * times]
 
 
 def test_no_event_beyond_the_length_that_a_transaction_states_is_unpacked() -> None:
