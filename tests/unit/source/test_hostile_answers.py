@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pymysql
@@ -242,4 +243,6 @@ def test_a_login_that_drips_ends_by_the_clock(tmp_path: Path, monkeypatch: pytes
 )
 def test_a_place_that_is_none_is_the_sources_fault(value: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(watermark, "fetch", lambda *_, **__: [(value,)])
-    assert _ends(lambda: watermark._log_status_place(object())).reason is Reason.SOURCE_UNREACHABLE  # type: ignore[arg-type]
+    facts: Any = SimpleNamespace(log="mysql:uuid")
+    connection: Any = object()
+    assert _ends(lambda: watermark._log_status_place(connection, facts)).reason is Reason.SOURCE_UNREACHABLE
