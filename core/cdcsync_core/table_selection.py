@@ -16,6 +16,9 @@ import re2
 
 #: one dot, escaped or not, and nothing that has a meaning of its own
 _LITERAL = re.compile(r"(?:[^\\.+*?()|\[\]{}^$]|\\[^\w\s.])++\\?\.(?:[^\\.+*?()|\[\]{}^$]|\\[^\w\s.])++")
+#: a literal database and an escaped dot; what follows cannot make the dot optional
+_DATABASE = re.compile(r"((?:[^\\.+*?()|\[\]{}^$]|\\[^\w\s.])++)\\\.(?![*+?{])")
+_ESCAPED = re.compile(r"\\.", re.S)
 
 
 @dataclass(frozen=True)
@@ -31,6 +34,11 @@ class TableSelection:
 
     def excludes(self, name: str) -> bool:
         return any(matches(p, name) for p in self.exclude)
+
+    def may_include_of(self, database: str) -> bool:
+        """False where no include pattern matches a table of the database, in whatever case."""
+        databases = [_literal_database(p) for p in self.include]
+        return any(not literal or f"{database}.".lower().startswith(f"{literal}.".lower()) for literal in databases)
 
     def names(self, name: str) -> bool:
         """Whether an include pattern is this very `database.table`, so that the user counts on
@@ -56,7 +64,36 @@ def check_pattern(pattern: str) -> str:
 def literal_name(pattern: str) -> str:
     """The `database.table` that a pattern names where it is a name and no more, its dot escaped or
     not; else empty."""
-    return re.sub(r"\\(.)", r"\1", pattern) if _LITERAL.fullmatch(pattern) else ""
+    return _without_escapes(pattern) if _LITERAL.fullmatch(pattern) else ""
+
+
+@lru_cache(maxsize=1024)
+def _literal_database(pattern: str) -> str:
+    """What comes before the first dot of every name that the pattern matches; empty where that is
+    not known."""
+    if name := literal_name(pattern):
+        return name.partition(".")[0]
+    start = _DATABASE.match(pattern)
+    return _without_escapes(start[1]) if start and not _has_alternatives(pattern) else ""
+
+
+def _has_alternatives(pattern: str) -> bool:
+    """Whether a `|` may divide the whole pattern; True where a class or a quotation might hide
+    where groups begin and end."""
+    if "|" not in pattern:
+        return False
+    if "[" in pattern or r"\Q" in pattern:
+        return True
+    depth = 0
+    for character in _ESCAPED.sub("", pattern):
+        depth += (character == "(") - (character == ")")
+        if character == "|" and depth == 0:
+            return True
+    return False
+
+
+def _without_escapes(literal: str) -> str:
+    return re.sub(r"\\(.)", r"\1", literal)
 
 
 @lru_cache(maxsize=1024)

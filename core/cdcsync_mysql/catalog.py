@@ -45,7 +45,7 @@ def resolve(connection: Connection, selection: TableSelection) -> Resolved:
     System schemas are never among them. Where no table is left, raises NoSuchTable, or
     EngineUnsupported for patterns that match views or sequences only.
     """
-    kinds = _kinds(connection)
+    kinds = _kinds(connection, selection)
     faults = [fault for p in selection.include if (fault := _fault(p, kinds)) and not selection.excludes(fault.table)]
     chosen = [table for table, kind in kinds.items() if kind in _TABLE_TYPES and selection.captures(str(table))]
     ambiguous = _of_one_name(chosen)
@@ -61,24 +61,24 @@ def resolve(connection: Connection, selection: TableSelection) -> Resolved:
     return Resolved(tuple(sorted(chosen)), tuple(absent), tuple(unmatched))
 
 
-def _kinds(connection: Connection) -> dict[TableId, str]:
-    """Of all that is there, without a wait for any lock: for `information_schema.TABLES` MariaDB
-    opens each table whose kind is asked for."""
+def _kinds(connection: Connection, selection: TableSelection) -> dict[TableId, str]:
+    """Of all that may be selected, without a wait for any lock: for `information_schema.TABLES`
+    MariaDB opens each table whose kind is asked for."""
     rows = fetch(
         connection,
         "SELECT DISTINCT TABLE_SCHEMA FROM information_schema.TABLES WHERE TABLE_SCHEMA NOT IN %s",
         (_SYSTEM,),
     )
-    schemas = [str(schema) for (schema,) in rows if schema.lower() not in _SYSTEM]
+    schemas = [str(s) for (s,) in rows if s.lower() not in _SYSTEM and selection.may_include_of(str(s))]
     return {TableId(schema, str(n)): str(kind) for schema in schemas for n, kind in _listed(connection, schema)}
 
 
 def _listed(connection: Connection, schema: str) -> list[tuple[Any, ...]]:
-    """Nothing of a schema that was dropped meanwhile."""
+    """Nothing of a schema that was dropped meanwhile, or that the account may not list."""
     try:
         return fetch(connection, f"SHOW FULL TABLES FROM {quote(schema)}")
     except CdcError as e:
-        if e.reason is not Reason.NO_SUCH_TABLE:
+        if e.reason not in (Reason.NO_SUCH_TABLE, Reason.PRIVILEGE_MISSING):
             raise
         return []
 

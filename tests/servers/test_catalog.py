@@ -3,13 +3,15 @@ included (R3, R10)."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from cdcsync_core.errors import CdcError, Reason
 from cdcsync_core.source_table import TableId
 from cdcsync_core.table_selection import TableSelection
 from cdcsync_mysql.catalog import as_planned, read_table, resolve
-from cdcsync_mysql.connection import connect, fetch
+from cdcsync_mysql.connection import Connection, connect, fetch
 from support.fixtures import FreshDatabase
 from support.servers import Server
 from support.source import connected, source_of
@@ -281,6 +283,41 @@ def test_an_account_that_may_only_select_sees_the_same(any_server: Server, fresh
         assert found.source.facts == ("latin1", frozenset({"g", "v"}), "id", frozenset({"other"}))
         assert resolve(reader, TableSelection((".*",))).tables == (TableId(d, "t"),)
         assert fetch(reader, "SELECT CURRENT_USER()") == [("reader@%",)]
+
+
+def test_only_databases_that_may_be_selected_are_listed(any_server: Server, fresh_database: FreshDatabase) -> None:
+    databases = [fresh_database(any_server) for _ in range(3)]
+    for d in databases:
+        any_server.run("CREATE TABLE t (id INT PRIMARY KEY)", db=d)
+    listings = "SHOW SESSION STATUS LIKE 'Com_show_tables'"
+    with connected(any_server) as (connection, _):
+        include = (rf"{databases[1]}\..*", f"{databases[1]}.t")
+        assert resolve(connection, TableSelection(include)).tables == (TableId(databases[1], "t"),)
+        assert fetch(connection, listings) == [("Com_show_tables", "1")]
+
+
+def test_a_database_that_the_account_may_not_list_has_no_tables(
+    any_server: Server, fresh_database: FreshDatabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is among the schemas of the account until its rights on it are revoked."""
+    d, other = fresh_database(any_server), fresh_database(any_server)
+    for database in (d, other):
+        any_server.run("CREATE TABLE t (id INT PRIMARY KEY)", db=database)
+    any_server.create_user("lister", "pw", ["SELECT"], on=f"{d}.*")
+    any_server.run(f"GRANT SELECT ON {other}.* TO lister")
+    statements = []
+
+    def fetch_and_revoke(connection: Connection, sql: str, *args: Any, **more: Any) -> list[tuple[Any, ...]]:
+        statements.append(sql)
+        rows = fetch(connection, sql, *args, **more)
+        if len(statements) == 1:
+            any_server.run(f"REVOKE SELECT ON {other}.* FROM lister")
+        return rows
+
+    monkeypatch.setattr("cdcsync_mysql.catalog.fetch", fetch_and_revoke)
+    with connect(source_of(any_server, "lister", "pw")) as reader:
+        assert resolve(reader, TableSelection((".*",))).tables == (TableId(d, "t"),)
+    assert f"SHOW FULL TABLES FROM `{other}`" in statements
 
 
 @pytest.mark.parametrize("change", ["MODIFY id INT AUTO_INCREMENT", "ADD UNIQUE (v)"])
