@@ -23,7 +23,7 @@ from cdcsync_core.target_schema import TargetSchema
 from cdcsync_spark.binlog.batch import BinlogBatch
 from cdcsync_spark.stream.applier import Applier, StreamTable
 from cdcsync_spark.wire.sql.text import Statement
-from support.altered_source import FIRST, NAME, POLICY, Source, at
+from support.altered_source import BINLOG, FIRST, NAME, POLICY, Source, at
 from support.memory_target import MemoryTarget
 
 STATEMENTS = (
@@ -63,7 +63,7 @@ def snapshot(source: Source, data: st.DataObject, high: int) -> MemoryTarget:
             rows[(key,)] = {"id": key, **row}
     low = FilePosition(at(0))
     state = TableState(
-        Identity("default/t", Lineage.of("log"), NAME),
+        Identity("default/t", Lineage.of(BINLOG), NAME),
         FIRST,
         TargetSchema.of(FIRST),
         epoch=1,

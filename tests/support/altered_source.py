@@ -15,7 +15,8 @@ import pyarrow as pa
 from cdcsync_core.capture import Capture
 from cdcsync_core.errors import CdcError
 from cdcsync_core.evolve import DroppedColumns
-from cdcsync_core.position import FilePosition, LogOffset, TransactionId
+from cdcsync_core.lineage import BinlogId
+from cdcsync_core.position import FilePosition, Place, TransactionId
 from cdcsync_core.schema_change import Emptied, Filled, Followed
 from cdcsync_core.source_table import Column, SourceTable, SourceType, TableId
 from cdcsync_spark.binlog.batch import BinlogBatch, TableBatch, Transactions, write_transactions
@@ -25,6 +26,7 @@ from cdcsync_spark.wire.columns.typemap import captured_schema
 from cdcsync_spark.wire.sql.text import Statement
 from cdcsync_spark.wire.sql.tokens import Session
 
+BINLOG: BinlogId = "mariadb:1"
 POLICY = Policy(follow=True, dropped=DroppedColumns.DROP)
 #: as MariaDB declares it, so that a column that is added again is equal to the one before
 INT = SourceType.parse("int(11)")
@@ -45,8 +47,8 @@ Row = dict[str, int | None]
 Rows = dict[int, Row]
 
 
-def at(number: int) -> LogOffset:
-    return LogOffset("b.000001", 100 + number)
+def at(number: int) -> Place:
+    return Place("b.000001", 100 + number, BINLOG)
 
 
 def statement_of(sql: str) -> Statement:

@@ -31,7 +31,7 @@ from cdcsync_core.chunk import Bound, Split
 from cdcsync_core.errors import CdcError, Reason, fail
 from cdcsync_core.gates import observed
 from cdcsync_core.lineage import Lineage
-from cdcsync_core.position import FilePosition, LogOffset, Position
+from cdcsync_core.position import FilePosition, Place, Position
 from cdcsync_core.run import Decoder, PlanShard, TableAssignment
 from cdcsync_core.spec import Tables
 from cdcsync_core.state import TableState
@@ -46,12 +46,12 @@ from cdcsync_spark.snapshot.wave_job import SplitResult, SplitTask
 from cdcsync_spark.stream.applier import Applier, StreamTable
 from cdcsync_spark.wire.columns.typemap import captured_schema
 from cdcsync_spark.wire.sql.text import Statement
-from support.altered_source import FIRST, NAME, POLICY, Row, Source, at
+from support.altered_source import BINLOG, FIRST, NAME, POLICY, Row, Source, at
 from support.deaths import Died
 from support.memory_target import MemorySink
 
 SYNC = "default/t"
-LINEAGE = Lineage.of("mariadb:1")
+LINEAGE = Lineage.of(BINLOG)
 KEYS = range(1, 17)
 #: four splits, two of them a wave
 _SPLITS = tuple(Split(a, b) for a, b in pairwise([None, (5,), (9,), (13,), None]))
@@ -271,7 +271,7 @@ class _Snapshot:
         self.life.passes("LOW")
         return low
 
-    def high(self, lineage: Lineage, low: Position) -> LogOffset:
+    def high(self, lineage: Lineage, low: Position) -> Place:
         self.life.passes("before HIGH")
         high = at(len(self.source.done))
         self.life.passes("HIGH")
