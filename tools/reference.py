@@ -27,8 +27,8 @@ from cdcsync_core.source_table import Column, SourceType
 from cdcsync_core.status import Status
 from cdcsync_operator.cli.main import COMMANDS
 from cdcsync_operator.cluster import metrics as operator_metrics
+from cdcsync_spark.rows.arrow_types import arrow_type
 from cdcsync_spark.run import metrics as driver_metrics
-from cdcsync_spark.wire.columns.typemap import arrow_type
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = ROOT / "docs" / "reference"

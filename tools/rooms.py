@@ -18,7 +18,7 @@ _NO_ROOMS = frozenset({"__main__", "datasource"})
 _WIDTH, _HEIGHT, _GAP, _FLOOR, _PANEL = 104, 34, 16, 70, 420
 
 #: to the side, so that an arrow that passes the floor does not run through the room
-_SHIFTS = {"delivery": -120, "sinks": -90, "wire": 60}
+_SHIFTS = {"delivery": -120}
 
 Floors = list[list[str]]
 Arrows = set[tuple[str, str]]

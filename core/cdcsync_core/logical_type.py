@@ -2,7 +2,7 @@
 
 A value read by SELECT and the same value decoded from the binlog must be equal byte for byte, so
 both readers build their columns with `logical_type` and nothing else. A logical type names values
-and no library: the form in memory is of the Spark application (`wire.columns.typemap`).
+and no library: the form in memory is of the Spark application (`rows.arrow_types`).
 
 Adding a type touches `_RULES` alone.
 """

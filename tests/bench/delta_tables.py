@@ -15,10 +15,10 @@ import pyarrow as pa
 from cdcsync_core.chunk import Split
 from cdcsync_core.position import FilePosition
 from cdcsync_core.state import TableState
+from cdcsync_spark.rows.arrow_types import captured_schema
 from cdcsync_spark.sinks.contract.changes import Append, Commit, Staged, Upsert
 from cdcsync_spark.sinks.delta.sink import DeltaSink, DeltaTarget
 from cdcsync_spark.sinks.lake.stores import open_store
-from cdcsync_spark.wire.columns.typemap import captured_schema
 from contract.sinkcase import SYNC, WATERMARK, first_state, make_table
 
 FILE_ROWS, _PIECE = 1_000_000, 131_072

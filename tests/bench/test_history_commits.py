@@ -24,16 +24,16 @@ from bench.delta_tables import TABLE, rows_of
 from cdcsync_core.chunk import Split
 from cdcsync_core.event_columns import EventColumns
 from cdcsync_core.position import FilePosition, Place, TransactionId
+from cdcsync_spark.rows.arrow_types import captured_schema
+from cdcsync_spark.rows.changes import ChangeKind, changes_schema
+from cdcsync_spark.rows.events import Events
 from cdcsync_spark.sinks.contract.changes import Append, Commit, Emit, Upsert
 from cdcsync_spark.sinks.contract.sink import Target
 from cdcsync_spark.sinks.contract.writer import Writer
 from cdcsync_spark.sinks.delta.history_rows import event_rows
 from cdcsync_spark.sinks.delta.history_target import HistorySink
 from cdcsync_spark.sinks.delta.sink import DeltaSink
-from cdcsync_spark.sinks.events import Events
 from cdcsync_spark.sinks.lake.stores import open_store
-from cdcsync_spark.wire.columns.change import ChangeKind, changes_schema
-from cdcsync_spark.wire.columns.typemap import captured_schema
 from contract.sinkcase import SYNC, WATERMARK, batch, first_state, keys_of
 from support.lake import query
 

@@ -32,10 +32,10 @@ from bench.test_throughput import account, show
 from bench.topics import prepare, send_backlog, sink_in
 from cdcsync_core.source_table import TableId
 from cdcsync_mysql.connection import Source, Tls
-from cdcsync_spark.sinks.events import Events
+from cdcsync_spark.rows.changes import KIND, TRANSACTION
+from cdcsync_spark.rows.events import Events
 from cdcsync_spark.sinks.formats.avro_records import Registered, debezium_avro
 from cdcsync_spark.sinks.formats.json_records import FORMS, Form, Origin, Records
-from cdcsync_spark.wire.columns.change import KIND, TRANSACTION
 from support.debezium import BinlogPlace
 from support.fixtures import FreshDatabase
 from support.kafka import KafkaBroker

@@ -20,9 +20,9 @@ from cdcsync_core.schema_change import Origin
 from cdcsync_core.source_table import Column, SourceTable, SourceType, TableId
 from cdcsync_core.state import Identity, TableState
 from cdcsync_core.target_schema import TargetSchema
+from cdcsync_spark.rows.arrow_types import captured_schema
 from cdcsync_spark.sinks.contract.changes import AdvancePosition, Append, Build, Change, Commit, Evolve, Upsert
 from cdcsync_spark.sinks.contract.sink import Target
-from cdcsync_spark.wire.columns.typemap import captured_schema
 
 SYNC = "shop/orders"
 WATERMARK = Place("binlog.000001", 100, "mysql:uuid")

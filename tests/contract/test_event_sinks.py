@@ -26,6 +26,8 @@ from cdcsync_core.source_table import TableId
 from cdcsync_core.state import TableState
 from cdcsync_spark.binlog.batch import BinlogBatch, TableBatch, Transactions, write_transactions
 from cdcsync_spark.binlog.schema_steps import Policy, SchemaStep
+from cdcsync_spark.rows.arrow_types import captured_schema
+from cdcsync_spark.rows.changes import ChangeKind, changes_schema
 from cdcsync_spark.sinks.contract.changes import Append, Commit, Emit, Evolve, Replace, Upsert
 from cdcsync_spark.sinks.contract.sink import Sink, Target
 from cdcsync_spark.sinks.delta.history_target import HistorySink, HistoryTarget
@@ -35,8 +37,6 @@ from cdcsync_spark.stream.applier import Applier, StreamTable
 from cdcsync_spark.stream.crash_repair import Piece
 from cdcsync_spark.stream.schema_commit import step_commit
 from cdcsync_spark.wire.binlog.facts import FileLeft
-from cdcsync_spark.wire.columns.change import ChangeKind, changes_schema
-from cdcsync_spark.wire.columns.typemap import captured_schema
 from cdcsync_spark.wire.sql.text import Statement
 from cdcsync_spark.wire.sql.tokens import Session, Started
 from contract.sinkcase import ORDERS, SYNC, content, first_state, rows_of

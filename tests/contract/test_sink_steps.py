@@ -11,9 +11,9 @@ from cdcsync_core.logical_type import LogicalType
 from cdcsync_core.schema_change import Kept
 from cdcsync_core.state import TableState
 from cdcsync_core.target_schema import TargetColumn, TargetSchema
+from cdcsync_spark.rows.arrow_types import projected
 from cdcsync_spark.sinks.contract.changes import Commit, Empty, Evolve, Upsert
 from cdcsync_spark.sinks.contract.sink import Target
-from cdcsync_spark.wire.columns.typemap import projected
 from contract.sinkcase import batch, content, in_order, keys_of, rows_of, step, whole_snapshot
 from contract.stepcase import BEFORE, KEPT, ROWS, STEPS, TABLE, after
 

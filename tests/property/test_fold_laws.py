@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from cdcsync_spark.delivery.changelog import Changelog
 from cdcsync_spark.delivery.upsert import fold
-from cdcsync_spark.wire.columns.change import ChangeKind, changes_schema
+from cdcsync_spark.rows.changes import ChangeKind, changes_schema
 
 #: key columns: Arrow type and a few values of which some are alike
 KEYS: dict[str, tuple[list[pa.DataType], list[tuple[Any, ...]]]] = {

@@ -13,6 +13,7 @@ from pymysql.err import MySQLError
 from cdcsync_core.capture import Capture
 from cdcsync_core.errors import CdcError, Reason
 from cdcsync_core.position import FilePosition
+from cdcsync_spark.rows.changes import ChangeKind
 from cdcsync_spark.wire.binlog.facts import (
     Fact,
     Operation,
@@ -26,7 +27,6 @@ from cdcsync_spark.wire.binlog.facts import (
     XaPrepare,
 )
 from cdcsync_spark.wire.binlog.rows import decode
-from cdcsync_spark.wire.columns.change import ChangeKind
 from cdcsync_spark.wire.sql.text import Statement
 from cdcsync_spark.wire.sql.tokens import ANSI_QUOTES, NO_BACKSLASH_ESCAPES
 from support.dump import changes, definition, log_end, read_log

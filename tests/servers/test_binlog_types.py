@@ -16,8 +16,8 @@ import pyarrow as pa
 import pytest
 
 from cdcsync_mysql.version import parse_version
-from cdcsync_spark.wire.columns.change import changes_schema
-from cdcsync_spark.wire.columns.typemap import captured_schema
+from cdcsync_spark.rows.arrow_types import captured_schema
+from cdcsync_spark.rows.changes import changes_schema
 from support.dump import changes, definition, log_end
 from support.fixtures import FreshDatabase
 from support.servers import Server

@@ -14,12 +14,12 @@ import pytest
 
 from cdcsync_core.capture import Capture
 from cdcsync_core.position import LogOffset, Position, TransactionId
-from cdcsync_spark.sinks.events import Events
+from cdcsync_spark.rows.changes import KIND, TRANSACTION, ChangeKind, changes_schema
+from cdcsync_spark.rows.events import Events
 from cdcsync_spark.sinks.formats.debezium_reader import DebeziumReader
 from cdcsync_spark.sinks.formats.debezium_records import debezium_exact_json
 from cdcsync_spark.sinks.formats.json_records import Form, Origin, Records, debezium_json
 from cdcsync_spark.sinks.formats.record_steps import columns_of
-from cdcsync_spark.wire.columns.change import KIND, TRANSACTION, ChangeKind, changes_schema
 from support.debezium import BinlogPlace, DebeziumRecord, debezium_changes, debezium_snapshot
 from support.dump import changes, definition, log_end
 from support.fixtures import FreshDatabase

@@ -16,11 +16,11 @@ import pyarrow as pa
 import pytest
 
 from cdcsync_core.position import LogOffset, TransactionId
-from cdcsync_spark.sinks.events import Events
+from cdcsync_spark.rows.changes import TRANSACTION
+from cdcsync_spark.rows.events import Events
 from cdcsync_spark.sinks.formats.avro_records import Registered, debezium_avro, key_schema, value_schema
 from cdcsync_spark.sinks.formats.json_records import Origin
 from cdcsync_spark.sinks.formats.record_steps import columns_of
-from cdcsync_spark.wire.columns.change import TRANSACTION
 from support.debezium import BinlogPlace, DebeziumRecord, debezium_avro_changes
 from support.dump import changes, definition, log_end
 from support.fixtures import FreshDatabase

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from cdcsync_spark.wire.columns.change import ChangeKind
+from cdcsync_spark.rows.changes import ChangeKind
 from contract.sinkcase import ORDERS
 from contract.test_event_sinks import END, HIGH, Source, applier, apply_while_completed_by, read_snapshot
 from support.event_consumer import CheckingConsumer, Event

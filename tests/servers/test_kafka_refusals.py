@@ -15,9 +15,9 @@ from cdcsync_core.errors import CdcError, Reason
 from cdcsync_core.gates import observed
 from cdcsync_core.source_table import TableId
 from cdcsync_core.state import TableState
+from cdcsync_spark.rows.changes import ChangeKind
 from cdcsync_spark.sinks.kafka.client import KafkaSettings
 from cdcsync_spark.sinks.kafka.target import KafkaSink
-from cdcsync_spark.wire.columns.change import ChangeKind
 from contract.sinkcase import ORDERS, content, first_state
 from contract.test_event_sinks import END, HIGH, NAME, Source, applier, follow, read_snapshot
 from support.kafka import KafkaBroker

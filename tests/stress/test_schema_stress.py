@@ -21,7 +21,7 @@ from cdcsync_core.run import TablePhase
 from cdcsync_core.source_table import TableId
 from cdcsync_core.target_schema import TargetSchema
 from cdcsync_mysql.catalog import read_table
-from cdcsync_spark.wire.columns.typemap import arrow_schema
+from cdcsync_spark.rows.arrow_types import arrow_schema
 from support.changing_tables import CHANGING, read_now
 from support.changing_workload import ChangingPace, ChangingWorkload
 from support.compare import compare, source_rows

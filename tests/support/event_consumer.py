@@ -11,8 +11,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from cdcsync_spark.sinks.events import Events
-from cdcsync_spark.wire.columns.change import KIND, TRANSACTION, ChangeKind
+from cdcsync_spark.rows.changes import KIND, TRANSACTION, ChangeKind
+from cdcsync_spark.rows.events import Events
 
 Row = dict[str, Any]
 OPERATIONS = {

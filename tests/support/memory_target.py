@@ -29,6 +29,7 @@ from cdcsync_core.errors import CdcError, Reason, fail
 from cdcsync_core.schema_change import Converted, Filled, Origin
 from cdcsync_core.source_table import TableId
 from cdcsync_core.state import TableState
+from cdcsync_spark.rows.arrow_types import arrow_schema, captured_schema
 from cdcsync_spark.sinks.contract.changes import (
     AdvancePosition,
     Append,
@@ -51,7 +52,6 @@ from cdcsync_spark.sinks.contract.checks import (
 )
 from cdcsync_spark.sinks.contract.sink import Capabilities
 from cdcsync_spark.sinks.contract.writer import Maintenance, Outcome, Writer, WriterStatus, commit_each
-from cdcsync_spark.wire.columns.typemap import arrow_schema, captured_schema
 from support.event_consumer import Event, events_of
 
 Row = dict[str, Any]

@@ -7,8 +7,8 @@ import pyarrow as pa
 
 from cdcsync_core.capture import Capture
 from cdcsync_core.run import Decoder
+from cdcsync_spark.rows.arrow_types import captured_schema
 from cdcsync_spark.snapshot.split_read import READERS
-from cdcsync_spark.wire.columns.typemap import captured_schema
 from support.servers import Server
 from support.source import connected
 

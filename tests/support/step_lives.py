@@ -35,6 +35,7 @@ from cdcsync_core.position import FilePosition, Place, Position
 from cdcsync_core.run import Decoder, PlanShard, TableAssignment
 from cdcsync_core.spec import Tables
 from cdcsync_core.state import TableState
+from cdcsync_spark.rows.arrow_types import captured_schema
 from cdcsync_spark.run.context import RunContext
 from cdcsync_spark.run.progress import Reporter
 from cdcsync_spark.sinks.contract.sink import Sink
@@ -44,7 +45,6 @@ from cdcsync_spark.snapshot.run import run_snapshot
 from cdcsync_spark.snapshot.source import Verify
 from cdcsync_spark.snapshot.wave_job import SplitResult, SplitTask
 from cdcsync_spark.stream.applier import Applier, StreamTable
-from cdcsync_spark.wire.columns.typemap import captured_schema
 from cdcsync_spark.wire.sql.text import Statement
 from support.altered_source import BINLOG, FIRST, NAME, POLICY, Row, Source, at
 from support.deaths import Died

@@ -25,11 +25,11 @@ from cdcsync_spark.binlog.definitions import Definitions
 from cdcsync_spark.binlog.sealed import KeptRows, SealedTransactions, Stop
 from cdcsync_spark.binlog.spool import Spooled, disk_error
 from cdcsync_spark.binlog.transaction_ids import TransactionIds
+from cdcsync_spark.rows.arrow_types import captured_schema
+from cdcsync_spark.rows.changes import changes_schema
 from cdcsync_spark.wire.binlog.facts import RowsEvent
 from cdcsync_spark.wire.binlog.rows import batches, block_batches
 from cdcsync_spark.wire.binlog.rows_block import RowsBlock, blocks_of
-from cdcsync_spark.wire.columns.change import changes_schema
-from cdcsync_spark.wire.columns.typemap import captured_schema
 
 #: bytes of the binlog that are decoded at once; their columns are made in smaller parts
 _PIECE_BYTES = 8 << 20

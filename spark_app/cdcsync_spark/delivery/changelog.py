@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from cdcsync_core.position import Position
 from cdcsync_spark.binlog.batch import BinlogBatch, TableBatch, Transactions, read_transactions
-from cdcsync_spark.wire.columns.change import TRANSACTION
+from cdcsync_spark.rows.changes import TRANSACTION
 
 
 class Changelog(NamedTuple):

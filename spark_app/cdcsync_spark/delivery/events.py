@@ -24,9 +24,9 @@ from cdcsync_core.state import TableState
 from cdcsync_spark.delivery.changelog import Changelog
 from cdcsync_spark.delivery.projection import folded
 from cdcsync_spark.delivery.upsert import refuse_null_keys
+from cdcsync_spark.rows.events import Events
 from cdcsync_spark.sinks.contract.changes import Commit, Emit, Upsert
 from cdcsync_spark.sinks.contract.sink import Capabilities
-from cdcsync_spark.sinks.events import Events
 
 
 def takes_events(sink: Capabilities) -> bool:

@@ -6,7 +6,7 @@ from __future__ import annotations
 from cdcsync_core.state import TableState
 from cdcsync_spark.delivery.changelog import Changelog
 from cdcsync_spark.delivery.upsert import Upserts, fold
-from cdcsync_spark.wire.columns.typemap import projected
+from cdcsync_spark.rows.arrow_types import projected
 
 
 def folded(changes: Changelog, state: TableState) -> Upserts:

@@ -18,7 +18,7 @@ from cdcsync_core.remedies import RESNAPSHOT
 from cdcsync_spark.delivery.changelog import Changelog
 from cdcsync_spark.delivery.last_images import ROWS_IN_MEMORY, Mask, last_of_keys
 from cdcsync_spark.delivery.mapped import mapped
-from cdcsync_spark.wire.columns.change import KIND, TRANSACTION, ChangeKind
+from cdcsync_spark.rows.changes import KIND, TRANSACTION, ChangeKind
 
 #: of a batch's images, up to which what is kept of them is in memory
 _IN_MEMORY_BYTES = 64 << 20

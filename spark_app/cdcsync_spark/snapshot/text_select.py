@@ -25,10 +25,10 @@ import pyarrow.compute as pc
 from cdcsync_core.capture import Capture
 from cdcsync_core.errors import DecodeError
 from cdcsync_core.source_table import GEOMETRIES, LABELLED, Column, quote
+from cdcsync_spark.rows.arrow_types import arrow_type, captured_schema
 from cdcsync_spark.wire.columns.charset import is_utf8, stored_charset
 from cdcsync_spark.wire.columns.key_text import key_text
 from cdcsync_spark.wire.columns.replacement import REPLACEMENT, checked, first_refused
-from cdcsync_spark.wire.columns.typemap import arrow_type, captured_schema
 from cdcsync_spark.wire.resultset.binary_row import Decoded
 
 Cell = bytes | None

@@ -41,11 +41,11 @@ from cdcsync_mysql.proof import open_session
 from cdcsync_spark.binlog.batch import BinlogBatch, read_transactions
 from cdcsync_spark.binlog.reader import BinlogReader
 from cdcsync_spark.binlog.settings import ReaderSettings
+from cdcsync_spark.rows.arrow_types import captured_schema
+from cdcsync_spark.rows.changes import KIND, TRANSACTION, ChangeKind
 from cdcsync_spark.snapshot.low_mark import LowMark
 from cdcsync_spark.snapshot.split_read import SplitReader
 from cdcsync_spark.sources.options import SourceOptions, whole
-from cdcsync_spark.wire.columns.change import KIND, TRANSACTION, ChangeKind
-from cdcsync_spark.wire.columns.typemap import captured_schema
 
 _KINDS = pa.array([kind.name.lower() for kind in ChangeKind])
 _META = [pa.field("_change_kind", pa.string()), pa.field("_position", pa.string())]

@@ -36,10 +36,10 @@ from cdcsync_mysql.logfile import file_created_at
 from cdcsync_mysql.proof import open_session
 from cdcsync_mysql.watermark import high
 from cdcsync_spark.binlog.crash_tail import TailReader
+from cdcsync_spark.rows.arrow_types import captured_schema
+from cdcsync_spark.rows.changes import KIND, TRANSACTION, ChangeKind, changes_schema
 from cdcsync_spark.snapshot.split_read import KeyReader
 from cdcsync_spark.wire.binlog.facts import FileLeft
-from cdcsync_spark.wire.columns.change import KIND, TRANSACTION, ChangeKind, changes_schema
-from cdcsync_spark.wire.columns.typemap import captured_schema
 
 
 @dataclass(frozen=True)

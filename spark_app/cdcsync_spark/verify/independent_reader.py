@@ -32,9 +32,9 @@ from cdcsync_core.source_table import SourceType, TableId
 from cdcsync_mysql.connection import Connection, Source, connect
 from cdcsync_mysql.proof import open_session
 from cdcsync_mysql.server import read_facts, refuse_other_server
+from cdcsync_spark.rows.arrow_types import captured_schema
+from cdcsync_spark.rows.changes import ChangeKind, changes_schema
 from cdcsync_spark.verify.key_history import Transaction, Watched, passed
-from cdcsync_spark.wire.columns.change import ChangeKind, changes_schema
-from cdcsync_spark.wire.columns.typemap import captured_schema
 
 _READ_EXACTLY = frozenset({
     "tinyint", "smallint", "mediumint", "int", "bigint", "decimal", "float", "double", "date", "datetime", "timestamp",

@@ -27,8 +27,8 @@ from cdcsync_mysql.connection import Source
 from cdcsync_spark.binlog.batch import BinlogBatch, TableBatch, read_transactions
 from cdcsync_spark.binlog.reader import BinlogReader
 from cdcsync_spark.binlog.settings import ReaderSettings
+from cdcsync_spark.rows.changes import KIND, TRANSACTION, ChangeKind
 from cdcsync_spark.verify.digest import Digesters, DigestSet
-from cdcsync_spark.wire.columns.change import KIND, TRANSACTION, ChangeKind
 
 _HEARTBEAT_SECONDS = 1.0
 _BATCH_BYTES = 32 << 20

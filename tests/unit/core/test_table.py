@@ -13,7 +13,7 @@ from cdcsync_core.capture import Capture
 from cdcsync_core.errors import PermanentError, Reason
 from cdcsync_core.logical_type import lossy
 from cdcsync_core.source_table import Column, SourceTable, SourceType, TableId
-from cdcsync_spark.wire.columns.typemap import arrow_type, captured_schema
+from cdcsync_spark.rows.arrow_types import arrow_type, captured_schema
 
 INT = SourceType.parse("int")
 

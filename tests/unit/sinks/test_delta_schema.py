@@ -7,9 +7,9 @@ import pytest
 from deltalake import Schema
 
 from cdcsync_core.event_columns import EventColumns
+from cdcsync_spark.rows.arrow_types import _PLAIN
 from cdcsync_spark.sinks.delta.history_rows import with_event_columns
 from cdcsync_spark.sinks.delta.schema import schema_json
-from cdcsync_spark.wire.columns.typemap import _PLAIN
 
 _DECIMALS = (pa.decimal128(1, 0), pa.decimal128(20, 3), pa.decimal128(38, 38))
 

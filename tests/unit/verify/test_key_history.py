@@ -12,11 +12,11 @@ from cdcsync_core.capture import Capture
 from cdcsync_core.position import FilePosition, LogOffset, TransactionId
 from cdcsync_core.source_table import Column, SourceTable, SourceType, TableId
 from cdcsync_spark.binlog.batch import TableBatch, Transactions, write_transactions
+from cdcsync_spark.rows.arrow_types import captured_schema
+from cdcsync_spark.rows.changes import ChangeKind, changes_schema
 from cdcsync_spark.verify.confirm import explained
 from cdcsync_spark.verify.digest import Digesters, DigestSet
 from cdcsync_spark.verify.key_history import Watched
-from cdcsync_spark.wire.columns.change import ChangeKind, changes_schema
-from cdcsync_spark.wire.columns.typemap import captured_schema
 
 TABLE = Capture(
     SourceTable(

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from cdcsync_core.schema_change import Origin
 from cdcsync_core.state import TableState
-from cdcsync_spark.sinks.events import Events
+from cdcsync_spark.rows.events import Events
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,7 @@ from deltalake.transaction import AddAction
 
 from cdcsync_core.state import TableState
 from cdcsync_core.target_schema import TargetSchema
+from cdcsync_spark.rows.arrow_types import arrow_schema
 from cdcsync_spark.sinks.contract.changes import Append, Commit, Replace, Upsert
 from cdcsync_spark.sinks.delta import merge as delta_merge
 from cdcsync_spark.sinks.delta import properties as delta_properties
@@ -33,7 +34,6 @@ from cdcsync_spark.sinks.delta.vector_files import Descriptor
 from cdcsync_spark.sinks.delta.view import Action, TableView, actions_of
 from cdcsync_spark.sinks.lake.format import LostRace
 from cdcsync_spark.sinks.lake.staging import DataFile, data_files
-from cdcsync_spark.wire.columns.typemap import arrow_schema
 
 _RULE_BROKEN = re.compile("failed validation check|validation check failed|Invalid data found")
 #: another entry came first, or none that can be seen: a store may refuse a conditional put even so

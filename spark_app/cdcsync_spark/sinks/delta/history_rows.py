@@ -14,9 +14,9 @@ import pyarrow.compute as pc
 
 from cdcsync_core.event_columns import EventColumns
 from cdcsync_core.target_schema import TargetSchema
-from cdcsync_spark.sinks.events import Events
-from cdcsync_spark.wire.columns.change import KIND, TRANSACTION, ChangeKind
-from cdcsync_spark.wire.columns.typemap import arrow_schema
+from cdcsync_spark.rows.arrow_types import arrow_schema
+from cdcsync_spark.rows.changes import KIND, TRANSACTION, ChangeKind
+from cdcsync_spark.rows.events import Events
 
 #: the property that marks a history table, with the names of its metadata columns
 HISTORY = "cdcsync.history"

@@ -25,11 +25,11 @@ from cdcsync_core.errors import CdcError, Reason, fail
 from cdcsync_core.remedies import STOP_OTHER_WRITER
 from cdcsync_core.state import TableState
 from cdcsync_core.target_schema import TargetSchema
+from cdcsync_spark.rows.arrow_types import arrow_schema
 from cdcsync_spark.sinks.contract.changes import Upsert
 from cdcsync_spark.sinks.delta.schema import unused_name
 from cdcsync_spark.sinks.lake.file_changes import checked
 from cdcsync_spark.sinks.lake.snapshot import LakeSnapshot
-from cdcsync_spark.wire.columns.typemap import arrow_schema
 
 if TYPE_CHECKING:
     from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties

@@ -24,9 +24,9 @@ from typing import Any
 import pyarrow as pa
 
 from cdcsync_core.target_schema import TargetSchema
+from cdcsync_spark.rows.arrow_types import arrow_schema
 from cdcsync_spark.sinks.delta.schema import unused_name
 from cdcsync_spark.sinks.lake.bounds import INDEXED_COLUMNS, kind_of
-from cdcsync_spark.wire.columns.typemap import arrow_schema
 
 _LISTED = "delta.dataSkippingStatsColumns"
 _COUNTED = "delta.dataSkippingNumIndexedCols"

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from cdcsync_core.schema_change import Kept, Origin
 from cdcsync_core.target_schema import TargetSchema
-from cdcsync_spark.wire.columns.typemap import arrow_schema
+from cdcsync_spark.rows.arrow_types import arrow_schema
 
 #: the Delta protocol, "Primitive Types"
 _PRIMITIVE = {

@@ -25,6 +25,7 @@ from cdcsync_core.gates import gate
 from cdcsync_core.source_table import TableId
 from cdcsync_core.state import TableState
 from cdcsync_core.target_schema import TargetSchema
+from cdcsync_spark.rows.arrow_types import arrow_schema
 from cdcsync_spark.sinks.contract.changes import Build, Staged
 from cdcsync_spark.sinks.contract.checks import no_copy_error, refuse_other_identity
 from cdcsync_spark.sinks.contract.sink import Capabilities
@@ -43,7 +44,6 @@ from cdcsync_spark.sinks.lake.policy import LIMITS, POLICY, Limits, MaintenanceP
 from cdcsync_spark.sinks.lake.snapshot import LakeSnapshot
 from cdcsync_spark.sinks.lake.staging import DataFile, stage
 from cdcsync_spark.sinks.lake.store import Store
-from cdcsync_spark.wire.columns.typemap import arrow_schema
 
 
 @dataclass(frozen=True)

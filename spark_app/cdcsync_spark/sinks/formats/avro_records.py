@@ -18,12 +18,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cdcsync_core.errors import Reason, fail
-from cdcsync_spark.sinks.events import Events
+from cdcsync_spark.rows.changes import TRANSACTION
+from cdcsync_spark.rows.events import Events
 from cdcsync_spark.sinks.formats.avro_values import AvroType, avro_rows, avro_type, avro_values, join
 from cdcsync_spark.sinks.formats.json_records import Origin, Records
 from cdcsync_spark.sinks.formats.json_text import single
 from cdcsync_spark.sinks.formats.record_steps import columns_of, kinds_of, microseconds, record_steps
-from cdcsync_spark.wire.columns.change import TRANSACTION
 
 #: before each record: a byte, and the id of its schema
 MAGIC, HEAD_BYTES = b"\x00", 5

@@ -20,7 +20,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cdcsync_core.position import LogOffset
-from cdcsync_spark.sinks.events import Events
+from cdcsync_spark.rows.changes import TRANSACTION, ChangeKind
+from cdcsync_spark.rows.events import Events
 from cdcsync_spark.sinks.formats.debezium_text import debezium_name, debezium_texts
 from cdcsync_spark.sinks.formats.json_records import Header, Origin, Records
 from cdcsync_spark.sinks.formats.json_text import member_parts, single
@@ -35,7 +36,6 @@ from cdcsync_spark.sinks.formats.record_steps import (
     record_steps,
 )
 from cdcsync_spark.sinks.formats.text_join import Part, Pick, join
-from cdcsync_spark.wire.columns.change import TRANSACTION, ChangeKind
 
 #: of the two records that an update of a key is: the key that follows, the key that was before
 NEW_KEY, OLD_KEY = "__debezium.newkey", "__debezium.oldkey"

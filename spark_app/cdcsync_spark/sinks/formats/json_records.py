@@ -27,7 +27,8 @@ import pyarrow.compute as pc
 
 from cdcsync_core.position import LogOffset, TransactionId
 from cdcsync_core.source_table import Column, TableId
-from cdcsync_spark.sinks.events import Events
+from cdcsync_spark.rows.changes import KIND, TRANSACTION, ChangeKind
+from cdcsync_spark.rows.events import Events
 from cdcsync_spark.sinks.formats.json_text import Style, json_parts, json_rows, quoted, single
 from cdcsync_spark.sinks.formats.record_steps import (
     UPDATE,
@@ -39,7 +40,6 @@ from cdcsync_spark.sinks.formats.record_steps import (
     record_steps,
 )
 from cdcsync_spark.sinks.formats.text_join import Pick, join
-from cdcsync_spark.wire.columns.change import KIND, TRANSACTION, ChangeKind
 
 _EXACT = Style()
 _FLINK = Style(decimals_as_text=False, separator=" ")

@@ -13,8 +13,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from cdcsync_spark.rows.changes import KIND, TRANSACTION, ChangeKind
 from cdcsync_spark.sinks.formats.json_text import single
-from cdcsync_spark.wire.columns.change import KIND, TRANSACTION, ChangeKind
 
 _BEFORE, _AFTER = ChangeKind.UPDATE_BEFORE, ChangeKind.UPDATE_AFTER
 

@@ -9,9 +9,9 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from cdcsync_core.state import TableState
-from cdcsync_spark.sinks.events import Events
+from cdcsync_spark.rows.changes import KIND, TRANSACTION, ChangeKind, changes_schema
+from cdcsync_spark.rows.events import Events
 from cdcsync_spark.sinks.formats.json_records import Form, Origin, Records, slices
-from cdcsync_spark.wire.columns.change import KIND, TRANSACTION, ChangeKind, changes_schema
 
 #: of images that are made records at once
 _SLICE_BYTES = 2 << 20

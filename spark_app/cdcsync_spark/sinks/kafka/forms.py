@@ -16,7 +16,7 @@ from functools import partial
 import pyarrow as pa
 
 from cdcsync_core.errors import Reason, fail
-from cdcsync_spark.sinks.events import Events
+from cdcsync_spark.rows.events import Events
 from cdcsync_spark.sinks.formats.avro_reader import AVRO, AvroReader
 from cdcsync_spark.sinks.formats.avro_records import Registered, debezium_avro, key_schema, value_schema
 from cdcsync_spark.sinks.formats.debezium_reader import DEBEZIUM_EXACT, DebeziumReader

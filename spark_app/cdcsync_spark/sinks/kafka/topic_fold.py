@@ -38,13 +38,13 @@ from cdcsync_core.errors import CdcError, Reason, fail
 from cdcsync_core.position import Position
 from cdcsync_core.remedies import resnapshot
 from cdcsync_core.state import TableState
+from cdcsync_spark.rows.arrow_types import captured_schema
 from cdcsync_spark.sinks.contract.checks import replaced_meanwhile
 from cdcsync_spark.sinks.formats.record_reader import RecordReader
 from cdcsync_spark.sinks.kafka.brokers import passes, sink_error
 from cdcsync_spark.sinks.kafka.conflicts import check_topic
 from cdcsync_spark.sinks.kafka.session import KafkaSession
 from cdcsync_spark.sinks.kafka.table_record import TableRecord
-from cdcsync_spark.wire.columns.typemap import captured_schema
 
 _FILE_RECORDS, _MOST_FILES = 100_000, 512
 #: records that wait until they are written

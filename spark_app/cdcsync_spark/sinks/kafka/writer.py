@@ -13,6 +13,7 @@ import pyarrow as pa
 from cdcsync_core.errors import CdcError, PermanentError, Reason
 from cdcsync_core.gates import gate
 from cdcsync_core.state import TableState
+from cdcsync_spark.rows.arrow_types import captured_schema
 from cdcsync_spark.sinks.contract.changes import Build, Commit, Emit, Replace
 from cdcsync_spark.sinks.contract.checks import check_successor, refuse_superseded
 from cdcsync_spark.sinks.contract.writer import Outcome, Writer, WriterStatus
@@ -25,7 +26,6 @@ from cdcsync_spark.sinks.kafka.staged_rows import Parts, StagedRows, lost_copy
 from cdcsync_spark.sinks.kafka.table_fault import TableFault
 from cdcsync_spark.sinks.kafka.table_record import Publication, TableRecord
 from cdcsync_spark.sinks.staged_copy import Copies, Recorded, is_whole
-from cdcsync_spark.wire.columns.typemap import captured_schema
 
 if TYPE_CHECKING:
     from cdcsync_spark.sinks.kafka.target import KafkaTarget

@@ -24,6 +24,7 @@ from functools import partial
 import pyarrow as pa
 from pyroaring import BitMap
 
+from cdcsync_spark.rows.arrow_types import arrow_schema
 from cdcsync_spark.sinks.lake.file_changes import added_files, deletions
 from cdcsync_spark.sinks.lake.format import FileCommit, Operation, TableVersion
 from cdcsync_spark.sinks.lake.live_file import LiveFile, deleted_count
@@ -32,7 +33,6 @@ from cdcsync_spark.sinks.lake.scratch import Scratch
 from cdcsync_spark.sinks.lake.snapshot import live_rows
 from cdcsync_spark.sinks.lake.staging import stage
 from cdcsync_spark.sinks.lake.table_folder import TableFolder
-from cdcsync_spark.wire.columns.typemap import arrow_schema
 
 #: rows of so many bytes are sorted in memory
 _IN_MEMORY_BYTES = 16 * 2**20

@@ -14,6 +14,7 @@ from cdcsync_core.errors import CdcError, Reason, fail
 from cdcsync_core.remedies import resnapshot
 from cdcsync_core.schema_change import Filled
 from cdcsync_core.state import TableState
+from cdcsync_spark.rows.arrow_types import arrow_schema
 from cdcsync_spark.sinks.contract.changes import Evolve
 from cdcsync_spark.sinks.lake.file_changes import AddedFile, FileChanges
 from cdcsync_spark.sinks.lake.format import FileCommit, Operation, TableVersion
@@ -22,7 +23,6 @@ from cdcsync_spark.sinks.lake.rewrite import needed, rewritten
 from cdcsync_spark.sinks.lake.snapshot import file_batches
 from cdcsync_spark.sinks.lake.staging import DataFile, write_one
 from cdcsync_spark.sinks.lake.table_folder import TableFolder
-from cdcsync_spark.wire.columns.typemap import arrow_schema
 
 #: files that are rewritten at the same time
 _AT_ONCE = 2

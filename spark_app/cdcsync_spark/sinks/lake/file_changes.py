@@ -18,11 +18,11 @@ from pyroaring import BitMap
 
 from cdcsync_core.errors import Reason, fail
 from cdcsync_core.target_schema import TargetSchema
+from cdcsync_spark.rows.arrow_types import arrow_schema
 from cdcsync_spark.sinks.contract.changes import Upsert
 from cdcsync_spark.sinks.lake.key_index import KeyIndex
 from cdcsync_spark.sinks.lake.ordered import in_order, order_of
 from cdcsync_spark.sinks.lake.staging import DataFile
-from cdcsync_spark.wire.columns.typemap import arrow_schema
 
 #: bytes of keys, and of 8 for the place of each, by which rows are sorted in memory; more stay in
 #: their order

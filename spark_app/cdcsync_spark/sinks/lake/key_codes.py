@@ -21,7 +21,7 @@ from cdcsync_core.capture import Capture
 from cdcsync_core.errors import CdcError, Reason, fail
 from cdcsync_core.remedies import STOP_OTHER_WRITER
 from cdcsync_core.source_table import Column
-from cdcsync_spark.wire.columns.typemap import arrow_type
+from cdcsync_spark.rows.arrow_types import arrow_type
 
 Codes = npt.NDArray[np.uint64]
 

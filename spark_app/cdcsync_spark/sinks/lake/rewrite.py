@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from cdcsync_core.schema_change import Converted, Filled, Origin
 from cdcsync_core.target_schema import TargetSchema
-from cdcsync_spark.wire.columns.typemap import arrow_schema
+from cdcsync_spark.rows.arrow_types import arrow_schema
 
 
 def rewritten(

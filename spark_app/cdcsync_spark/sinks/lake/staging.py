@@ -23,10 +23,10 @@ import pyarrow.parquet as pq
 
 from cdcsync_core.errors import Reason, fail
 from cdcsync_core.target_schema import TargetSchema
+from cdcsync_spark.rows.arrow_types import arrow_schema
 from cdcsync_spark.sinks.contract.changes import Append, Change, Replace, StagedPart
 from cdcsync_spark.sinks.lake.bounds import BoundsOfFile, FileBounds
 from cdcsync_spark.sinks.lake.store import Store
-from cdcsync_spark.wire.columns.typemap import arrow_schema
 
 _KIND = "parquet"
 

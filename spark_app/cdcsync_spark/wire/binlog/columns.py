@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 from cdcsync_core.errors import DecodeError
 from cdcsync_core.logical_type import MAX_DECIMAL_PRECISION
 from cdcsync_core.source_table import BINARIES, GEOMETRIES, INTEGERS, TEXTS, Column, SourceType
+from cdcsync_spark.rows.arrow_types import arrow_type
 from cdcsync_spark.wire.binlog import table_map as types
 from cdcsync_spark.wire.binlog import value
 from cdcsync_spark.wire.binlog.compression import stated_length, unpack_values
@@ -29,7 +30,6 @@ from cdcsync_spark.wire.binlog.value import Converted
 from cdcsync_spark.wire.columns import instants, texts
 from cdcsync_spark.wire.columns.cells import Cells
 from cdcsync_spark.wire.columns.gather import Lanes, Numbers, arrow_array, numbers, slices, strings
-from cdcsync_spark.wire.columns.typemap import arrow_type
 
 _HEX = np.frombuffer("".join(f"{i:02x}" for i in range(256)).encode(), "<u2")
 #: bytes of the widest number

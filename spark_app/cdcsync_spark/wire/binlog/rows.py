@@ -21,6 +21,8 @@ from cdcsync_core.capture import Capture
 from cdcsync_core.errors import DecodeError
 from cdcsync_core.run import Decoder
 from cdcsync_core.source_table import Column
+from cdcsync_spark.rows.arrow_types import captured_schema
+from cdcsync_spark.rows.changes import ChangeKind, changes_schema
 from cdcsync_spark.wire.binlog import columns, lockstep, value
 from cdcsync_spark.wire.binlog.befores import needed, needed_values
 from cdcsync_spark.wire.binlog.compression import BOUND, stated_length
@@ -31,11 +33,9 @@ from cdcsync_spark.wire.binlog.image import Layout, Raw, layout, split
 from cdcsync_spark.wire.binlog.rows_block import RowsBlock, blocks_of, joined
 from cdcsync_spark.wire.binlog.table_map import COMPRESSED
 from cdcsync_spark.wire.columns.cells import Cells
-from cdcsync_spark.wire.columns.change import ChangeKind, changes_schema
 from cdcsync_spark.wire.columns.gather import Lanes
 from cdcsync_spark.wire.columns.gather import numbers as as_array
 from cdcsync_spark.wire.columns.key_text import key_text
-from cdcsync_spark.wire.columns.typemap import captured_schema
 
 _Counts = npt.NDArray[np.int64]
 _T = TypeVar("_T")

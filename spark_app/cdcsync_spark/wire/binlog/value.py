@@ -21,6 +21,7 @@ import pyarrow as pa
 from cdcsync_core.errors import DecodeError
 from cdcsync_core.logical_type import MAX_DECIMAL_PRECISION
 from cdcsync_core.source_table import BINARIES, GEOMETRIES, INTEGERS, TEXTS, Column, SourceType
+from cdcsync_spark.rows.arrow_types import arrow_type
 from cdcsync_spark.wire.binlog import table_map as types
 from cdcsync_spark.wire.binlog import temporal
 from cdcsync_spark.wire.binlog.compression import unpack_values
@@ -30,7 +31,6 @@ from cdcsync_spark.wire.binlog.json_binary import json_text
 from cdcsync_spark.wire.binlog.members import members, text_charset
 from cdcsync_spark.wire.binlog.number import decimal_text
 from cdcsync_spark.wire.columns.replacement import checked, first_refused
-from cdcsync_spark.wire.columns.typemap import arrow_type
 
 Convert = Callable[[bytes], Any]
 

@@ -21,10 +21,10 @@ from cdcsync_core.errors import CdcError, DecodeError, Reason, fail
 from cdcsync_core.remedies import resnapshot
 from cdcsync_core.source_table import INTEGERS, LABELLED, Column
 from cdcsync_core.stops import RESULT_HAS
+from cdcsync_spark.rows.arrow_types import arrow_type, captured_schema
 from cdcsync_spark.wire.columns.charset import charset_of, same_charset
 from cdcsync_spark.wire.columns.gather import Cursors, Flags, Lanes, Numbers
 from cdcsync_spark.wire.columns.key_text import key_text
-from cdcsync_spark.wire.columns.typemap import arrow_type, captured_schema
 from cdcsync_spark.wire.resultset.binary_value import CODECS, Cells, Values, convert
 from cdcsync_spark.wire.resultset.packets import Payloads
 from cdcsync_spark.wire.resultset.response import Definition

@@ -17,10 +17,10 @@ import pyarrow as pa
 
 from cdcsync_core.errors import DecodeError
 from cdcsync_core.source_table import BINARIES, GEOMETRIES, TEXTS, SourceType
+from cdcsync_spark.rows.arrow_types import arrow_type
 from cdcsync_spark.wire.columns import instants, texts
 from cdcsync_spark.wire.columns.charset import stored_charset
 from cdcsync_spark.wire.columns.gather import Cursors, Flags, Lanes, Numbers, arrow_array, numbers, utf8
-from cdcsync_spark.wire.columns.typemap import arrow_type
 
 _SECOND = 1_000_000
 #: every number of so many digits fits in 64 bits

@@ -13,7 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cdcsync_core.source_table import TableId
-from cdcsync_spark.sinks.events import Events
+from cdcsync_spark.rows.changes import ChangeKind, changes_schema
+from cdcsync_spark.rows.events import Events
 from cdcsync_spark.sinks.formats.avro_columns import decoder, records
 from cdcsync_spark.sinks.formats.avro_reader import AvroReader
 from cdcsync_spark.sinks.formats.avro_records import Registered, debezium_avro, key_schema, value_schema
@@ -21,7 +22,6 @@ from cdcsync_spark.sinks.formats.avro_values import avro_rows, avro_type, avro_v
 from cdcsync_spark.sinks.formats.json_reader import JsonReader
 from cdcsync_spark.sinks.formats.json_records import Origin, debezium_json
 from cdcsync_spark.sinks.formats.record_steps import columns_of
-from cdcsync_spark.wire.columns.change import ChangeKind, changes_schema
 from unit.sinks.formats.test_avro_values import ROWS, VALUES, _table
 from unit.sinks.formats.test_json_all_types import all_types
 from unit.sinks.formats.test_json_records import CHANGES, ORIGIN

@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 from cdcsync_core.errors import CdcError
 from cdcsync_core.position import LogOffset, TransactionId
 from cdcsync_core.source_table import TableId
-from cdcsync_spark.sinks.events import Events
+from cdcsync_spark.rows.changes import ChangeKind, changes_schema
+from cdcsync_spark.rows.events import Events
 from cdcsync_spark.sinks.formats.avro_records import Registered, debezium_avro, key_schema, value_schema
 from cdcsync_spark.sinks.formats.json_records import Origin, Records, debezium_json
-from cdcsync_spark.wire.columns.change import ChangeKind, changes_schema
 
 #: of the locked packages of development; an environment that is older than the lock lacks it
 fastavro = pytest.importorskip("fastavro")

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from cdcsync_core.position import LogOffset
-from cdcsync_spark.sinks.events import Events
+from cdcsync_spark.rows.events import Events
 from cdcsync_spark.sinks.formats.debezium_records import debezium_exact_json
 from cdcsync_spark.sinks.formats.json_records import Header, Records, slices
 from unit.sinks.formats.test_json_records import (

@@ -17,10 +17,10 @@ from cdcsync_core.gtid import Gtid
 from cdcsync_core.logical_type import DECIMAL, NAMES, LogicalType
 from cdcsync_core.position import LogOffset, TransactionId
 from cdcsync_core.source_table import TableId
-from cdcsync_spark.sinks.events import Events
+from cdcsync_spark.rows.arrow_types import in_arrow
+from cdcsync_spark.rows.changes import ChangeKind, changes_schema
+from cdcsync_spark.rows.events import Events
 from cdcsync_spark.sinks.formats.json_records import FORMS, Origin
-from cdcsync_spark.wire.columns.change import ChangeKind, changes_schema
-from cdcsync_spark.wire.columns.typemap import in_arrow
 
 LAST = dt.datetime(9999, 12, 31, 23, 59, 59, 999999)
 #: BIT(10), a point with its SRID, an empty and a long value

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from cdcsync_core.gtid import Gtid
 from cdcsync_core.position import LogOffset, TransactionId
 from cdcsync_core.source_table import TableId
-from cdcsync_spark.sinks.events import Events
+from cdcsync_spark.rows.changes import ChangeKind, changes_schema
+from cdcsync_spark.rows.events import Events
 from cdcsync_spark.sinks.formats.json_records import FORMS, Origin, Records, slices
-from cdcsync_spark.wire.columns.change import ChangeKind, changes_schema
 
 SCHEMA = changes_schema(pa.schema([pa.field("id", pa.int32()), pa.field("v", pa.string())]))
 ORIGIN = Origin(TableId("shop", "orders"), ("id",), "mysql", 7, "cdc", sent=5000)

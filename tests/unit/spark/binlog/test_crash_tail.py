@@ -13,9 +13,9 @@ from cdcsync_core.source_table import Column, SourceTable, SourceType, TableId
 from cdcsync_spark.binlog.crash_tail import FileScan, Mark, Tail, Timed, scan_file, suspicious
 from cdcsync_spark.delivery.changelog import Changelog
 from cdcsync_spark.delivery.upsert import fold
+from cdcsync_spark.rows.arrow_types import captured_schema
 from cdcsync_spark.stream.crash_repair import as_changes
 from cdcsync_spark.wire.binlog.facts import FileLeft, Progress, TransactionEnd
-from cdcsync_spark.wire.columns.typemap import captured_schema
 
 FIRST, LAST = "binlog.000001", "binlog.000002"
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 from cdcsync_core.position import FilePosition, LogOffset, TransactionId
 from cdcsync_spark.binlog.batch import BinlogBatch, TableBatch, Transactions, write_transactions
 from cdcsync_spark.delivery.changelog import Changelog, open_changelog
-from cdcsync_spark.wire.columns.change import ChangeKind, changes_schema
+from cdcsync_spark.rows.changes import ChangeKind, changes_schema
 
 SCHEMA = changes_schema(pa.schema([pa.field("id", pa.int32())]))
 

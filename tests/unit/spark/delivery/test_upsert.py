@@ -15,7 +15,7 @@ from cdcsync_spark.delivery import last_images
 from cdcsync_spark.delivery.changelog import Changelog
 from cdcsync_spark.delivery.mapped import mapped
 from cdcsync_spark.delivery.upsert import fold
-from cdcsync_spark.wire.columns.change import ChangeKind, changes_schema
+from cdcsync_spark.rows.changes import ChangeKind, changes_schema
 
 SCHEMA = changes_schema(pa.schema([("id", pa.string()), ("v", pa.int32())]))
 INSERT, BEFORE, AFTER, DELETE = ChangeKind

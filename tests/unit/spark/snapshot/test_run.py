@@ -31,6 +31,7 @@ from cdcsync_core.source_table import Column, SourceTable, SourceType, TableId
 from cdcsync_core.spec import Tables
 from cdcsync_core.state import Identity, SinkWrite, TableState
 from cdcsync_core.target_schema import TargetSchema
+from cdcsync_spark.rows.arrow_types import captured_schema
 from cdcsync_spark.run.context import RunContext
 from cdcsync_spark.run.progress import Reporter
 from cdcsync_spark.sinks.contract.changes import AdvancePosition, Append, Change, Commit, Replace
@@ -38,7 +39,6 @@ from cdcsync_spark.sinks.contract.checks import check_successor
 from cdcsync_spark.snapshot.run import run_snapshot
 from cdcsync_spark.snapshot.source import Verify
 from cdcsync_spark.snapshot.wave_job import SplitResult, SplitTask
-from cdcsync_spark.wire.columns.typemap import captured_schema
 from support.memory_target import MemorySink, MemoryTarget
 
 LINEAGE = Lineage.of("mariadb:1")

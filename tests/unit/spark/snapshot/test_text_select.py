@@ -18,8 +18,8 @@ import pytest
 from cdcsync_core.capture import Capture
 from cdcsync_core.errors import DecodeError
 from cdcsync_core.source_table import Column, SourceTable, SourceType, TableId
+from cdcsync_spark.rows.arrow_types import captured_schema
 from cdcsync_spark.snapshot.text_select import decode, select_expression, select_list
-from cdcsync_spark.wire.columns.typemap import captured_schema
 
 ID = Column("id", SourceType.parse("int"), False)
 

@@ -19,12 +19,12 @@ from cdcsync_core.source_table import Column, SourceTable, SourceType, TableId
 from cdcsync_core.state import Identity, TableState
 from cdcsync_core.target_schema import TargetSchema
 from cdcsync_spark.binlog.batch import BinlogBatch, TableBatch, Transactions, write_transactions
+from cdcsync_spark.rows.arrow_types import captured_schema
+from cdcsync_spark.rows.changes import ChangeKind, changes_schema
 from cdcsync_spark.sinks.contract.changes import AdvancePosition, Commit, Replace
 from cdcsync_spark.sinks.delta.sink import DeltaSink
 from cdcsync_spark.sinks.lake.stores import open_store
 from cdcsync_spark.stream.applier import Applier, StreamTable
-from cdcsync_spark.wire.columns.change import ChangeKind, changes_schema
-from cdcsync_spark.wire.columns.typemap import captured_schema
 
 SYNC = "default/shop"
 

@@ -22,13 +22,13 @@ from cdcsync_core.target_schema import TargetSchema
 from cdcsync_spark.binlog.batch import BinlogBatch
 from cdcsync_spark.delivery.changelog import Changelog
 from cdcsync_spark.delivery.upsert import fold
+from cdcsync_spark.rows.arrow_types import captured_schema
 from cdcsync_spark.sinks.contract.changes import Append, Commit
 from cdcsync_spark.sinks.delta.sink import DeltaSink
 from cdcsync_spark.sinks.lake.stores import open_store
 from cdcsync_spark.stream.applier import Applier, StreamTable
 from cdcsync_spark.stream.crash_repair import Piece, as_changes
 from cdcsync_spark.wire.binlog.facts import FileLeft
-from cdcsync_spark.wire.columns.typemap import captured_schema
 
 CRASHED, NEXT = "binlog.000001", "binlog.000002"
 LEFT = FileLeft(CRASHED, NEXT)

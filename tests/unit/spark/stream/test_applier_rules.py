@@ -20,11 +20,11 @@ from cdcsync_core.source_table import Column, SourceTable, SourceType, TableId
 from cdcsync_core.state import Identity, SinkWrite, TableState
 from cdcsync_core.target_schema import TargetSchema
 from cdcsync_spark.binlog.batch import BinlogBatch, TableBatch, Transactions, write_transactions
+from cdcsync_spark.rows.arrow_types import captured_schema
+from cdcsync_spark.rows.changes import ChangeKind, changes_schema
 from cdcsync_spark.sinks.contract.changes import AdvancePosition
 from cdcsync_spark.sinks.contract.writer import Busy
 from cdcsync_spark.stream.applier import Applier, StreamTable
-from cdcsync_spark.wire.columns.change import ChangeKind, changes_schema
-from cdcsync_spark.wire.columns.typemap import captured_schema
 from support.memory_target import MemoryTarget
 
 UUID = "3e11fa47-71ca-11e1-9e33-c80aa9429562"

@@ -9,12 +9,12 @@ import pytest
 from cdcsync_core.capture import Capture
 from cdcsync_core.errors import CdcError, DecodeError, Reason
 from cdcsync_core.source_table import Column, SourceTable, SourceType, TableId
+from cdcsync_spark.rows.arrow_types import captured_schema
+from cdcsync_spark.rows.changes import ChangeKind, changes_schema
 from cdcsync_spark.wire.binlog.definition import check_table_map
 from cdcsync_spark.wire.binlog.facts import Operation, RowsEvent, TableMap
 from cdcsync_spark.wire.binlog.rows import decode
 from cdcsync_spark.wire.binlog.table_map import parse_map
-from cdcsync_spark.wire.columns.change import ChangeKind, changes_schema
-from cdcsync_spark.wire.columns.typemap import captured_schema
 from support.events import ID_V, image, names, table_map
 
 T = TableId("shop", "t")

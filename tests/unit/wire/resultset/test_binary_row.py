@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 from cdcsync_core.capture import Capture
 from cdcsync_core.errors import CdcError, DecodeError, PermanentError, Reason
 from cdcsync_core.source_table import Column, SourceTable, SourceType, TableId
+from cdcsync_spark.rows.arrow_types import captured_schema
 from cdcsync_spark.wire.columns.gather import PAD
-from cdcsync_spark.wire.columns.typemap import captured_schema
 from cdcsync_spark.wire.resultset import binary_row
 from cdcsync_spark.wire.resultset.binary_row import Decoded, RowDecoder
 from cdcsync_spark.wire.resultset.packets import Payloads

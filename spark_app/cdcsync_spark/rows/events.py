@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cdcsync_core.position import TransactionId
-from cdcsync_spark.wire.columns.change import KIND, TRANSACTION, ChangeKind
+from cdcsync_spark.rows.changes import KIND, TRANSACTION, ChangeKind
 
 
 @dataclass(frozen=True)
