@@ -33,7 +33,7 @@ from cdcsync_spark.sinks.contract.writer import Writer
 from cdcsync_spark.sinks.delta.history_rows import event_rows
 from cdcsync_spark.sinks.delta.history_target import HistorySink
 from cdcsync_spark.sinks.delta.sink import DeltaSink
-from cdcsync_spark.sinks.lake.stores import open_store
+from cdcsync_spark.sinks.lake.storage.stores import open_store
 from contract.sinkcase import SYNC, WATERMARK, batch, first_state, keys_of
 from support.lake import query
 

@@ -18,8 +18,8 @@ from typing import Any
 import boto3
 import pyarrow.fs as pafs
 
-from cdcsync_spark.sinks.lake.store import Store
-from cdcsync_spark.sinks.lake.stores import open_store
+from cdcsync_spark.sinks.lake.storage.store import Store
+from cdcsync_spark.sinks.lake.storage.stores import open_store
 from support.s3server import S3_SERVER
 
 REGION = "us-east-1"

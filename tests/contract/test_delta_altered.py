@@ -22,7 +22,7 @@ from cdcsync_spark.sinks.delta import delta_rs
 from cdcsync_spark.sinks.delta import merge as delta_merge
 from cdcsync_spark.sinks.delta.sink import DeltaSink, DeltaTarget
 from cdcsync_spark.sinks.delta.view import entry_text
-from cdcsync_spark.sinks.lake.stores import open_store
+from cdcsync_spark.sinks.lake.storage.stores import open_store
 from contract.lives import read_by_duckdb
 from contract.sinkcase import (
     ORDERS,

@@ -15,7 +15,7 @@ from cdcsync_spark.sinks.contract.changes import Commit, Replace, Upsert
 from cdcsync_spark.sinks.delta import maintenance as delta_maintenance
 from cdcsync_spark.sinks.delta.sink import DeltaSink, DeltaTarget
 from cdcsync_spark.sinks.delta.view import actions_of
-from cdcsync_spark.sinks.lake.stores import open_store
+from cdcsync_spark.sinks.lake.storage.stores import open_store
 from contract.sinkcase import ORDERS, SYNC, batch, keys_of, rows_of, stage, whole_snapshot
 
 

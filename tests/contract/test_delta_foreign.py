@@ -25,7 +25,7 @@ from cdcsync_spark.sinks.delta.log import entry_name
 from cdcsync_spark.sinks.delta.sink import DeltaSink, DeltaTarget
 from cdcsync_spark.sinks.delta.table_path import TablePath
 from cdcsync_spark.sinks.delta.view import actions_of, entry_text
-from cdcsync_spark.sinks.lake.stores import open_store
+from cdcsync_spark.sinks.lake.storage.stores import open_store
 from cdcsync_spark.sinks.lake.writer import LOSS_QUESTIONS
 from contract.sinkcase import ORDERS, SYNC, batch, content, keys_of, rows_of, stage, stamp, whole_snapshot
 from contract.test_delta_log import opened

@@ -29,7 +29,7 @@ from cdcsync_spark.sinks.delta.sink import DeltaSink, DeltaTarget
 from cdcsync_spark.sinks.lake import table_index
 from cdcsync_spark.sinks.lake.policy import POLICY, Limits
 from cdcsync_spark.sinks.lake.staging import DataFile
-from cdcsync_spark.sinks.lake.stores import open_store
+from cdcsync_spark.sinks.lake.storage.stores import open_store
 from contract.sinkcase import (
     ORDERS,
     SYNC,

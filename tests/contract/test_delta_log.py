@@ -21,7 +21,7 @@ from cdcsync_spark.sinks.delta.log import own_state
 from cdcsync_spark.sinks.delta.sink import DeltaSink, DeltaTarget
 from cdcsync_spark.sinks.delta.view import actions_of, entry_text
 from cdcsync_spark.sinks.lake.policy import POLICY, MaintenancePolicy
-from cdcsync_spark.sinks.lake.stores import open_store
+from cdcsync_spark.sinks.lake.storage.stores import open_store
 from contract.sinkcase import (
     ORDERS,
     SYNC,

@@ -20,7 +20,7 @@ from cdcsync_spark.sinks.delta.view import DeltaFile
 from cdcsync_spark.sinks.lake import table_index
 from cdcsync_spark.sinks.lake.live_file import deleted_count
 from cdcsync_spark.sinks.lake.policy import Limits, MaintenancePolicy
-from cdcsync_spark.sinks.lake.stores import open_store
+from cdcsync_spark.sinks.lake.storage.stores import open_store
 from contract.lives import NOTHING_KEPT, read_by_delta_rs, read_by_duckdb
 from contract.sinkcase import SYNC, Row, batch, content, in_order, keys_of, make_table, rows_of, step, whole_snapshot
 from contract.stepcase import BEFORE, KEPT, ROWS, STEPS, TABLE

@@ -17,7 +17,7 @@ from cdcsync_spark.sinks.contract.changes import Upsert
 from cdcsync_spark.sinks.delta import open as delta_open
 from cdcsync_spark.sinks.delta.log import parsing
 from cdcsync_spark.sinks.delta.sink import DeltaSink, DeltaTarget
-from cdcsync_spark.sinks.lake.stores import open_store
+from cdcsync_spark.sinks.lake.storage.stores import open_store
 from contract.sinkcase import ORDERS, SYNC, batch, content, first_state, keys_of, rows_of, whole_snapshot
 
 TEARS: dict[str, Callable[[bytes], bytes]] = {

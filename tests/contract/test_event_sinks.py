@@ -32,7 +32,7 @@ from cdcsync_spark.sinks.contract.changes import Append, Commit, Emit, Evolve, R
 from cdcsync_spark.sinks.contract.sink import Sink, Target
 from cdcsync_spark.sinks.delta.history_target import HistorySink, HistoryTarget
 from cdcsync_spark.sinks.lake.policy import MaintenancePolicy
-from cdcsync_spark.sinks.lake.stores import open_store
+from cdcsync_spark.sinks.lake.storage.stores import open_store
 from cdcsync_spark.stream.applier import Applier, StreamTable
 from cdcsync_spark.stream.crash_repair import Piece
 from cdcsync_spark.stream.schema_commit import step_commit

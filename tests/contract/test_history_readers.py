@@ -14,7 +14,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from cdcsync_spark.sinks.delta.history_target import HistorySink, HistoryTarget
-from cdcsync_spark.sinks.lake.stores import open_store
+from cdcsync_spark.sinks.lake.storage.stores import open_store
 from contract.lives import duckdb_connection, read_by_delta_rs
 from contract.sinkcase import ORDERS, SYNC
 from contract.test_event_sinks import END, HIGH, LOW, SMALL, Source, applier, follow, read_snapshot

@@ -23,7 +23,7 @@ from cdcsync_spark.sinks.contract.changes import Append, Commit, Evolve, Replace
 from cdcsync_spark.sinks.contract.sink import Sink
 from cdcsync_spark.sinks.delta.history_target import HistorySink, HistoryTarget
 from cdcsync_spark.sinks.delta.sink import DeltaSink
-from cdcsync_spark.sinks.lake.stores import open_store
+from cdcsync_spark.sinks.lake.storage.stores import open_store
 from cdcsync_spark.sinks.lake.writer import LOSS_QUESTIONS
 from cdcsync_spark.stream.applier import Applier
 from contract.sinkcase import ORDERS, SYNC, content, first_state, in_order, make_table, rows_of, whole_snapshot

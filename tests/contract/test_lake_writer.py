@@ -19,9 +19,9 @@ from cdcsync_core.state import TableState
 from cdcsync_spark.sinks.contract.changes import Build, Commit, Upsert
 from cdcsync_spark.sinks.delta.sink import DeltaSink, DeltaTarget
 from cdcsync_spark.sinks.lake import writer as lake_writer
-from cdcsync_spark.sinks.lake.local_store import LocalStore
 from cdcsync_spark.sinks.lake.policy import MaintenancePolicy
-from cdcsync_spark.sinks.lake.stores import open_store
+from cdcsync_spark.sinks.lake.storage.local_store import LocalStore
+from cdcsync_spark.sinks.lake.storage.stores import open_store
 from cdcsync_spark.sinks.lake.table_folder import TableFolder
 from cdcsync_spark.sinks.lake.writer import LakeWriter
 from contract.sinkcase import ORDERS, SYNC, Model, Row, batch, content, keys_of, rows_of, whole_snapshot

@@ -19,7 +19,7 @@ from cdcsync_spark.sinks.contract.checks import Superseded
 from cdcsync_spark.sinks.contract.sink import Sink, Target
 from cdcsync_spark.sinks.delta.history_target import HistorySink
 from cdcsync_spark.sinks.delta.staging_table import DeltaStaging
-from cdcsync_spark.sinks.lake.stores import open_store
+from cdcsync_spark.sinks.lake.storage.stores import open_store
 from cdcsync_spark.snapshot.plan_reader import PlanFeed
 from cdcsync_spark.snapshot.table import SnapshotTable, open_table
 from contract.sinkcase import ORDERS, SYNC, WATERMARK, content, first_state, stage, stamp, whole_snapshot

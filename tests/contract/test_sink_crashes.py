@@ -19,7 +19,7 @@ from types import ModuleType
 import pytest
 
 from cdcsync_spark.sinks.contract.sink import Sink
-from cdcsync_spark.sinks.lake.store import Store
+from cdcsync_spark.sinks.lake.storage.store import Store
 from contract import crashing, stepping
 from contract.sinkcase import ORDERS, content, in_order
 from contract.stores import STORES

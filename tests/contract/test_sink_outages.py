@@ -17,10 +17,10 @@ from cdcsync_spark.sinks.contract.changes import Build, Upsert
 from cdcsync_spark.sinks.delta import maintenance as delta_maintenance
 from cdcsync_spark.sinks.delta.commit import DeltaWriter
 from cdcsync_spark.sinks.delta.sink import DeltaSink, DeltaTarget
-from cdcsync_spark.sinks.lake.key_index import KeyIndex
-from cdcsync_spark.sinks.lake.local_store import LocalStore
+from cdcsync_spark.sinks.lake.keys.key_index import KeyIndex
 from cdcsync_spark.sinks.lake.policy import POLICY, MaintenancePolicy
-from cdcsync_spark.sinks.lake.stores import open_store
+from cdcsync_spark.sinks.lake.storage.local_store import LocalStore
+from cdcsync_spark.sinks.lake.storage.stores import open_store
 from contract.sinkcase import (
     ORDERS,
     SYNC,

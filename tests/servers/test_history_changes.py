@@ -13,7 +13,7 @@ from cdcsync_core.schema_change import Kind
 from cdcsync_spark.binlog.schema_steps import Policy
 from cdcsync_spark.sinks.delta.history_target import HistorySink, HistoryTarget
 from cdcsync_spark.sinks.lake.policy import MaintenancePolicy
-from cdcsync_spark.sinks.lake.stores import open_store
+from cdcsync_spark.sinks.lake.storage.stores import open_store
 from contract.sinkcase import stamp
 from servers.test_followed_changes import CLASSES, TABLES, alter, last_change, write
 from support.compare import compare, source_rows

@@ -18,8 +18,8 @@ from cdcsync_mysql.connection import Source, connect
 from cdcsync_spark.sinks.kafka.brokers import Brokers
 from cdcsync_spark.sinks.kafka.client import KafkaSettings
 from cdcsync_spark.sinks.kafka.registry import Registry
-from cdcsync_spark.sinks.lake.store import Store
-from cdcsync_spark.sinks.lake.stores import open_store, store_errors
+from cdcsync_spark.sinks.lake.storage.store import Store
+from cdcsync_spark.sinks.lake.storage.stores import open_store, store_errors
 from contract.stores import ACCESS_KEY, REGION, SECRET_KEY, s3_server
 from servers.test_hostile_sinks import internal_page
 from support.hostile import Hostile

@@ -41,7 +41,7 @@ from cdcsync_spark.sinks.lake.format import FileCommit, LostRace, Operation, Wri
 from cdcsync_spark.sinks.lake.policy import LIMITS, POLICY, Limits, MaintenancePolicy
 from cdcsync_spark.sinks.lake.snapshot import LakeSnapshot
 from cdcsync_spark.sinks.lake.staging import DataFile, stage
-from cdcsync_spark.sinks.lake.store import Store
+from cdcsync_spark.sinks.lake.storage.store import Store
 from cdcsync_spark.sinks.lake.table_folder import TableFolder
 from cdcsync_spark.sinks.lake.writer import LakeWriter
 

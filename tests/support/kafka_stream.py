@@ -15,7 +15,7 @@ from cdcsync_spark.sinks.delta.staging_table import DeltaStaging
 from cdcsync_spark.sinks.kafka.client import KafkaSettings
 from cdcsync_spark.sinks.kafka.target import KafkaSink
 from cdcsync_spark.sinks.kafka.topics import TopicSettings
-from cdcsync_spark.sinks.lake.stores import open_store
+from cdcsync_spark.sinks.lake.storage.stores import open_store
 from contract.sinkcase import SYNC
 
 SUPERSEDED = 3

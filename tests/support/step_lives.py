@@ -40,7 +40,7 @@ from cdcsync_spark.run.context import RunContext
 from cdcsync_spark.run.progress import Reporter
 from cdcsync_spark.sinks.contract.sink import Sink
 from cdcsync_spark.sinks.delta.sink import DeltaSink
-from cdcsync_spark.sinks.lake.stores import open_store
+from cdcsync_spark.sinks.lake.storage.stores import open_store
 from cdcsync_spark.snapshot.run import run_snapshot
 from cdcsync_spark.snapshot.source import Verify
 from cdcsync_spark.snapshot.wave_job import SplitResult, SplitTask

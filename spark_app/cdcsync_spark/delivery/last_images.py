@@ -17,7 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from cdcsync_spark.binlog.spool import disk_error
-from cdcsync_spark.sinks.lake.key_codes import KeyCodec
+from cdcsync_spark.sinks.lake.keys.key_codes import KeyCodec
 
 Mask = npt.NDArray[np.bool_]
 #: images whose keys are in memory together

@@ -15,9 +15,9 @@ from cdcsync_spark.sinks.contract.driver import READER, Role, SinkDriver
 from cdcsync_spark.sinks.contract.sink import Sink
 from cdcsync_spark.sinks.delta.driver import DeltaDriver
 from cdcsync_spark.sinks.delta.staging_table import DeltaStaging
-from cdcsync_spark.sinks.lake.store import Store
-from cdcsync_spark.sinks.lake.store_errors import of_the_run
-from cdcsync_spark.sinks.lake.stores import store_at, store_errors
+from cdcsync_spark.sinks.lake.storage.errors import of_the_run
+from cdcsync_spark.sinks.lake.storage.store import Store
+from cdcsync_spark.sinks.lake.storage.stores import store_at, store_errors
 
 
 def sink_from_spec(sink: SinkSpec, secrets_dir: Path, sync: str, role: Role = READER) -> Sink:

@@ -21,7 +21,7 @@ from cdcsync_spark.sinks.delta.log import Log, entry_name
 from cdcsync_spark.sinks.delta.open import catch_up, open_view, spelled_out
 from cdcsync_spark.sinks.delta.table_path import TablePath
 from cdcsync_spark.sinks.delta.view import Action, TableView, actions_of
-from cdcsync_spark.sinks.lake.stores import open_store
+from cdcsync_spark.sinks.lake.storage.stores import open_store
 
 _SCHEMA = json.dumps({"type": "struct", "fields": []})
 _FIRST = json.dumps({"metaData": {"id": "x", "schemaString": _SCHEMA, "configuration": {}}}).encode()

@@ -22,9 +22,9 @@ from pyroaring import BitMap
 from cdcsync_core.capture import Capture
 from cdcsync_core.errors import PermanentError, Reason
 from cdcsync_spark.rows.arrow_types import captured_schema
-from cdcsync_spark.sinks.lake import key_index, scratch
-from cdcsync_spark.sinks.lake.key_codes import Codes, KeyCodec
-from cdcsync_spark.sinks.lake.key_index import FileVersion, KeyIndex
+from cdcsync_spark.sinks.lake.keys import key_index, scratch
+from cdcsync_spark.sinks.lake.keys.key_codes import Codes, KeyCodec
+from cdcsync_spark.sinks.lake.keys.key_index import FileVersion, KeyIndex
 from contract.sinkcase import Row, keys_of, make_table
 
 EXACT = {

@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cdcsync_spark.sinks.lake.key_runs import FENCED, Codes, Hits, Run, chained, merged, sorted_runs
-from cdcsync_spark.sinks.lake.scratch import Scratch
+from cdcsync_spark.sinks.lake.keys.key_runs import FENCED, Codes, Hits, Run, chained, merged, sorted_runs
+from cdcsync_spark.sinks.lake.keys.scratch import Scratch
 
 
 @pytest.mark.parametrize("distinct", [0.5, 3])

@@ -14,9 +14,9 @@ from cdcsync_spark.sinks.contract.writer import Maintenance, Step
 from cdcsync_spark.sinks.delta import maintenance as delta_maintenance
 from cdcsync_spark.sinks.delta.table_path import TablePath
 from cdcsync_spark.sinks.delta.view import TableView
-from cdcsync_spark.sinks.lake.local_store import LocalStore
 from cdcsync_spark.sinks.lake.maintenance import Failures
-from cdcsync_spark.sinks.lake.stores import open_store
+from cdcsync_spark.sinks.lake.storage.local_store import LocalStore
+from cdcsync_spark.sinks.lake.storage.stores import open_store
 
 
 def test_the_cost_of_steps_adds_up() -> None:

@@ -13,9 +13,9 @@ import pytest
 from obstore.store import S3Store
 
 from cdcsync_core.errors import CdcError, Reason
-from cdcsync_spark.sinks.lake import object_store
-from cdcsync_spark.sinks.lake.store import Store
-from cdcsync_spark.sinks.lake.stores import open_store
+from cdcsync_spark.sinks.lake.storage import object_store
+from cdcsync_spark.sinks.lake.storage.store import Store
+from cdcsync_spark.sinks.lake.storage.stores import open_store
 from servers.test_hostile_sinks import endless_pages
 from support.hostile import Hostile
 

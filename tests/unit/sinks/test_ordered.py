@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cdcsync_spark.sinks.lake.ordered import in_order, order_of
-from cdcsync_spark.sinks.lake.scratch import Scratch
+from cdcsync_spark.sinks.lake.keys.ordered import in_order, order_of
+from cdcsync_spark.sinks.lake.keys.scratch import Scratch
 
 SCHEMA = pa.schema([("k", pa.int64()), ("l", pa.string()), ("v", pa.string())])
 

@@ -11,8 +11,8 @@ from cdcsync_core.sink_spec import Sink
 from cdcsync_lake.location import Location
 from cdcsync_spark.sinks import sink_from_spec
 from cdcsync_spark.sinks.delta.sink import DeltaSink
-from cdcsync_spark.sinks.lake.local_store import LocalStore
-from cdcsync_spark.sinks.lake.object_store import ObjectStore
+from cdcsync_spark.sinks.lake.storage.local_store import LocalStore
+from cdcsync_spark.sinks.lake.storage.object_store import ObjectStore
 
 
 def test_a_folder() -> None:

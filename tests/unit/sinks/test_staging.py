@@ -13,7 +13,7 @@ from cdcsync_core.errors import CdcError, Reason
 from cdcsync_core.target_schema import TargetSchema
 from cdcsync_spark.sinks.lake import staging
 from cdcsync_spark.sinks.lake.staging import FileSizes
-from cdcsync_spark.sinks.lake.stores import open_store
+from cdcsync_spark.sinks.lake.storage.stores import open_store
 from contract.sinkcase import ORDERS, rows_of
 
 SCHEMA = TargetSchema.of(ORDERS)

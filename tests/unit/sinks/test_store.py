@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 
 from cdcsync_core.errors import CdcError, Reason
 from cdcsync_spark.sinks.lake.layout import segment
-from cdcsync_spark.sinks.lake.object_store import ObjectStore
-from cdcsync_spark.sinks.lake.store import LARGEST_READ
-from cdcsync_spark.sinks.lake.stores import open_store
+from cdcsync_spark.sinks.lake.storage.object_store import ObjectStore
+from cdcsync_spark.sinks.lake.storage.store import LARGEST_READ
+from cdcsync_spark.sinks.lake.storage.stores import open_store
 from support.hostile import Hostile
 
 

@@ -11,9 +11,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from cdcsync_spark.sinks.lake import scratch
-from cdcsync_spark.sinks.lake.scratch import Scratch, read_ahead, read_whole
-from cdcsync_spark.sinks.lake.stored_keys import StoredKeys
+from cdcsync_spark.sinks.lake.keys import scratch
+from cdcsync_spark.sinks.lake.keys.scratch import Scratch, read_ahead, read_whole
+from cdcsync_spark.sinks.lake.keys.stored_keys import StoredKeys
 
 _Ranges = list[tuple[int, int]]
 

@@ -13,7 +13,7 @@ from cdcsync_spark.sinks.contract.sink import Sink
 from cdcsync_spark.sinks.delta.history_target import HistorySink
 from cdcsync_spark.sinks.delta.sink import DeltaSink
 from cdcsync_spark.sinks.lake.policy import LEAVING_SMALL_FILES, POLICY
-from cdcsync_spark.sinks.lake.store import Store
+from cdcsync_spark.sinks.lake.storage.store import Store
 
 
 @dataclass(frozen=True)

@@ -57,7 +57,7 @@ from cdcsync_spark.sinks.delta.maintenance import delete_files, staged_copies
 from cdcsync_spark.sinks.delta.sink import DeltaTarget
 from cdcsync_spark.sinks.delta.table_path import STAGED_PREFIX, TablePath
 from cdcsync_spark.sinks.lake.policy import LIMITS, POLICY, Limits, MaintenancePolicy
-from cdcsync_spark.sinks.lake.store import Store
+from cdcsync_spark.sinks.lake.storage.store import Store
 from cdcsync_spark.sinks.staged_copy import CHANGES, Copies, CopyThenPublish, Recorded
 
 #: the metadata columns' names where none are chosen

@@ -25,7 +25,7 @@ from cdcsync_spark.sinks.delta.log import OWN_TABLE, Log, TornFile, parsing
 from cdcsync_spark.sinks.delta.paths import foreign_path, inside
 from cdcsync_spark.sinks.delta.view import Action, TableView
 from cdcsync_spark.sinks.delta.weight import refuse_heavy_view
-from cdcsync_spark.sinks.lake.store import LARGEST_READ
+from cdcsync_spark.sinks.lake.storage.store import LARGEST_READ
 
 _ENTRY = re.compile(r"(\d{20})\.json")
 _CHECKPOINT = re.compile(r"(\d{20})\.checkpoint\.(?:(\d{10})\.(\d{10})\.)?parquet")

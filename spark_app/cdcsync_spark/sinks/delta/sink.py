@@ -43,7 +43,7 @@ from cdcsync_spark.sinks.delta.view import Action, DeltaFile
 from cdcsync_spark.sinks.lake.policy import LIMITS, POLICY, Limits, MaintenancePolicy
 from cdcsync_spark.sinks.lake.snapshot import LakeSnapshot
 from cdcsync_spark.sinks.lake.staging import DataFile, stage
-from cdcsync_spark.sinks.lake.store import Store
+from cdcsync_spark.sinks.lake.storage.store import Store
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from cdcsync_spark.sinks.delta.open import entry_alone
 from cdcsync_spark.sinks.delta.sink import DeltaTarget
 from cdcsync_spark.sinks.delta.table_path import STAGED_PREFIX, TablePath
 from cdcsync_spark.sinks.delta.view import TableView
-from cdcsync_spark.sinks.lake.store import Store
+from cdcsync_spark.sinks.lake.storage.store import Store
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from typing import Any
 from cdcsync_core.errors import RUN_AGAIN, CdcError, Reason, fail
 from cdcsync_core.quoting import quoted
 from cdcsync_spark.memory import memory_limit
-from cdcsync_spark.sinks.lake.store import LARGEST_READ
+from cdcsync_spark.sinks.lake.storage.store import LARGEST_READ
 
 #: bytes of one of the least JSON values as an object of Python, with its place in what holds it
 _VALUE = 80

@@ -27,9 +27,9 @@ from pyroaring import BitMap
 from cdcsync_spark.rows.arrow_types import arrow_schema
 from cdcsync_spark.sinks.lake.file_changes import added_files, deletions
 from cdcsync_spark.sinks.lake.format import FileCommit, Operation, TableVersion
+from cdcsync_spark.sinks.lake.keys.scratch import Scratch
 from cdcsync_spark.sinks.lake.live_file import LiveFile, deleted_count
 from cdcsync_spark.sinks.lake.policy import MaintenancePolicy
-from cdcsync_spark.sinks.lake.scratch import Scratch
 from cdcsync_spark.sinks.lake.snapshot import live_rows
 from cdcsync_spark.sinks.lake.staging import stage
 from cdcsync_spark.sinks.lake.table_folder import TableFolder

@@ -20,8 +20,8 @@ from cdcsync_core.errors import Reason, fail
 from cdcsync_core.target_schema import TargetSchema
 from cdcsync_spark.rows.arrow_types import arrow_schema
 from cdcsync_spark.sinks.contract.changes import Upsert
-from cdcsync_spark.sinks.lake.key_index import KeyIndex
-from cdcsync_spark.sinks.lake.ordered import in_order, order_of
+from cdcsync_spark.sinks.lake.keys.key_index import KeyIndex
+from cdcsync_spark.sinks.lake.keys.ordered import in_order, order_of
 from cdcsync_spark.sinks.lake.staging import DataFile
 
 #: bytes of keys, and of 8 for the place of each, by which rows are sorted in memory; more stay in

@@ -25,7 +25,7 @@ from pyroaring import BitMap
 from cdcsync_core.state import TableState
 from cdcsync_spark.rows.arrow_types import arrow_schema
 from cdcsync_spark.sinks.lake.deletion_vectors import DeletedRows, deleted_rows
-from cdcsync_spark.sinks.lake.store import Store
+from cdcsync_spark.sinks.lake.storage.store import Store
 
 _FOOTERS_AT_ONCE = 8
 #: rows of keys that are read at a time, and bytes of a file

@@ -26,7 +26,7 @@ from cdcsync_core.target_schema import TargetSchema
 from cdcsync_spark.rows.arrow_types import arrow_schema
 from cdcsync_spark.sinks.contract.changes import Append, Change, Replace, StagedPart
 from cdcsync_spark.sinks.lake.bounds import BoundsOfFile, FileBounds
-from cdcsync_spark.sinks.lake.store import Store
+from cdcsync_spark.sinks.lake.storage.store import Store
 
 _KIND = "parquet"
 

@@ -17,7 +17,7 @@ from cdcsync_spark.sinks.lake.layout import segment
 from cdcsync_spark.sinks.lake.live_file import LiveFile
 from cdcsync_spark.sinks.lake.snapshot import read_range
 from cdcsync_spark.sinks.lake.staging import DataFile, Stamp
-from cdcsync_spark.sinks.lake.store import Store
+from cdcsync_spark.sinks.lake.storage.store import Store
 
 #: files that are removed at the same time
 AT_ONCE = 8

@@ -50,9 +50,9 @@ from cdcsync_spark.sinks.lake.compaction import next_compaction, write_compactio
 from cdcsync_spark.sinks.lake.evolution import write_evolution
 from cdcsync_spark.sinks.lake.file_changes import AddedFile, FileChanges, added_files, checked, find_deletions
 from cdcsync_spark.sinks.lake.format import FileCommit, LostRace, Operation, TableFormat, V
+from cdcsync_spark.sinks.lake.keys.scratch import Scratch
 from cdcsync_spark.sinks.lake.maintenance import HARMLESS, TableMaintenance
 from cdcsync_spark.sinks.lake.policy import LIMITS, POLICY, Limits, MaintenancePolicy
-from cdcsync_spark.sinks.lake.scratch import Scratch
 from cdcsync_spark.sinks.lake.staging import data_files, stage
 from cdcsync_spark.sinks.lake.table_folder import TableFolder
 from cdcsync_spark.sinks.lake.table_index import TableIndex

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pyarrow.fs as pafs
 
-from cdcsync_spark.sinks.lake.store import LocatedStore, refuse_large
+from cdcsync_spark.sinks.lake.storage.store import LocatedStore, refuse_large
 
 
 @dataclass(frozen=True)

@@ -37,11 +37,11 @@ from cdcsync_core.capture import Capture
 from cdcsync_core.errors import Reason, fail
 from cdcsync_core.remedies import STOP_OTHER_WRITER
 from cdcsync_spark.rows.arrow_types import arrow_type
-from cdcsync_spark.sinks.lake.key_codes import Codes, KeyCodec
-from cdcsync_spark.sinks.lake.key_purge import Purge, worth_purging
-from cdcsync_spark.sinks.lake.key_runs import BLOCK, Hits, Rows, Run, chained, joined, merged, sorted_runs
-from cdcsync_spark.sinks.lake.scratch import IN_MEMORY, Scratch
-from cdcsync_spark.sinks.lake.stored_keys import StoredKeys
+from cdcsync_spark.sinks.lake.keys.key_codes import Codes, KeyCodec
+from cdcsync_spark.sinks.lake.keys.key_purge import Purge, worth_purging
+from cdcsync_spark.sinks.lake.keys.key_runs import BLOCK, Hits, Rows, Run, chained, joined, merged, sorted_runs
+from cdcsync_spark.sinks.lake.keys.scratch import IN_MEMORY, Scratch
+from cdcsync_spark.sinks.lake.keys.stored_keys import StoredKeys
 
 #: so many small runs of one size class are merged into one
 FANOUT = 8

@@ -22,7 +22,7 @@ from cdcsync_core.remedies import RESNAPSHOT
 from cdcsync_lake.location import Location
 from cdcsync_lake.panics import ClientPanic, panics_as_errors
 from cdcsync_spark.memory import memory_limit
-from cdcsync_spark.sinks.lake.store_errors import client_errors, sink_error
+from cdcsync_spark.sinks.lake.storage.errors import client_errors, sink_error
 
 #: bytes of a file that is read as a whole, such as an entry or a checkpoint of a log
 LARGEST_READ = 2**30

@@ -36,7 +36,7 @@ from cdcsync_lake.location import Location
 from cdcsync_lake.panics import requests_alone
 from cdcsync_lake.probe import PROBES
 from cdcsync_lake.proxy_process import ProxyProcess
-from cdcsync_spark.sinks.lake.store import LocatedStore, refuse_large
+from cdcsync_spark.sinks.lake.storage.store import LocatedStore, refuse_large
 
 if TYPE_CHECKING:
     from obstore import ObjectMeta

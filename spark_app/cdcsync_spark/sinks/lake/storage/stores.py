@@ -8,12 +8,12 @@ from collections.abc import Callable
 from cdcsync_core.errors import CdcError
 from cdcsync_lake.check import check_lake
 from cdcsync_lake.location import Location
-from cdcsync_spark.sinks.lake.local_store import LocalStore
-from cdcsync_spark.sinks.lake.store import Store
+from cdcsync_spark.sinks.lake.storage.local_store import LocalStore
+from cdcsync_spark.sinks.lake.storage.store import Store
 
 
 def _object_store(location: Location) -> Store:
-    from cdcsync_spark.sinks.lake.object_store import ObjectStore
+    from cdcsync_spark.sinks.lake.storage.object_store import ObjectStore
 
     return ObjectStore(location)
 
@@ -35,7 +35,7 @@ def store_errors(location: Location) -> tuple[CdcError, ...]:
     """What the check of a lake finds, reached as its store is reached."""
     if location.local:
         return check_lake(location).errors
-    from cdcsync_spark.sinks.lake.object_store import run_proxy
+    from cdcsync_spark.sinks.lake.storage.object_store import run_proxy
 
     proxy = run_proxy()
     errors = check_lake(location, proxy=proxy.url if proxy else "").errors

@@ -18,8 +18,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from cdcsync_spark.sinks.lake.key_codes import Codes
-from cdcsync_spark.sinks.lake.scratch import Blocks, Scratch, Steps, address_of, finished, read_ahead, read_whole
+from cdcsync_spark.sinks.lake.keys.key_codes import Codes
+from cdcsync_spark.sinks.lake.keys.scratch import Blocks, Scratch, Steps, address_of, finished, read_ahead, read_whole
 
 #: entries that are sorted or merged at a time; the memory for it is some 64 bytes each
 BLOCK = 512 * 1024

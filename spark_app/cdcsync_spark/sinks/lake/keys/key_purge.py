@@ -15,8 +15,8 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from cdcsync_spark.sinks.lake.key_runs import Hits, Keep, Run, merging
-from cdcsync_spark.sinks.lake.scratch import Scratch
+from cdcsync_spark.sinks.lake.keys.key_runs import Hits, Keep, Run, merging
+from cdcsync_spark.sinks.lake.keys.scratch import Scratch
 
 #: runs of whole files stay if at most this share of their entries is stale: they are half as large
 _STAYING = 0.25

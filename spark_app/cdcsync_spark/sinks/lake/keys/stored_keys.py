@@ -11,8 +11,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from cdcsync_spark.sinks.lake.key_codes import same_keys
-from cdcsync_spark.sinks.lake.scratch import read_ahead
+from cdcsync_spark.sinks.lake.keys.key_codes import same_keys
+from cdcsync_spark.sinks.lake.keys.scratch import read_ahead
 
 Indices = npt.NDArray[np.int64]
 
