@@ -78,7 +78,7 @@ def _inferred(column: tuple[Any, ...]) -> pa.Array:
 def cdcsync_snapshot_parquet(port: str, folder: str, table: str) -> int:
     """The snapshot as Spark tasks that write Parquet: splits, waves and commits, as a run does."""
     from cdcsync_spark.engine.start import start_session
-    from cdcsync_spark.sinks.delta.sink import DeltaSink
+    from cdcsync_spark.sinks.delta.replica.sink import DeltaSink
     from cdcsync_spark.sinks.lake.storage.stores import open_store
     from cdcsync_spark.snapshot.split_read import SplitReader
     from cdcsync_spark.snapshot.wave_job import SplitTask, run_wave

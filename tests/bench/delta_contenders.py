@@ -15,8 +15,8 @@ from pyspark.sql.functions import broadcast
 
 from bench.delta_tables import TABLE, target_in
 from cdcsync_spark.sinks.contract.changes import Upsert
-from cdcsync_spark.sinks.delta.delta_rs import opened
-from cdcsync_spark.sinks.delta.merge import merge
+from cdcsync_spark.sinks.delta.fallback.delta_rs import opened
+from cdcsync_spark.sinks.delta.fallback.merge import merge
 from contract.sinkcase import batch, first_state
 
 

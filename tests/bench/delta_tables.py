@@ -17,7 +17,7 @@ from cdcsync_core.position import FilePosition
 from cdcsync_core.state import TableState
 from cdcsync_spark.rows.arrow_types import captured_schema
 from cdcsync_spark.sinks.contract.changes import Append, Commit, Staged, Upsert
-from cdcsync_spark.sinks.delta.sink import DeltaSink, DeltaTarget
+from cdcsync_spark.sinks.delta.replica.sink import DeltaSink, DeltaTarget
 from cdcsync_spark.sinks.lake.storage.stores import open_store
 from contract.sinkcase import SYNC, WATERMARK, first_state, make_table
 

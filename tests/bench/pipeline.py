@@ -26,7 +26,7 @@ from cdcsync_spark.binlog.batch import BinlogBatch
 from cdcsync_spark.binlog.reader import BinlogReader
 from cdcsync_spark.binlog.settings import ReaderSettings
 from cdcsync_spark.sinks.contract.changes import Append, Commit
-from cdcsync_spark.sinks.delta.sink import DeltaSink, DeltaTarget
+from cdcsync_spark.sinks.delta.replica.sink import DeltaSink, DeltaTarget
 from cdcsync_spark.sinks.lake.storage.stores import open_store
 from cdcsync_spark.snapshot.split_read import SplitReader
 from cdcsync_spark.stream.applier import Applier, StreamTable

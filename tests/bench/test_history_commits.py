@@ -30,9 +30,9 @@ from cdcsync_spark.rows.events import Events
 from cdcsync_spark.sinks.contract.changes import Append, Commit, Emit, Upsert
 from cdcsync_spark.sinks.contract.sink import Target
 from cdcsync_spark.sinks.contract.writer import Writer
-from cdcsync_spark.sinks.delta.history_rows import event_rows
-from cdcsync_spark.sinks.delta.history_target import HistorySink
-from cdcsync_spark.sinks.delta.sink import DeltaSink
+from cdcsync_spark.sinks.delta.history.target import HistorySink
+from cdcsync_spark.sinks.delta.replica.sink import DeltaSink
+from cdcsync_spark.sinks.delta.table.history_rows import event_rows
 from cdcsync_spark.sinks.lake.storage.stores import open_store
 from contract.sinkcase import SYNC, WATERMARK, batch, first_state, keys_of
 from support.lake import query

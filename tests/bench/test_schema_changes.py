@@ -21,7 +21,7 @@ from deltalake import DeltaTable
 from bench.delta_tables import TABLE, Stream, filled, folder_bytes, linked, target_in
 from cdcsync_core.schema_change import Filled, Kept, Origin
 from cdcsync_spark.sinks.contract.changes import Upsert
-from cdcsync_spark.sinks.delta.sink import DeltaTarget
+from cdcsync_spark.sinks.delta.replica.sink import DeltaTarget
 from cdcsync_spark.sinks.lake.policy import Limits
 from contract.sinkcase import batch, keys_of, make_table, rows_of, step
 from support.lake import query

@@ -19,7 +19,7 @@ from cdcsync_mysql.watermark import current, high, low
 from cdcsync_spark.binlog.reader import BinlogReader
 from cdcsync_spark.binlog.settings import ReaderSettings
 from cdcsync_spark.sinks.contract.changes import Append, Commit
-from cdcsync_spark.sinks.delta.staging_table import DeltaStaging
+from cdcsync_spark.sinks.delta.replica.staging_table import DeltaStaging
 from cdcsync_spark.sinks.kafka.client import KafkaSettings
 from cdcsync_spark.sinks.kafka.target import KafkaSink
 from cdcsync_spark.sinks.kafka.topics import TopicSettings

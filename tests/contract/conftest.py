@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 
 from cdcsync_spark.engine.start import start_session
 from cdcsync_spark.sinks.contract.sink import Sink, Target
-from cdcsync_spark.sinks.delta.sink import DeltaSink
+from cdcsync_spark.sinks.delta.replica.sink import DeltaSink
 from cdcsync_spark.sinks.lake.storage.store import Store
 from cdcsync_spark.sinks.lake.storage.stores import open_store
 from contract.sinkcase import ORDERS, SYNC

@@ -19,7 +19,7 @@ from cdcsync_core.position import FilePosition
 from cdcsync_core.state import TableState
 from cdcsync_spark.sinks.contract.changes import Commit, Replace, Upsert
 from cdcsync_spark.sinks.contract.sink import Sink, Target
-from cdcsync_spark.sinks.delta.sink import DeltaSink
+from cdcsync_spark.sinks.delta.replica.sink import DeltaSink
 from cdcsync_spark.sinks.lake.storage.store import Store
 from contract.sinkcase import ORDERS, SYNC, WATERMARK, Row, batch, first_state, keys_of, rows_of, stage
 

@@ -28,7 +28,7 @@ from hypothesis.stateful import (
 )
 
 from cdcsync_core.capture import Capture
-from cdcsync_spark.sinks.delta.sink import DeltaSink, DeltaTarget
+from cdcsync_spark.sinks.delta.replica.sink import DeltaSink, DeltaTarget
 from cdcsync_spark.sinks.lake.policy import MaintenancePolicy
 from cdcsync_spark.sinks.lake.storage.stores import open_store
 from contract.sinkcase import SYNC, Model, Row, batch, content, in_order, make_table, rows_of, whole_snapshot

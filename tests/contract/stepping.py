@@ -15,7 +15,7 @@ from cdcsync_core.capture import Capture
 from cdcsync_core.schema_change import Converted, Filled, Kept, Origin
 from cdcsync_spark.sinks.contract.changes import Build, Empty, Upsert
 from cdcsync_spark.sinks.contract.sink import Sink
-from cdcsync_spark.sinks.delta.sink import DeltaSink
+from cdcsync_spark.sinks.delta.replica.sink import DeltaSink
 from cdcsync_spark.sinks.lake.storage.store import Store
 from contract.sinkcase import ORDERS, SYNC, Row, batch, keys_of, make_table, rows_of, step, whole_snapshot
 

@@ -18,10 +18,10 @@ from deltalake.exceptions import CommitFailedError
 from cdcsync_core.capture import Capture
 from cdcsync_core.errors import PermanentError, Reason
 from cdcsync_spark.sinks.contract.changes import Commit, Replace, Upsert
-from cdcsync_spark.sinks.delta import delta_rs
-from cdcsync_spark.sinks.delta import merge as delta_merge
-from cdcsync_spark.sinks.delta.sink import DeltaSink, DeltaTarget
-from cdcsync_spark.sinks.delta.view import entry_text
+from cdcsync_spark.sinks.delta.fallback import delta_rs
+from cdcsync_spark.sinks.delta.fallback import merge as delta_merge
+from cdcsync_spark.sinks.delta.replica.sink import DeltaSink, DeltaTarget
+from cdcsync_spark.sinks.delta.table.view import entry_text
 from cdcsync_spark.sinks.lake.storage.stores import open_store
 from contract.lives import read_by_duckdb
 from contract.sinkcase import (

@@ -12,9 +12,9 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from cdcsync_spark.sinks.contract.changes import Commit, Replace, Upsert
-from cdcsync_spark.sinks.delta import maintenance as delta_maintenance
-from cdcsync_spark.sinks.delta.sink import DeltaSink, DeltaTarget
-from cdcsync_spark.sinks.delta.view import actions_of
+from cdcsync_spark.sinks.delta.replica import maintenance as delta_maintenance
+from cdcsync_spark.sinks.delta.replica.sink import DeltaSink, DeltaTarget
+from cdcsync_spark.sinks.delta.table.view import actions_of
 from cdcsync_spark.sinks.lake.storage.stores import open_store
 from contract.sinkcase import ORDERS, SYNC, batch, keys_of, rows_of, stage, whole_snapshot
 

@@ -19,12 +19,12 @@ from deltalake import DeltaTable, Field, write_deltalake
 from cdcsync_core.position import Position
 from cdcsync_core.state import TableState
 from cdcsync_spark.sinks.contract.changes import AdvancePosition, Change, Commit, Replace, Upsert
-from cdcsync_spark.sinks.delta import delta_rs
-from cdcsync_spark.sinks.delta.commit import DeltaWriter
-from cdcsync_spark.sinks.delta.log import entry_name
-from cdcsync_spark.sinks.delta.sink import DeltaSink, DeltaTarget
-from cdcsync_spark.sinks.delta.table_path import TablePath
-from cdcsync_spark.sinks.delta.view import actions_of, entry_text
+from cdcsync_spark.sinks.delta.fallback import delta_rs
+from cdcsync_spark.sinks.delta.replica.commit import DeltaWriter
+from cdcsync_spark.sinks.delta.replica.sink import DeltaSink, DeltaTarget
+from cdcsync_spark.sinks.delta.table.log import entry_name
+from cdcsync_spark.sinks.delta.table.table_path import TablePath
+from cdcsync_spark.sinks.delta.table.view import actions_of, entry_text
 from cdcsync_spark.sinks.lake.storage.stores import open_store
 from cdcsync_spark.sinks.lake.writer import LOSS_QUESTIONS
 from contract.sinkcase import ORDERS, SYNC, batch, content, keys_of, rows_of, stage, stamp, whole_snapshot

@@ -25,7 +25,7 @@ from cdcsync_core.errors import CdcError, Reason
 from cdcsync_core.position import FilePosition
 from cdcsync_spark.sinks.contract.changes import Append, Commit, Replace, Upsert
 from cdcsync_spark.sinks.contract.writer import Busy, Closed
-from cdcsync_spark.sinks.delta.sink import DeltaSink, DeltaTarget
+from cdcsync_spark.sinks.delta.replica.sink import DeltaSink, DeltaTarget
 from cdcsync_spark.sinks.lake import table_index
 from cdcsync_spark.sinks.lake.policy import POLICY, Limits
 from cdcsync_spark.sinks.lake.staging import DataFile

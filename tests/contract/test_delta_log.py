@@ -17,9 +17,9 @@ from deltalake import DeltaTable, write_deltalake
 from cdcsync_core.errors import PermanentError, Reason
 from cdcsync_core.state import TableState
 from cdcsync_spark.sinks.contract.changes import Commit, Replace, Upsert
-from cdcsync_spark.sinks.delta.log import own_state
-from cdcsync_spark.sinks.delta.sink import DeltaSink, DeltaTarget
-from cdcsync_spark.sinks.delta.view import actions_of, entry_text
+from cdcsync_spark.sinks.delta.replica.sink import DeltaSink, DeltaTarget
+from cdcsync_spark.sinks.delta.table.log import own_state
+from cdcsync_spark.sinks.delta.table.view import actions_of, entry_text
 from cdcsync_spark.sinks.lake.policy import POLICY, MaintenancePolicy
 from cdcsync_spark.sinks.lake.storage.stores import open_store
 from contract.sinkcase import (

@@ -12,7 +12,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from cdcsync_spark.sinks.contract.writer import Maintenance
-from cdcsync_spark.sinks.delta.sink import DeltaSink
+from cdcsync_spark.sinks.delta.replica.sink import DeltaSink
 from cdcsync_spark.sinks.lake.policy import MaintenancePolicy
 from cdcsync_spark.sinks.lake.storage.stores import open_store
 from contract.lives import NOTHING_KEPT, TABLES, key_of, live, read_by_delta_rs, read_by_duckdb, row_of

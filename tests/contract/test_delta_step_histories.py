@@ -31,7 +31,7 @@ from cdcsync_core.state import TableState
 from cdcsync_core.target_schema import TargetColumn, TargetSchema
 from cdcsync_spark.rows.arrow_types import arrow_schema
 from cdcsync_spark.sinks.contract.changes import Change, Commit, Empty, Evolve, Upsert
-from cdcsync_spark.sinks.delta.sink import DeltaSink, DeltaTarget
+from cdcsync_spark.sinks.delta.replica.sink import DeltaSink, DeltaTarget
 from cdcsync_spark.sinks.lake.storage.stores import open_store
 from contract.lives import DEATHS, NOTHING_KEPT, SMALL_STEPS, read_by_delta_rs, read_by_duckdb
 from contract.sinkcase import SYNC, batch, content, in_order, make_table, whole_snapshot

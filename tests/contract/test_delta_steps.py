@@ -15,8 +15,8 @@ from cdcsync_core.schema_change import Filled, Kept
 from cdcsync_spark.sinks.contract.changes import Empty, Upsert
 from cdcsync_spark.sinks.contract.sink import Target
 from cdcsync_spark.sinks.contract.writer import Writer
-from cdcsync_spark.sinks.delta.sink import DeltaSink, DeltaTarget
-from cdcsync_spark.sinks.delta.view import DeltaFile
+from cdcsync_spark.sinks.delta.replica.sink import DeltaSink, DeltaTarget
+from cdcsync_spark.sinks.delta.table.view import DeltaFile
 from cdcsync_spark.sinks.lake import table_index
 from cdcsync_spark.sinks.lake.live_file import deleted_count
 from cdcsync_spark.sinks.lake.policy import Limits, MaintenancePolicy

@@ -14,9 +14,9 @@ from structlog.testing import capture_logs
 
 from cdcsync_core.errors import PermanentError, Reason, fail
 from cdcsync_spark.sinks.contract.changes import Upsert
-from cdcsync_spark.sinks.delta import open as delta_open
-from cdcsync_spark.sinks.delta.log import parsing
-from cdcsync_spark.sinks.delta.sink import DeltaSink, DeltaTarget
+from cdcsync_spark.sinks.delta.replica.sink import DeltaSink, DeltaTarget
+from cdcsync_spark.sinks.delta.table import open as delta_open
+from cdcsync_spark.sinks.delta.table.log import parsing
 from cdcsync_spark.sinks.lake.storage.stores import open_store
 from contract.sinkcase import ORDERS, SYNC, batch, content, first_state, keys_of, rows_of, whole_snapshot
 

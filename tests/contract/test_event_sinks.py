@@ -30,7 +30,7 @@ from cdcsync_spark.rows.arrow_types import captured_schema
 from cdcsync_spark.rows.changes import ChangeKind, changes_schema
 from cdcsync_spark.sinks.contract.changes import Append, Commit, Emit, Evolve, Replace, Upsert
 from cdcsync_spark.sinks.contract.sink import Sink, Target
-from cdcsync_spark.sinks.delta.history_target import HistorySink, HistoryTarget
+from cdcsync_spark.sinks.delta.history.target import HistorySink, HistoryTarget
 from cdcsync_spark.sinks.lake.policy import MaintenancePolicy
 from cdcsync_spark.sinks.lake.storage.stores import open_store
 from cdcsync_spark.stream.applier import Applier, StreamTable

@@ -15,8 +15,8 @@ from pyspark.sql import SparkSession
 
 from cdcsync_core.state import TableState
 from cdcsync_spark.sinks.contract.sink import Target
-from cdcsync_spark.sinks.delta.history_target import HistorySink
-from cdcsync_spark.sinks.delta.sink import DeltaSink
+from cdcsync_spark.sinks.delta.history.target import HistorySink
+from cdcsync_spark.sinks.delta.replica.sink import DeltaSink
 from cdcsync_spark.sinks.lake.storage.stores import open_store
 from contract.lives import duckdb_connection
 from contract.sinkcase import ORDERS, SYNC, content

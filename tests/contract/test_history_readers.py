@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from cdcsync_spark.sinks.delta.history_target import HistorySink, HistoryTarget
+from cdcsync_spark.sinks.delta.history.target import HistorySink, HistoryTarget
 from cdcsync_spark.sinks.lake.storage.stores import open_store
 from contract.lives import duckdb_connection, read_by_delta_rs
 from contract.sinkcase import ORDERS, SYNC

@@ -21,8 +21,8 @@ from cdcsync_core.state import TableState
 from cdcsync_core.target_schema import TargetSchema
 from cdcsync_spark.sinks.contract.changes import Append, Commit, Evolve, Replace
 from cdcsync_spark.sinks.contract.sink import Sink
-from cdcsync_spark.sinks.delta.history_target import HistorySink, HistoryTarget
-from cdcsync_spark.sinks.delta.sink import DeltaSink
+from cdcsync_spark.sinks.delta.history.target import HistorySink, HistoryTarget
+from cdcsync_spark.sinks.delta.replica.sink import DeltaSink
 from cdcsync_spark.sinks.lake.storage.stores import open_store
 from cdcsync_spark.sinks.lake.writer import LOSS_QUESTIONS
 from cdcsync_spark.stream.applier import Applier

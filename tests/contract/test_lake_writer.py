@@ -17,7 +17,7 @@ import pytest
 from cdcsync_core.errors import CdcError, Reason
 from cdcsync_core.state import TableState
 from cdcsync_spark.sinks.contract.changes import Build, Commit, Upsert
-from cdcsync_spark.sinks.delta.sink import DeltaSink, DeltaTarget
+from cdcsync_spark.sinks.delta.replica.sink import DeltaSink, DeltaTarget
 from cdcsync_spark.sinks.lake import writer as lake_writer
 from cdcsync_spark.sinks.lake.policy import MaintenancePolicy
 from cdcsync_spark.sinks.lake.storage.local_store import LocalStore

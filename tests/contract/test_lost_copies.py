@@ -17,8 +17,8 @@ from cdcsync_core.state import TableState
 from cdcsync_spark.sinks.contract.changes import Commit, Replace
 from cdcsync_spark.sinks.contract.checks import Superseded
 from cdcsync_spark.sinks.contract.sink import Sink, Target
-from cdcsync_spark.sinks.delta.history_target import HistorySink
-from cdcsync_spark.sinks.delta.staging_table import DeltaStaging
+from cdcsync_spark.sinks.delta.history.target import HistorySink
+from cdcsync_spark.sinks.delta.replica.staging_table import DeltaStaging
 from cdcsync_spark.sinks.lake.storage.stores import open_store
 from cdcsync_spark.snapshot.plan_reader import PlanFeed
 from cdcsync_spark.snapshot.table import SnapshotTable, open_table

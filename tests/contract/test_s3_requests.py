@@ -7,7 +7,7 @@ import re
 import uuid
 from pathlib import Path
 
-from cdcsync_spark.sinks.delta.sink import DeltaSink
+from cdcsync_spark.sinks.delta.replica.sink import DeltaSink
 from contract.sinkcase import ORDERS, SYNC, Model, batch, content, whole_snapshot
 from contract.stores import S3Server
 

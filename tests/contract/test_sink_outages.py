@@ -14,9 +14,9 @@ from structlog.testing import capture_logs
 
 from cdcsync_core.errors import CdcError, Reason, TransientError
 from cdcsync_spark.sinks.contract.changes import Build, Upsert
-from cdcsync_spark.sinks.delta import maintenance as delta_maintenance
-from cdcsync_spark.sinks.delta.commit import DeltaWriter
-from cdcsync_spark.sinks.delta.sink import DeltaSink, DeltaTarget
+from cdcsync_spark.sinks.delta.replica import maintenance as delta_maintenance
+from cdcsync_spark.sinks.delta.replica.commit import DeltaWriter
+from cdcsync_spark.sinks.delta.replica.sink import DeltaSink, DeltaTarget
 from cdcsync_spark.sinks.lake.keys.key_index import KeyIndex
 from cdcsync_spark.sinks.lake.policy import POLICY, MaintenancePolicy
 from cdcsync_spark.sinks.lake.storage.local_store import LocalStore

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from cdcsync_spark.sinks.delta.sink import DeltaSink
+from cdcsync_spark.sinks.delta.replica.sink import DeltaSink
 from cdcsync_spark.sinks.lake.storage.stores import open_store
 from contract.lives import TABLES, Life, key_of, live, read_by_delta_rs, read_by_duckdb
 from contract.sinkcase import SYNC, Model, Row, batch, content, in_order, make_table, whole_snapshot

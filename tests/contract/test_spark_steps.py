@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 
 from cdcsync_spark.sinks.contract.changes import Empty, Upsert
 from cdcsync_spark.sinks.contract.writer import Writer
-from cdcsync_spark.sinks.delta.sink import DeltaSink, DeltaTarget
+from cdcsync_spark.sinks.delta.replica.sink import DeltaSink, DeltaTarget
 from cdcsync_spark.sinks.lake.storage.stores import open_store
 from contract.lives import read_by_delta_rs, read_by_duckdb
 from contract.sinkcase import SYNC, Row, batch, content, in_order, keys_of, rows_of, step, whole_snapshot

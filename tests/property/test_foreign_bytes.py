@@ -31,9 +31,9 @@ from cdcsync_core.manifest import load_manifest
 from cdcsync_core.source_table import Column, SourceTable, SourceType, TableId
 from cdcsync_core.state import Identity, TableState
 from cdcsync_core.target_schema import TargetSchema
-from cdcsync_spark.sinks.delta.log import parsing
-from cdcsync_spark.sinks.delta.vector_files import Descriptor, z85
-from cdcsync_spark.sinks.delta.view import TableView, entry_text
+from cdcsync_spark.sinks.delta.table.log import parsing
+from cdcsync_spark.sinks.delta.table.vector_files import Descriptor, z85
+from cdcsync_spark.sinks.delta.table.view import TableView, entry_text
 from cdcsync_spark.sinks.lake.deletion_vectors import load, serialised
 from cdcsync_spark.wire.binlog.facts import RowsEvent
 from cdcsync_spark.wire.binlog.json_binary import json_text

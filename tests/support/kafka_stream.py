@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 from cdcsync_spark.sinks.contract.checks import Superseded
-from cdcsync_spark.sinks.delta.staging_table import DeltaStaging
+from cdcsync_spark.sinks.delta.replica.staging_table import DeltaStaging
 from cdcsync_spark.sinks.kafka.client import KafkaSettings
 from cdcsync_spark.sinks.kafka.target import KafkaSink
 from cdcsync_spark.sinks.kafka.topics import TopicSettings

@@ -39,7 +39,7 @@ from cdcsync_spark.rows.arrow_types import captured_schema
 from cdcsync_spark.run.context import RunContext
 from cdcsync_spark.run.progress import Reporter
 from cdcsync_spark.sinks.contract.sink import Sink
-from cdcsync_spark.sinks.delta.sink import DeltaSink
+from cdcsync_spark.sinks.delta.replica.sink import DeltaSink
 from cdcsync_spark.sinks.lake.storage.stores import open_store
 from cdcsync_spark.snapshot.run import run_snapshot
 from cdcsync_spark.snapshot.source import Verify

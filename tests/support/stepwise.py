@@ -30,7 +30,7 @@ from cdcsync_spark.binlog.settings import ReaderSettings
 from cdcsync_spark.delivery.events import takes_events
 from cdcsync_spark.sinks.contract.changes import Append, Commit, Staged, StagedPart
 from cdcsync_spark.sinks.contract.sink import Sink, Target
-from cdcsync_spark.sinks.delta.sink import DeltaSink
+from cdcsync_spark.sinks.delta.replica.sink import DeltaSink
 from cdcsync_spark.sinks.lake.storage.stores import open_store
 from cdcsync_spark.snapshot.low_mark import LowMark
 from cdcsync_spark.snapshot.split_read import SplitReader

@@ -22,7 +22,7 @@ import importlib
 
 from pyspark import daemon
 
-import cdcsync_spark.sinks.delta.sink
+import cdcsync_spark.sinks.delta.replica.sink
 import cdcsync_spark.sinks.lake.storage.object_store
 import cdcsync_spark.snapshot.wave_job  # noqa: F401 (all for the forks)
 

@@ -14,7 +14,7 @@ from cdcsync_lake.location import Location
 from cdcsync_spark.sinks.contract.driver import READER, Role, SinkDriver
 from cdcsync_spark.sinks.contract.sink import Sink
 from cdcsync_spark.sinks.delta.driver import DeltaDriver
-from cdcsync_spark.sinks.delta.staging_table import DeltaStaging
+from cdcsync_spark.sinks.delta.replica.staging_table import DeltaStaging
 from cdcsync_spark.sinks.lake.storage.errors import of_the_run
 from cdcsync_spark.sinks.lake.storage.store import Store
 from cdcsync_spark.sinks.lake.storage.stores import store_at, store_errors

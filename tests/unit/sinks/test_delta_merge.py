@@ -8,8 +8,8 @@ import pytest
 from cdcsync_core.errors import CdcError, Reason
 from cdcsync_core.target_schema import TargetSchema
 from cdcsync_spark.sinks.contract.changes import Upsert
-from cdcsync_spark.sinks.delta.merge import check_counts, merge_source
-from cdcsync_spark.sinks.delta.schema import unused_name
+from cdcsync_spark.sinks.delta.fallback.merge import check_counts, merge_source
+from cdcsync_spark.sinks.delta.table.schema import unused_name
 from contract.sinkcase import ORDERS, first_state, keys_of, rows_of
 
 

@@ -15,12 +15,12 @@ import pytest
 
 from cdcsync_core.errors import CdcError, Reason
 from cdcsync_core.source_table import TableId
-from cdcsync_spark.sinks.delta import open as opening
-from cdcsync_spark.sinks.delta import weight
-from cdcsync_spark.sinks.delta.log import Log, entry_name
-from cdcsync_spark.sinks.delta.open import catch_up, open_view, spelled_out
-from cdcsync_spark.sinks.delta.table_path import TablePath
-from cdcsync_spark.sinks.delta.view import Action, TableView, actions_of
+from cdcsync_spark.sinks.delta.table import open as opening
+from cdcsync_spark.sinks.delta.table import weight
+from cdcsync_spark.sinks.delta.table.log import Log, entry_name
+from cdcsync_spark.sinks.delta.table.open import catch_up, open_view, spelled_out
+from cdcsync_spark.sinks.delta.table.table_path import TablePath
+from cdcsync_spark.sinks.delta.table.view import Action, TableView, actions_of
 from cdcsync_spark.sinks.lake.storage.stores import open_store
 
 _SCHEMA = json.dumps({"type": "struct", "fields": []})

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cdcsync_spark.sinks.delta.paths import inside
+from cdcsync_spark.sinks.delta.table.paths import inside
 from cdcsync_spark.sinks.lake.storage.stores import open_store
 
 

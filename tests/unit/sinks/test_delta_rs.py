@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from cdcsync_spark.sinks.delta.delta_rs import new_paths
-from cdcsync_spark.sinks.delta.features import unwritable_features
-from cdcsync_spark.sinks.delta.view import DeltaFile, TableView
+from cdcsync_spark.sinks.delta.fallback.delta_rs import new_paths
+from cdcsync_spark.sinks.delta.table.features import unwritable_features
+from cdcsync_spark.sinks.delta.table.view import DeltaFile, TableView
 
 
 def test_new_paths_are_those_of_files_vectors_and_change_data() -> None:

@@ -7,12 +7,17 @@ from dataclasses import replace
 
 import pytest
 
-from cdcsync_spark.sinks.delta.features import deletion_vectors_unavailable, protocol_for, unsupported_reason, upgrade
-from cdcsync_spark.sinks.delta.log import TornFile, head, parsing
-from cdcsync_spark.sinks.delta.maintenance import retention
-from cdcsync_spark.sinks.delta.statistics import loosened
-from cdcsync_spark.sinks.delta.vector_files import Descriptor, z85
-from cdcsync_spark.sinks.delta.view import Action, DeltaFile, TableView, entry_text
+from cdcsync_spark.sinks.delta.replica.maintenance import retention
+from cdcsync_spark.sinks.delta.table.features import (
+    deletion_vectors_unavailable,
+    protocol_for,
+    unsupported_reason,
+    upgrade,
+)
+from cdcsync_spark.sinks.delta.table.log import TornFile, head, parsing
+from cdcsync_spark.sinks.delta.table.statistics import loosened
+from cdcsync_spark.sinks.delta.table.vector_files import Descriptor, z85
+from cdcsync_spark.sinks.delta.table.view import Action, DeltaFile, TableView, entry_text
 from cdcsync_spark.sinks.lake.compaction import next_compaction
 from cdcsync_spark.sinks.lake.policy import POLICY
 from contract.sinkcase import ORDERS, first_state

@@ -11,9 +11,9 @@ from structlog.testing import capture_logs
 from cdcsync_core.errors import Reason, fail
 from cdcsync_core.source_table import TableId
 from cdcsync_spark.sinks.contract.writer import Maintenance, Step
-from cdcsync_spark.sinks.delta import maintenance as delta_maintenance
-from cdcsync_spark.sinks.delta.table_path import TablePath
-from cdcsync_spark.sinks.delta.view import TableView
+from cdcsync_spark.sinks.delta.replica import maintenance as delta_maintenance
+from cdcsync_spark.sinks.delta.table.table_path import TablePath
+from cdcsync_spark.sinks.delta.table.view import TableView
 from cdcsync_spark.sinks.lake.maintenance import Failures
 from cdcsync_spark.sinks.lake.storage.local_store import LocalStore
 from cdcsync_spark.sinks.lake.storage.stores import open_store

@@ -10,7 +10,7 @@ from cdcsync_core.errors import CdcError, Reason
 from cdcsync_core.sink_spec import Sink
 from cdcsync_lake.location import Location
 from cdcsync_spark.sinks import sink_from_spec
-from cdcsync_spark.sinks.delta.sink import DeltaSink
+from cdcsync_spark.sinks.delta.replica.sink import DeltaSink
 from cdcsync_spark.sinks.lake.storage.local_store import LocalStore
 from cdcsync_spark.sinks.lake.storage.object_store import ObjectStore
 

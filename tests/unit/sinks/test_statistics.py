@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cdcsync_spark.sinks.delta.statistics import statistics as delta_statistics
+from cdcsync_spark.sinks.delta.table.statistics import statistics as delta_statistics
 from cdcsync_spark.sinks.lake.bounds import INDEXED_COLUMNS, BoundsOfFile
 from cdcsync_spark.sinks.lake.staging import DataFile
 

@@ -10,8 +10,8 @@ from cdcsync_core.source_table import TableId
 from cdcsync_core.topic_check import Checks
 from cdcsync_spark.sinks.contract.driver import Role
 from cdcsync_spark.sinks.contract.sink import Sink
-from cdcsync_spark.sinks.delta.history_target import HistorySink
-from cdcsync_spark.sinks.delta.sink import DeltaSink
+from cdcsync_spark.sinks.delta.history.target import HistorySink
+from cdcsync_spark.sinks.delta.replica.sink import DeltaSink
 from cdcsync_spark.sinks.lake.policy import LEAVING_SMALL_FILES, POLICY
 from cdcsync_spark.sinks.lake.storage.store import Store
 

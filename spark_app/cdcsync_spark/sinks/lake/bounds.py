@@ -5,8 +5,9 @@ them. Texts are cut, the low one as it is, the high one with its last character 
 code points, which is the order of UTF-8 bytes); so a table's metadata stays small. Floats (NaN and
 negative zero order differently everywhere), booleans, binaries and lists have none.
 
-A format writes them as it has to: Delta as JSON that is wider still (`sinks.delta.statistics`);
-Iceberg takes integers, dates, microseconds and decimals as they are.
+A format writes them as it has to: Delta as JSON that is wider still
+(`sinks.delta.table.statistics`); Iceberg takes integers, dates, microseconds and decimals as they
+are.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from cdcsync_core.chunk import Bound, Split
 from cdcsync_core.lineage import Lineage
 from cdcsync_core.run import PlanShard, TableAssignment
 from cdcsync_core.source_table import Column, SourceTable, SourceType, TableId
-from cdcsync_spark.sinks.delta.sink import DeltaSink
+from cdcsync_spark.sinks.delta.replica.sink import DeltaSink
 from cdcsync_spark.sinks.lake.storage.stores import open_store
 from cdcsync_spark.snapshot.plan_reader import PlanFeed
 from cdcsync_spark.snapshot.table import open_table

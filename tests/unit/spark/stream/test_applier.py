@@ -22,7 +22,7 @@ from cdcsync_spark.binlog.batch import BinlogBatch, TableBatch, Transactions, wr
 from cdcsync_spark.rows.arrow_types import captured_schema
 from cdcsync_spark.rows.changes import ChangeKind, changes_schema
 from cdcsync_spark.sinks.contract.changes import AdvancePosition, Commit, Replace
-from cdcsync_spark.sinks.delta.sink import DeltaSink
+from cdcsync_spark.sinks.delta.replica.sink import DeltaSink
 from cdcsync_spark.sinks.lake.storage.stores import open_store
 from cdcsync_spark.stream.applier import Applier, StreamTable
 

@@ -24,7 +24,7 @@ from cdcsync_spark.delivery.changelog import Changelog
 from cdcsync_spark.delivery.upsert import fold
 from cdcsync_spark.rows.arrow_types import captured_schema
 from cdcsync_spark.sinks.contract.changes import Append, Commit
-from cdcsync_spark.sinks.delta.sink import DeltaSink
+from cdcsync_spark.sinks.delta.replica.sink import DeltaSink
 from cdcsync_spark.sinks.lake.storage.stores import open_store
 from cdcsync_spark.stream.applier import Applier, StreamTable
 from cdcsync_spark.stream.crash_repair import Piece, as_changes

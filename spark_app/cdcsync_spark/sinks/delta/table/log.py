@@ -3,13 +3,13 @@
 Every own commit carries the whole state in its `commitInfo` (rule R4). The entry of a version never
 changes, so the newest own state at a version is found by reading entries downwards from it until
 one is ours: nearly always the first. Entries of other programs have no state; those that change no
-row (OPTIMIZE, VACUUM) are skipped, the others are in `sinks.delta.foreign`. Files are read here
-directly and not through delta-rs' `history()`, which mixes in commits newer than the handle.
+row (OPTIMIZE, VACUUM) are skipped, the others are in `sinks.delta.table.foreign`. Files are read
+here directly and not through delta-rs' `history()`, which mixes in commits newer than the handle.
 
 Entries are kept as long as they are needed: the table is made with
 `delta.enableExpiredLogCleanup=false`, which stops every program's automatic clean-up, and we clean
 up ourselves right after a commit of our own, before a checkpoint that is older than it
-(`sinks.delta.maintenance`). However long a table rests, its newest state stays.
+(`sinks.delta.replica.maintenance`). However long a table rests, its newest state stays.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ import pyarrow.fs as pafs
 
 from cdcsync_core.errors import RUN_AGAIN, CdcError, PermanentError, Reason, fail
 from cdcsync_core.state import STATE_VERSION, TableState
-from cdcsync_spark.sinks.delta.weight import refuse_heavy_entry
+from cdcsync_spark.sinks.delta.table.weight import refuse_heavy_entry
 
 #: the key in `commitInfo`
 STATE_KEY = "cdcsync"

@@ -1,11 +1,11 @@
 """The properties and features that a Delta table of ours has, and why.
 
 - `delta.enableExpiredLogCleanup=false`: the newest entry with our state must stay (see
-  `sinks.delta.log`).
+  `sinks.delta.table.log`).
 - `delta.logRetentionDuration`, `delta.deletedFileRetentionDuration`: shorter than Delta's 30 and 7
   days, because a stream commits every second, each commit takes files and vectors away, and a
-  checkpoint lists what was taken away within the retention (see `sinks.delta.maintenance`). Users
-  may change them.
+  checkpoint lists what was taken away within the retention (see `sinks.delta.replica.maintenance`).
+  Users may change them.
 - which columns have statistics: delta-rs writes those of decimals through a double or a 64-bit
   integer, so that 2^64-1 becomes 2^63-1; a MERGE, or anybody's query, would then skip a file that
   holds the row [measured: a delete was lost]. Decimals of more than 15 digits, BIGINT UNSIGNED
@@ -25,7 +25,7 @@ import pyarrow as pa
 
 from cdcsync_core.target_schema import TargetSchema
 from cdcsync_spark.rows.arrow_types import arrow_schema
-from cdcsync_spark.sinks.delta.schema import unused_name
+from cdcsync_spark.sinks.delta.table.schema import unused_name
 from cdcsync_spark.sinks.lake.bounds import INDEXED_COLUMNS, kind_of
 
 _LISTED = "delta.dataSkippingStatsColumns"

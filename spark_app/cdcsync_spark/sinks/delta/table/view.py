@@ -3,7 +3,7 @@
 A live file is an `add` that no later `remove` took back; a file with a deletion vector and the same
 file with another are two (the Delta protocol, "Action Reconciliation"). Within one entry removes
 come before adds, whatever their order in it. Of our own state (rule R4) the newest counts, as long
-as no other program changed rows after it (`sinks.delta.foreign`).
+as no other program changed rows after it (`sinks.delta.table.foreign`).
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from typing import Any
 from urllib.parse import unquote
 
 from cdcsync_core.state import TableState
-from cdcsync_spark.sinks.delta.log import lines_of, own_state, parsing
-from cdcsync_spark.sinks.delta.statistics import counted, counting, loosened, statistics
-from cdcsync_spark.sinks.delta.vector_files import Descriptor
-from cdcsync_spark.sinks.delta.weight import FILE, GONE, file_size
+from cdcsync_spark.sinks.delta.table.log import lines_of, own_state, parsing
+from cdcsync_spark.sinks.delta.table.statistics import counted, counting, loosened, statistics
+from cdcsync_spark.sinks.delta.table.vector_files import Descriptor
+from cdcsync_spark.sinks.delta.table.weight import FILE, GONE, file_size
 from cdcsync_spark.sinks.lake.deletion_vectors import DeletedRows
 from cdcsync_spark.sinks.lake.staging import DataFile
 
@@ -118,8 +118,8 @@ class TableView:
 
     `gone` has the files that were taken away and may still be read by readers of an older
     version: path -> when, in milliseconds. A vector's file is among them with the last vector that
-    was taken away. `named` are the files that came since `sinks.delta.open` checked their paths.
-    `unsettled` is whether another program changed rows since `state` was found.
+    was taken away. `named` are the files that came since `sinks.delta.table.open` checked their
+    paths. `unsettled` is whether another program changed rows since `state` was found.
     """
 
     version: int = -1

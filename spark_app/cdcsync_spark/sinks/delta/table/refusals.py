@@ -11,7 +11,7 @@ from cdcsync_core.errors import RUN_AGAIN, CdcError, Reason, fail
 from cdcsync_core.event_columns import EventColumns
 from cdcsync_core.remedies import RESNAPSHOT
 from cdcsync_core.state import TableState
-from cdcsync_spark.sinks.delta.features import (
+from cdcsync_spark.sinks.delta.table.features import (
     CONSTRAINT,
     READABLE,
     append_only,
@@ -19,10 +19,10 @@ from cdcsync_spark.sinks.delta.features import (
     not_null_columns,
     unreadable_files_reason,
 )
-from cdcsync_spark.sinks.delta.history_rows import HISTORY, mark
-from cdcsync_spark.sinks.delta.log import OWN_TABLE
-from cdcsync_spark.sinks.delta.schema import delta_schema
-from cdcsync_spark.sinks.delta.view import TableView
+from cdcsync_spark.sinks.delta.table.history_rows import HISTORY, mark
+from cdcsync_spark.sinks.delta.table.log import OWN_TABLE
+from cdcsync_spark.sinks.delta.table.schema import delta_schema
+from cdcsync_spark.sinks.delta.table.view import TableView
 
 
 def occupied_folder_error(table: str, uri: str, foreign: list[str]) -> CdcError:

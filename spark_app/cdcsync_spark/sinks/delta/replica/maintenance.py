@@ -29,10 +29,10 @@ from functools import partial
 
 from cdcsync_spark.own_process import in_own_process
 from cdcsync_spark.sinks.contract.writer import Step
-from cdcsync_spark.sinks.delta.paths import inside
-from cdcsync_spark.sinks.delta.table_path import STAGED_PREFIX, TablePath
-from cdcsync_spark.sinks.delta.vector_files import FOLDER
-from cdcsync_spark.sinks.delta.view import TableView
+from cdcsync_spark.sinks.delta.table.paths import inside
+from cdcsync_spark.sinks.delta.table.table_path import STAGED_PREFIX, TablePath
+from cdcsync_spark.sinks.delta.table.vector_files import FOLDER
+from cdcsync_spark.sinks.delta.table.view import TableView
 from cdcsync_spark.sinks.lake.format import Writing
 from cdcsync_spark.sinks.lake.policy import MaintenancePolicy
 from cdcsync_spark.sinks.lake.table_folder import AT_ONCE

@@ -11,9 +11,9 @@ from dataclasses import replace
 
 import pyarrow as pa
 
-from cdcsync_spark.sinks.delta.history_rows import history_schema
-from cdcsync_spark.sinks.delta.table_path import TablePath
-from cdcsync_spark.sinks.delta.view import TableView
+from cdcsync_spark.sinks.delta.table.history_rows import history_schema
+from cdcsync_spark.sinks.delta.table.table_path import TablePath
+from cdcsync_spark.sinks.delta.table.view import TableView
 from cdcsync_spark.sinks.lake.compaction import next_compaction
 from cdcsync_spark.sinks.lake.file_changes import AddedFile, FileChanges
 from cdcsync_spark.sinks.lake.format import FileCommit, Operation

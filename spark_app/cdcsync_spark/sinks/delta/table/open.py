@@ -20,11 +20,11 @@ import pyarrow.parquet as pq
 
 from cdcsync_core.errors import RUN_AGAIN, CdcError, Reason, fail
 from cdcsync_spark.logs import get_logger
-from cdcsync_spark.sinks.delta.foreign import settled_state
-from cdcsync_spark.sinks.delta.log import OWN_TABLE, Log, TornFile, parsing
-from cdcsync_spark.sinks.delta.paths import foreign_path, inside
-from cdcsync_spark.sinks.delta.view import Action, TableView
-from cdcsync_spark.sinks.delta.weight import refuse_heavy_view
+from cdcsync_spark.sinks.delta.table.foreign import settled_state
+from cdcsync_spark.sinks.delta.table.log import OWN_TABLE, Log, TornFile, parsing
+from cdcsync_spark.sinks.delta.table.paths import foreign_path, inside
+from cdcsync_spark.sinks.delta.table.view import Action, TableView
+from cdcsync_spark.sinks.delta.table.weight import refuse_heavy_view
 from cdcsync_spark.sinks.lake.storage.store import LARGEST_READ
 
 _ENTRY = re.compile(r"(\d{20})\.json")

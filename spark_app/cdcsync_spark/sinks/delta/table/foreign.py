@@ -19,9 +19,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from cdcsync_core.state import SinkWrite, TableState
-from cdcsync_spark.sinks.delta.log import MOST_FOREIGN_COMMITS, Log, own_state, parsing
-from cdcsync_spark.sinks.delta.vector_files import Descriptor
-from cdcsync_spark.sinks.delta.view import Action, TableView, actions_of, changes_rows, vector_of
+from cdcsync_spark.sinks.delta.table.log import MOST_FOREIGN_COMMITS, Log, own_state, parsing
+from cdcsync_spark.sinks.delta.table.vector_files import Descriptor
+from cdcsync_spark.sinks.delta.table.view import Action, TableView, actions_of, changes_rows, vector_of
 
 #: of what a commit says of itself
 _LONGEST = 100

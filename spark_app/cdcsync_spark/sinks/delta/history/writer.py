@@ -1,12 +1,12 @@
 """Commits to a history table: rows are appended as they are, and none of them ever changes.
 
-Why it is right. A commit is the compare-and-set of every Delta table (`sinks.delta.format`); an
-`Emit` is one file of rows and the state that counts them in one entry, without a key index and
-without deletion vectors, so it costs what an append costs. While the state is not consistent the
-snapshot is in a staged copy, which `sinks.delta.history_target` fills; `Publication` is the commit
-that names the copy's files, with their deletion vectors, where they lie. Until then the table has
-what it had: nothing, or the history before a resnapshot. With early delivery a wave is an `Append`
-to the table itself.
+Why it is right. A commit is the compare-and-set of every Delta table
+(`sinks.delta.replica.format`); an `Emit` is one file of rows and the state that counts them in one
+entry, without a key index and without deletion vectors, so it costs what an append costs. While the
+state is not consistent the snapshot is in a staged copy, which `sinks.delta.history.target` fills;
+`Publication` is the commit that names the copy's files, with their deletion vectors, where they
+lie. Until then the table has what it had: nothing, or the history before a resnapshot. With early
+delivery a wave is an `Append` to the table itself.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from cdcsync_core.state import TableState
 from cdcsync_core.target_schema import TargetSchema
 from cdcsync_spark.sinks.contract.changes import AdvancePosition, Append, Change, Commit, Emit, Evolve, Replace
 from cdcsync_spark.sinks.contract.writer import Step
-from cdcsync_spark.sinks.delta import properties as delta_properties
-from cdcsync_spark.sinks.delta.commit import DeltaWriter
-from cdcsync_spark.sinks.delta.format import DeltaFormat
-from cdcsync_spark.sinks.delta.history_maintenance import gathered
-from cdcsync_spark.sinks.delta.history_rows import HISTORY, event_rows, history_schema, mark
-from cdcsync_spark.sinks.delta.schema import schema_json
-from cdcsync_spark.sinks.delta.table_path import TablePath
-from cdcsync_spark.sinks.delta.view import DeltaFile, TableView
+from cdcsync_spark.sinks.delta.history.maintenance import gathered
+from cdcsync_spark.sinks.delta.replica.commit import DeltaWriter
+from cdcsync_spark.sinks.delta.replica.format import DeltaFormat
+from cdcsync_spark.sinks.delta.table import properties as delta_properties
+from cdcsync_spark.sinks.delta.table.history_rows import HISTORY, event_rows, history_schema, mark
+from cdcsync_spark.sinks.delta.table.schema import schema_json
+from cdcsync_spark.sinks.delta.table.table_path import TablePath
+from cdcsync_spark.sinks.delta.table.view import DeltaFile, TableView
 from cdcsync_spark.sinks.lake.file_changes import AddedFile
 from cdcsync_spark.sinks.lake.format import FileCommit, Operation
 from cdcsync_spark.sinks.lake.policy import LIMITS, POLICY, Limits, MaintenancePolicy

@@ -8,12 +8,12 @@ from functools import partial
 from cdcsync_core.capture import Capture
 from cdcsync_core.errors import CdcError
 from cdcsync_core.event_columns import EventColumns, taken_error
-from cdcsync_spark.sinks.delta import refusals
-from cdcsync_spark.sinks.delta.history_rows import snapshot_rows
-from cdcsync_spark.sinks.delta.log import Log, entry_name
-from cdcsync_spark.sinks.delta.open import open_view
-from cdcsync_spark.sinks.delta.view import Action, TableView, entry_text
-from cdcsync_spark.sinks.delta.weight import refuse_heavy_entry, refuse_heavy_view
+from cdcsync_spark.sinks.delta.table import refusals
+from cdcsync_spark.sinks.delta.table.history_rows import snapshot_rows
+from cdcsync_spark.sinks.delta.table.log import Log, entry_name
+from cdcsync_spark.sinks.delta.table.open import open_view
+from cdcsync_spark.sinks.delta.table.view import Action, TableView, entry_text
+from cdcsync_spark.sinks.delta.table.weight import refuse_heavy_entry, refuse_heavy_view
 from cdcsync_spark.sinks.lake.snapshot import LakeSnapshot
 from cdcsync_spark.sinks.lake.staging import Stamp
 from cdcsync_spark.sinks.lake.table_folder import TableFolder

@@ -20,8 +20,8 @@ from cdcsync_core.evolve import rewrites
 from cdcsync_core.remedies import resnapshot
 from cdcsync_core.schema_change import Origin
 from cdcsync_core.state import TableState
-from cdcsync_spark.sinks.delta.schema import evolved_schema
-from cdcsync_spark.sinks.delta.view import TableView
+from cdcsync_spark.sinks.delta.table.schema import evolved_schema
+from cdcsync_spark.sinks.delta.table.view import TableView
 
 
 def rewrites_files(view: TableView, after: TableState, origins: tuple[Origin, ...]) -> bool:

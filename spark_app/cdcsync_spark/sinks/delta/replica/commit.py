@@ -1,13 +1,13 @@
 """The writer of a Delta table that is a replica: the lake's (`sinks.lake.writer`), by native
-commits (`sinks.delta.format`)."""
+commits (`sinks.delta.replica.format`)."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from cdcsync_spark.sinks.delta.format import DeltaFormat
-from cdcsync_spark.sinks.delta.table_path import TablePath
-from cdcsync_spark.sinks.delta.view import TableView
+from cdcsync_spark.sinks.delta.replica.format import DeltaFormat
+from cdcsync_spark.sinks.delta.table.table_path import TablePath
+from cdcsync_spark.sinks.delta.table.view import TableView
 from cdcsync_spark.sinks.lake.policy import LIMITS, POLICY, Limits, MaintenancePolicy
 from cdcsync_spark.sinks.lake.writer import LakeWriter
 

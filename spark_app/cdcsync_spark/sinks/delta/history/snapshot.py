@@ -17,10 +17,10 @@ import pyarrow.compute as pc
 from cdcsync_core.event_columns import EventColumns
 from cdcsync_core.state import TableState
 from cdcsync_spark.rows.arrow_types import arrow_schema
-from cdcsync_spark.sinks.delta import refusals
-from cdcsync_spark.sinks.delta.history_rows import history_schema, present
-from cdcsync_spark.sinks.delta.table_path import TablePath
-from cdcsync_spark.sinks.delta.view import TableView
+from cdcsync_spark.sinks.delta.table import refusals
+from cdcsync_spark.sinks.delta.table.history_rows import history_schema, present
+from cdcsync_spark.sinks.delta.table.table_path import TablePath
+from cdcsync_spark.sinks.delta.table.view import TableView
 from cdcsync_spark.sinks.lake.snapshot import LakeSnapshot
 
 #: keys that wait until they are folded with the others

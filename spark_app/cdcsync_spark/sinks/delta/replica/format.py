@@ -23,22 +23,23 @@ from cdcsync_core.schema_change import Origin
 from cdcsync_core.state import TableState
 from cdcsync_spark.sinks.contract.changes import Commit, Empty, Evolve
 from cdcsync_spark.sinks.contract.writer import Step
-from cdcsync_spark.sinks.delta import evolution, refusals
-from cdcsync_spark.sinks.delta import properties as delta_properties
-from cdcsync_spark.sinks.delta.features import (
+from cdcsync_spark.sinks.delta.replica import evolution
+from cdcsync_spark.sinks.delta.replica.maintenance import DeltaExpiry, max_idle_seconds, milliseconds
+from cdcsync_spark.sinks.delta.table import properties as delta_properties
+from cdcsync_spark.sinks.delta.table import refusals
+from cdcsync_spark.sinks.delta.table.features import (
     VECTORS_ENABLED,
     deletion_vectors_unavailable,
     unsupported_reason,
     unwritable_features,
     upgrade,
 )
-from cdcsync_spark.sinks.delta.log import head
-from cdcsync_spark.sinks.delta.maintenance import DeltaExpiry, max_idle_seconds, milliseconds
-from cdcsync_spark.sinks.delta.open import catch_up
-from cdcsync_spark.sinks.delta.schema import delta_schema
-from cdcsync_spark.sinks.delta.table_path import TablePath
-from cdcsync_spark.sinks.delta.vector_files import Descriptor, VectorFile
-from cdcsync_spark.sinks.delta.view import Action, DeltaFile, TableView, new_file
+from cdcsync_spark.sinks.delta.table.log import head
+from cdcsync_spark.sinks.delta.table.open import catch_up
+from cdcsync_spark.sinks.delta.table.schema import delta_schema
+from cdcsync_spark.sinks.delta.table.table_path import TablePath
+from cdcsync_spark.sinks.delta.table.vector_files import Descriptor, VectorFile
+from cdcsync_spark.sinks.delta.table.view import Action, DeltaFile, TableView, new_file
 from cdcsync_spark.sinks.lake.file_changes import AddedFile
 from cdcsync_spark.sinks.lake.format import FileCommit, LostRace, Operation, Writing
 from cdcsync_spark.sinks.lake.policy import POLICY, MaintenancePolicy
@@ -165,7 +166,7 @@ class DeltaFormat:
             raise refusals.history_not_writable(table, reason)
         if features := unwritable_features(on):
             raise refusals.not_writable(table, features)
-        from cdcsync_spark.sinks.delta import delta_rs
+        from cdcsync_spark.sinks.delta.fallback import delta_rs
 
         delta_rs.publish(self.path, on, commit)
 

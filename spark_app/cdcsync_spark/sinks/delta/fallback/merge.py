@@ -27,7 +27,7 @@ from cdcsync_core.state import TableState
 from cdcsync_core.target_schema import TargetSchema
 from cdcsync_spark.rows.arrow_types import arrow_schema
 from cdcsync_spark.sinks.contract.changes import Upsert
-from cdcsync_spark.sinks.delta.schema import unused_name
+from cdcsync_spark.sinks.delta.table.schema import unused_name
 from cdcsync_spark.sinks.lake.file_changes import checked
 from cdcsync_spark.sinks.lake.snapshot import LakeSnapshot
 

@@ -1,9 +1,9 @@
 """Tables of the lake as Delta tables, written by native commits to their Delta logs: no JVM, no
 Spark, one process.
 
-How a commit is made is in `sinks.delta.format`; here is where tables lie, how they are made, and
-how they are read. A table's first entry, with its first state, is written like any other: only if
-there is none yet.
+How a commit is made is in `sinks.delta.replica.format`; here is where tables lie, how they are
+made, and how they are read. A table's first entry, with its first state, is written like any other:
+only if there is none yet.
 
 A staged copy lies in `_resnapshot-<generation>/` below its table and is a Delta table of its own;
 its publication is one commit of the main table that names the copy's files where they lie.
@@ -30,16 +30,16 @@ from cdcsync_spark.sinks.contract.changes import Build, Staged
 from cdcsync_spark.sinks.contract.checks import no_copy_error, refuse_other_identity
 from cdcsync_spark.sinks.contract.sink import Capabilities
 from cdcsync_spark.sinks.contract.writer import Outcome, Writer, commit_each
-from cdcsync_spark.sinks.delta import properties as delta_properties
-from cdcsync_spark.sinks.delta import refusals
-from cdcsync_spark.sinks.delta.commit import DeltaWriter
-from cdcsync_spark.sinks.delta.features import VECTORS_ENABLED, protocol_for
-from cdcsync_spark.sinks.delta.log import head, parsing
-from cdcsync_spark.sinks.delta.maintenance import remove_staged_copy
-from cdcsync_spark.sinks.delta.schema import delta_schema
-from cdcsync_spark.sinks.delta.statistics import bounds_of
-from cdcsync_spark.sinks.delta.table_path import STAGED_PREFIX, TablePath
-from cdcsync_spark.sinks.delta.view import Action, DeltaFile
+from cdcsync_spark.sinks.delta.replica.commit import DeltaWriter
+from cdcsync_spark.sinks.delta.replica.maintenance import remove_staged_copy
+from cdcsync_spark.sinks.delta.table import properties as delta_properties
+from cdcsync_spark.sinks.delta.table import refusals
+from cdcsync_spark.sinks.delta.table.features import VECTORS_ENABLED, protocol_for
+from cdcsync_spark.sinks.delta.table.log import head, parsing
+from cdcsync_spark.sinks.delta.table.schema import delta_schema
+from cdcsync_spark.sinks.delta.table.statistics import bounds_of
+from cdcsync_spark.sinks.delta.table.table_path import STAGED_PREFIX, TablePath
+from cdcsync_spark.sinks.delta.table.view import Action, DeltaFile
 from cdcsync_spark.sinks.lake.policy import LIMITS, POLICY, Limits, MaintenancePolicy
 from cdcsync_spark.sinks.lake.snapshot import LakeSnapshot
 from cdcsync_spark.sinks.lake.staging import DataFile, stage

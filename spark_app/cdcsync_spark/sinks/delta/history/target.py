@@ -43,19 +43,19 @@ from cdcsync_spark.sinks.contract.checks import refuse_other_copy, refuse_other_
 from cdcsync_spark.sinks.contract.sink import Capabilities
 from cdcsync_spark.sinks.contract.snapshot import TargetSnapshot
 from cdcsync_spark.sinks.contract.writer import Outcome, Writer, WriterStatus, commit_each
-from cdcsync_spark.sinks.delta.features import VECTORS_ENABLED, protocol_for
-from cdcsync_spark.sinks.delta.history_snapshot import HistorySnapshot
-from cdcsync_spark.sinks.delta.history_writer import (
+from cdcsync_spark.sinks.delta.history.snapshot import HistorySnapshot
+from cdcsync_spark.sinks.delta.history.writer import (
     HistoryWriter,
     Publication,
     columns_of,
     delta_history_schema,
     history_metadata,
 )
-from cdcsync_spark.sinks.delta.log import head
-from cdcsync_spark.sinks.delta.maintenance import delete_files, staged_copies
-from cdcsync_spark.sinks.delta.sink import DeltaTarget
-from cdcsync_spark.sinks.delta.table_path import STAGED_PREFIX, TablePath
+from cdcsync_spark.sinks.delta.replica.maintenance import delete_files, staged_copies
+from cdcsync_spark.sinks.delta.replica.sink import DeltaTarget
+from cdcsync_spark.sinks.delta.table.features import VECTORS_ENABLED, protocol_for
+from cdcsync_spark.sinks.delta.table.log import head
+from cdcsync_spark.sinks.delta.table.table_path import STAGED_PREFIX, TablePath
 from cdcsync_spark.sinks.lake.policy import LIMITS, POLICY, Limits, MaintenancePolicy
 from cdcsync_spark.sinks.lake.storage.store import Store
 from cdcsync_spark.sinks.staged_copy import CHANGES, Copies, CopyThenPublish, Recorded

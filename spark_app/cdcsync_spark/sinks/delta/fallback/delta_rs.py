@@ -23,15 +23,15 @@ from cdcsync_core.state import TableState
 from cdcsync_core.target_schema import TargetSchema
 from cdcsync_spark.rows.arrow_types import arrow_schema
 from cdcsync_spark.sinks.contract.changes import Append, Commit, Replace, Upsert
-from cdcsync_spark.sinks.delta import merge as delta_merge
-from cdcsync_spark.sinks.delta import properties as delta_properties
-from cdcsync_spark.sinks.delta import refusals
-from cdcsync_spark.sinks.delta.log import STATE_KEY, entry_name, written
-from cdcsync_spark.sinks.delta.schema import delta_schema
-from cdcsync_spark.sinks.delta.statistics import statistics
-from cdcsync_spark.sinks.delta.table_path import TablePath
-from cdcsync_spark.sinks.delta.vector_files import Descriptor
-from cdcsync_spark.sinks.delta.view import Action, TableView, actions_of
+from cdcsync_spark.sinks.delta.fallback import merge as delta_merge
+from cdcsync_spark.sinks.delta.table import properties as delta_properties
+from cdcsync_spark.sinks.delta.table import refusals
+from cdcsync_spark.sinks.delta.table.log import STATE_KEY, entry_name, written
+from cdcsync_spark.sinks.delta.table.schema import delta_schema
+from cdcsync_spark.sinks.delta.table.statistics import statistics
+from cdcsync_spark.sinks.delta.table.table_path import TablePath
+from cdcsync_spark.sinks.delta.table.vector_files import Descriptor
+from cdcsync_spark.sinks.delta.table.view import Action, TableView, actions_of
 from cdcsync_spark.sinks.lake.format import LostRace
 from cdcsync_spark.sinks.lake.staging import DataFile, data_files
 

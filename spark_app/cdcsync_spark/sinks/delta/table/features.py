@@ -13,7 +13,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from cdcsync_spark.sinks.delta.view import Action, TableView
+from cdcsync_spark.sinks.delta.table.view import Action, TableView
 
 VECTORS = "deletionVectors"
 TIMESTAMP_NTZ = "timestampNtz"

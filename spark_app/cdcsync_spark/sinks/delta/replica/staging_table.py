@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 from cdcsync_core.source_table import TableId
 from cdcsync_core.state import TableState
 from cdcsync_spark.sinks.contract.staging import StagedVersion
-from cdcsync_spark.sinks.delta.maintenance import staged_copies
-from cdcsync_spark.sinks.delta.open import entry_alone
-from cdcsync_spark.sinks.delta.sink import DeltaTarget
-from cdcsync_spark.sinks.delta.table_path import STAGED_PREFIX, TablePath
-from cdcsync_spark.sinks.delta.view import TableView
+from cdcsync_spark.sinks.delta.replica.maintenance import staged_copies
+from cdcsync_spark.sinks.delta.replica.sink import DeltaTarget
+from cdcsync_spark.sinks.delta.table.open import entry_alone
+from cdcsync_spark.sinks.delta.table.table_path import STAGED_PREFIX, TablePath
+from cdcsync_spark.sinks.delta.table.view import TableView
 from cdcsync_spark.sinks.lake.storage.store import Store
 
 

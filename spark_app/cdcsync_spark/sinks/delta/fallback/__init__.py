@@ -1,0 +1,1 @@
+"""Commits of delta-rs, for tables that cannot have deletion vectors."""

@@ -1,0 +1,1 @@
+"""Delta tables that keep every change."""

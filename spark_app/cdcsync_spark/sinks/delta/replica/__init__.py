@@ -1,0 +1,1 @@
+"""Delta tables that hold the newest row of each key: commits, steps, maintenance."""
