@@ -22,9 +22,9 @@ import pytest
 from confluent_kafka import Producer
 
 from bench.test_throughput import show
-from cdcsync_spark.sinks.kafka.client import KafkaSettings
-from cdcsync_spark.sinks.kafka.session import KafkaSession
-from cdcsync_spark.sinks.kafka.table_record import TableRecord
+from cdcsync_spark.sinks.kafka.connection.client import KafkaSettings
+from cdcsync_spark.sinks.kafka.state.table_record import TableRecord
+from cdcsync_spark.sinks.kafka.transactions.session import KafkaSession
 from contract.sinkcase import SYNC, first_state
 from support.kafka import KafkaBroker
 

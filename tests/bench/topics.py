@@ -20,9 +20,9 @@ from cdcsync_spark.binlog.reader import BinlogReader
 from cdcsync_spark.binlog.settings import ReaderSettings
 from cdcsync_spark.sinks.contract.changes import Append, Commit
 from cdcsync_spark.sinks.delta.replica.staging_table import DeltaStaging
-from cdcsync_spark.sinks.kafka.client import KafkaSettings
-from cdcsync_spark.sinks.kafka.target import KafkaSink
-from cdcsync_spark.sinks.kafka.topics import TopicSettings
+from cdcsync_spark.sinks.kafka.connection.client import KafkaSettings
+from cdcsync_spark.sinks.kafka.connection.topics import TopicSettings
+from cdcsync_spark.sinks.kafka.topic.target import KafkaSink
 from cdcsync_spark.sinks.lake.storage.stores import open_store
 from cdcsync_spark.stream.applier import Applier, StreamTable
 

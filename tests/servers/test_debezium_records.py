@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from cdcsync_spark.sinks.kafka.target import KafkaSink
+from cdcsync_spark.sinks.kafka.topic.target import KafkaSink
 from servers.test_verify import verify
 from support.debezium import SETTINGS, BinlogPlace, DebeziumRecord, debezium_changes, debezium_snapshot
 from support.fixtures import FreshDatabase

@@ -22,7 +22,7 @@ from cdcsync_core.run import ExitCode
 from cdcsync_core.source_table import TableId
 from cdcsync_spark.sinks.formats.avro_records import key_schema, value_schema
 from cdcsync_spark.sinks.formats.json_records import Origin
-from cdcsync_spark.sinks.kafka.registry import Registry
+from cdcsync_spark.sinks.kafka.connection.registry import Registry
 from servers.test_kafka_sink import kafka_spec, new_name
 from servers.test_verify import verify
 from support.fixtures import FreshDatabase

@@ -18,8 +18,8 @@ from cdcsync_core.run import ExitCode
 from cdcsync_core.source_table import TableId
 from cdcsync_core.topic_check import Checks
 from cdcsync_spark.sinks.kafka.check import BrokerCheck
-from cdcsync_spark.sinks.kafka.client import KafkaSettings
-from cdcsync_spark.sinks.kafka.target import KafkaSink
+from cdcsync_spark.sinks.kafka.connection.client import KafkaSettings
+from cdcsync_spark.sinks.kafka.topic.target import KafkaSink
 from contract.sinkcase import ORDERS
 from contract.test_event_sinks import NAME, Source, read_snapshot
 from servers.test_kafka_sink import kafka_spec, new_name

@@ -14,7 +14,7 @@ import pytest
 
 from cdcsync_core.errors import CdcError, Reason
 from cdcsync_spark.sinks.contract.sink import Counting, Target
-from cdcsync_spark.sinks.kafka.target import KafkaSink
+from cdcsync_spark.sinks.kafka.topic.target import KafkaSink
 from contract.sinkcase import ORDERS, content, first_state
 from contract.test_event_sinks import (
     END,

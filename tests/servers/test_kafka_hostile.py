@@ -19,8 +19,8 @@ from typing import NamedTuple
 import pytest
 
 from cdcsync_core.errors import CdcError
-from cdcsync_spark.sinks.kafka.client import KafkaSettings
-from cdcsync_spark.sinks.kafka.session import KafkaSession
+from cdcsync_spark.sinks.kafka.connection.client import KafkaSettings
+from cdcsync_spark.sinks.kafka.transactions.session import KafkaSession
 from support.hostile_broker import BEHAVIOURS, UNKNOWN_HOST, hostile_broker
 
 pytestmark = pytest.mark.timeout(600)

@@ -19,9 +19,9 @@ import pytest
 
 from cdcsync_core.errors import CdcError, Reason
 from cdcsync_spark.sinks.formats.json_records import Records
-from cdcsync_spark.sinks.kafka.client import KafkaSettings
-from cdcsync_spark.sinks.kafka.session import KafkaSession, Piece
-from cdcsync_spark.sinks.kafka.table_record import TableRecord
+from cdcsync_spark.sinks.kafka.connection.client import KafkaSettings
+from cdcsync_spark.sinks.kafka.state.table_record import TableRecord
+from cdcsync_spark.sinks.kafka.transactions.session import KafkaSession, Piece
 from contract.sinkcase import SYNC, first_state
 from support.kafka import KafkaBroker
 from support.lying_broker import LIES, lying_broker

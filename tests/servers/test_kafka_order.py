@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from cdcsync_core.errors import CdcError, Reason
-from cdcsync_spark.sinks.kafka.session import KafkaSession, OnDelivery
-from cdcsync_spark.sinks.kafka.table_record import TableRecord
+from cdcsync_spark.sinks.kafka.state.table_record import TableRecord
+from cdcsync_spark.sinks.kafka.transactions.session import KafkaSession, OnDelivery
 from contract.sinkcase import ORDERS, content, first_state
 from contract.test_event_sinks import END, HIGH, NAME, Source, applier, follow, read_snapshot
 from contract.test_lost_copies import LOST, read_again, refuse

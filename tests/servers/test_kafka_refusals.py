@@ -16,8 +16,8 @@ from cdcsync_core.gates import observed
 from cdcsync_core.source_table import TableId
 from cdcsync_core.state import TableState
 from cdcsync_spark.rows.changes import ChangeKind
-from cdcsync_spark.sinks.kafka.client import KafkaSettings
-from cdcsync_spark.sinks.kafka.target import KafkaSink
+from cdcsync_spark.sinks.kafka.connection.client import KafkaSettings
+from cdcsync_spark.sinks.kafka.topic.target import KafkaSink
 from contract.sinkcase import ORDERS, content, first_state
 from contract.test_event_sinks import END, HIGH, NAME, Source, applier, follow, read_snapshot
 from support.kafka import KafkaBroker

@@ -26,15 +26,15 @@ from cdcsync_core.sink_spec import Sink
 from cdcsync_spark.sinks import sink_from_spec
 from cdcsync_spark.sinks.contract.driver import Role
 from cdcsync_spark.sinks.formats.json_records import Records
-from cdcsync_spark.sinks.kafka.brokers import Brokers
 from cdcsync_spark.sinks.kafka.check import BrokerCheck
-from cdcsync_spark.sinks.kafka.client import KafkaSettings
-from cdcsync_spark.sinks.kafka.rights import RIGHTS, On, table
-from cdcsync_spark.sinks.kafka.session import Piece, state_topic
-from cdcsync_spark.sinks.kafka.table_fault import TableFault
-from cdcsync_spark.sinks.kafka.table_record import TableRecord
-from cdcsync_spark.sinks.kafka.target import KafkaSink
-from cdcsync_spark.sinks.kafka.topics import Topics
+from cdcsync_spark.sinks.kafka.connection.brokers import Brokers
+from cdcsync_spark.sinks.kafka.connection.client import KafkaSettings
+from cdcsync_spark.sinks.kafka.connection.rights import RIGHTS, On, table
+from cdcsync_spark.sinks.kafka.connection.topics import Topics
+from cdcsync_spark.sinks.kafka.state.table_record import TableRecord
+from cdcsync_spark.sinks.kafka.topic.target import KafkaSink
+from cdcsync_spark.sinks.kafka.transactions.session import Piece, state_topic
+from cdcsync_spark.sinks.kafka.transactions.table_fault import TableFault
 from contract.sinkcase import ORDERS, SYNC, content, first_state
 from contract.test_event_sinks import HIGH, NAME, Source, follow, read_snapshot
 from support.kafka import read_topic

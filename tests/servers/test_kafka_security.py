@@ -18,7 +18,7 @@ from cdcsync_core.sink_spec import Sink
 from cdcsync_demo.server_process import LOOPBACK
 from cdcsync_spark.sinks import sink_from_spec
 from cdcsync_spark.sinks.contract.driver import Role
-from cdcsync_spark.sinks.kafka.target import KafkaSink
+from cdcsync_spark.sinks.kafka.topic.target import KafkaSink
 from contract.sinkcase import ORDERS, SYNC, first_state
 from support.hostile_broker import UNKNOWN_HOST
 from support.secure_kafka import PASSWORD, USER, Authority, SecureBroker

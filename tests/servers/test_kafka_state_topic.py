@@ -15,11 +15,11 @@ from confluent_kafka import KafkaException, Producer, TopicPartition
 
 from cdcsync_core.errors import CdcError, Reason
 from cdcsync_core.gates import observed
-from cdcsync_spark.sinks.kafka import state_fold
-from cdcsync_spark.sinks.kafka.brokers import error_of
-from cdcsync_spark.sinks.kafka.session import KafkaSession
-from cdcsync_spark.sinks.kafka.state_topic import STATE_CONFIG, missing_config
-from cdcsync_spark.sinks.kafka.table_record import TableRecord
+from cdcsync_spark.sinks.kafka.connection.brokers import error_of
+from cdcsync_spark.sinks.kafka.state import fold
+from cdcsync_spark.sinks.kafka.state.state_topic import STATE_CONFIG, missing_config
+from cdcsync_spark.sinks.kafka.state.table_record import TableRecord
+from cdcsync_spark.sinks.kafka.transactions.session import KafkaSession
 from contract.sinkcase import ORDERS, first_state
 from contract.test_event_sinks import HIGH, NAME, Source, follow, read_snapshot
 from servers.test_kafka_transactions import Case
@@ -83,8 +83,8 @@ def test_any_order_of_writers_and_starts_ends_with_the_newest_states(
     case: Case, monkeypatch: pytest.MonkeyPatch, exactly_once: bool
 ) -> None:
     """Runs of two kinds write in turns, each as what it knows allows; some start anew."""
-    monkeypatch.setattr(state_fold, "REPEAT_AFTER", FEW)
-    monkeypatch.setattr(state_fold, "REPEAT_AFTER_PER_TABLE", 0)
+    monkeypatch.setattr(fold, "REPEAT_AFTER", FEW)
+    monkeypatch.setattr(fold, "REPEAT_AFTER_PER_TABLE", 0)
     rng = random.Random(7)
     roles = ("stream", "snapshot")
     runs = {role: opened(case, role, exactly_once=exactly_once) for role in roles}
@@ -106,7 +106,7 @@ def test_any_order_of_writers_and_starts_ends_with_the_newest_states(
 
 def test_a_repeat_never_undoes_what_another_run_wrote_meanwhile(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
     """The other one writes between what is read and what is repeated."""
-    monkeypatch.setattr(state_fold, "REPEAT_AFTER", FEW)
+    monkeypatch.setattr(fold, "REPEAT_AFTER", FEW)
     stream, other = opened(case, "stream", exactly_once=False), opened(case, "catch-up", exactly_once=False)
     record = case.record(stream)
     ours = stream._states.repeats
@@ -128,7 +128,7 @@ def test_a_repeat_never_undoes_what_another_run_wrote_meanwhile(case: Case, monk
 def test_a_run_that_dies_behind_its_repeats_is_followed_by_one_that_repeats_again(
     case: Case, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(state_fold, "REPEAT_AFTER", FEW)
+    monkeypatch.setattr(fold, "REPEAT_AFTER", FEW)
     record = case.record(opened(case, "stream"))
     written_before(case, ["shop.a", "shop.b"], record, 3 * FEW)
     expected = opened(case).records()

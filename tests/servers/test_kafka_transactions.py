@@ -21,11 +21,11 @@ from confluent_kafka.admin import NewPartitions
 from cdcsync_core.errors import CdcError, PermanentError, Reason
 from cdcsync_spark.sinks.contract.checks import Superseded
 from cdcsync_spark.sinks.formats.json_records import Records
-from cdcsync_spark.sinks.kafka.client import KafkaSettings
-from cdcsync_spark.sinks.kafka.plain_session import PlainSession
-from cdcsync_spark.sinks.kafka.session import KafkaSession, Piece
-from cdcsync_spark.sinks.kafka.table_fault import TableFault
-from cdcsync_spark.sinks.kafka.table_record import TableRecord
+from cdcsync_spark.sinks.kafka.connection.client import KafkaSettings
+from cdcsync_spark.sinks.kafka.state.table_record import TableRecord
+from cdcsync_spark.sinks.kafka.transactions.plain_session import PlainSession
+from cdcsync_spark.sinks.kafka.transactions.session import KafkaSession, Piece
+from cdcsync_spark.sinks.kafka.transactions.table_fault import TableFault
 from contract.sinkcase import ORDERS, SYNC, first_state
 from contract.test_event_sinks import END, HIGH, NAME, Source, applier, follow, read_snapshot
 from support.kafka import KafkaBroker

@@ -15,9 +15,9 @@ from cdcsync_core.errors import CdcError, Reason
 from cdcsync_core.networks import VARIABLE
 from cdcsync_lake.location import Location
 from cdcsync_mysql.connection import Source, connect
-from cdcsync_spark.sinks.kafka.brokers import Brokers
-from cdcsync_spark.sinks.kafka.client import KafkaSettings
-from cdcsync_spark.sinks.kafka.registry import Registry
+from cdcsync_spark.sinks.kafka.connection.brokers import Brokers
+from cdcsync_spark.sinks.kafka.connection.client import KafkaSettings
+from cdcsync_spark.sinks.kafka.connection.registry import Registry
 from cdcsync_spark.sinks.lake.storage.store import Store
 from cdcsync_spark.sinks.lake.storage.stores import open_store, store_errors
 from contract.stores import ACCESS_KEY, REGION, SECRET_KEY, s3_server

@@ -14,10 +14,10 @@ from confluent_kafka import Producer
 
 from cdcsync_core.errors import Reason
 from cdcsync_core.verification import Kind
+from cdcsync_spark.sinks.kafka.connection.registry import Registry
 from cdcsync_spark.sinks.kafka.encoding import snapshot_records
 from cdcsync_spark.sinks.kafka.forms import AVRO, form_of
-from cdcsync_spark.sinks.kafka.registry import Registry
-from cdcsync_spark.sinks.kafka.target import KafkaTarget
+from cdcsync_spark.sinks.kafka.topic.target import KafkaTarget
 from servers.test_verify import KEYS, NEARLY, create_key_tables, table_of_rows, verify
 from servers.test_verify_topics import equal_while_written
 from support.fixtures import FreshDatabase

@@ -21,7 +21,7 @@ from typing import Any
 import pytest
 
 from cdcsync_core.run import ExitCode
-from cdcsync_spark.sinks.kafka.session import state_topic
+from cdcsync_spark.sinks.kafka.transactions.session import state_topic
 from servers.test_kafka_sink import kafka_spec, new_name
 from stress.test_stress import SECONDS, SEED, Round, plans
 from support.crash_points import SHORT_TOPIC_PLAN, TOPIC_PLANS, TOPIC_POINTS, Plan

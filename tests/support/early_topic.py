@@ -13,7 +13,7 @@ from typing import NamedTuple
 from cdcsync_core.chunk import Split
 from cdcsync_core.state import TableState
 from cdcsync_spark.rows.changes import ChangeKind
-from cdcsync_spark.sinks.kafka.target import KafkaSink
+from cdcsync_spark.sinks.kafka.topic.target import KafkaSink
 from contract.sinkcase import ORDERS, SYNC
 from contract.test_event_sinks import END, HIGH, LOW, Source, read_early
 from support.event_consumer import Event

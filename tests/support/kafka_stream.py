@@ -12,9 +12,9 @@ from pathlib import Path
 
 from cdcsync_spark.sinks.contract.checks import Superseded
 from cdcsync_spark.sinks.delta.replica.staging_table import DeltaStaging
-from cdcsync_spark.sinks.kafka.client import KafkaSettings
-from cdcsync_spark.sinks.kafka.target import KafkaSink
-from cdcsync_spark.sinks.kafka.topics import TopicSettings
+from cdcsync_spark.sinks.kafka.connection.client import KafkaSettings
+from cdcsync_spark.sinks.kafka.connection.topics import TopicSettings
+from cdcsync_spark.sinks.kafka.topic.target import KafkaSink
 from cdcsync_spark.sinks.lake.storage.stores import open_store
 from contract.sinkcase import SYNC
 

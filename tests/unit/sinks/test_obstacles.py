@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cdcsync_core.errors import Reason
-from cdcsync_spark.sinks.kafka.obstacles import Client, obstacle_of
+from cdcsync_spark.sinks.kafka.connection.obstacles import Client, obstacle_of
 
 PLAIN, TLS, LOGIN, BOTH = Client(False, False), Client(True, False), Client(False, True), Client(True, True)
 ENDED = "Disconnected: connection closed by peer: receive 0 after POLLIN (after 3ms in state {})"

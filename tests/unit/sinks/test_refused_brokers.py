@@ -9,9 +9,9 @@ import pytest
 
 from cdcsync_core.errors import CdcError, Reason, fail
 from cdcsync_core.networks import VARIABLE
-from cdcsync_spark.sinks.kafka import checked_names
-from cdcsync_spark.sinks.kafka.brokers import Brokers
-from cdcsync_spark.sinks.kafka.client import KafkaSettings
+from cdcsync_spark.sinks.kafka.connection import checked_names
+from cdcsync_spark.sinks.kafka.connection.brokers import Brokers
+from cdcsync_spark.sinks.kafka.connection.client import KafkaSettings
 
 SETTINGS = KafkaSettings("127.0.0.1:1")
 

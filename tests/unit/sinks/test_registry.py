@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from cdcsync_core.errors import CdcError, Reason
-from cdcsync_spark.sinks.kafka.registry import Registry
+from cdcsync_spark.sinks.kafka.connection.registry import Registry
 from support.hostile import Hostile
 
 SCHEMA = {"type": "record", "name": "R", "fields": [{"name": "a", "type": "int"}]}

@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 import pytest
 
-from cdcsync_spark.sinks.kafka.state_fold import Header, StateFold, header_of, stating
-from cdcsync_spark.sinks.kafka.table_record import TableRecord
+from cdcsync_spark.sinks.kafka.state.fold import Header, StateFold, header_of, stating
+from cdcsync_spark.sinks.kafka.state.table_record import TableRecord
 from contract.sinkcase import first_state
 
 RECORD = TableRecord(first_state(), "topic", "id", 3)

@@ -12,11 +12,11 @@ import pytest
 from confluent_kafka import KafkaError, TopicPartition
 
 from cdcsync_core.errors import CdcError, Reason
-from cdcsync_spark.sinks.kafka import state_topic as state_topic_module
-from cdcsync_spark.sinks.kafka.brokers import Brokers
-from cdcsync_spark.sinks.kafka.client import KafkaSettings
-from cdcsync_spark.sinks.kafka.state_topic import StateTopic
-from cdcsync_spark.sinks.kafka.table_record import TableRecord
+from cdcsync_spark.sinks.kafka.connection.brokers import Brokers
+from cdcsync_spark.sinks.kafka.connection.client import KafkaSettings
+from cdcsync_spark.sinks.kafka.state import state_topic as state_topic_module
+from cdcsync_spark.sinks.kafka.state.state_topic import StateTopic
+from cdcsync_spark.sinks.kafka.state.table_record import TableRecord
 from contract.sinkcase import first_state
 
 RECORD = TableRecord(first_state(), "topic", "id", 3)

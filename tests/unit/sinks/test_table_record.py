@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from cdcsync_spark.sinks.kafka.state_fold import header_of
-from cdcsync_spark.sinks.kafka.table_record import Publication, TableRecord
+from cdcsync_spark.sinks.kafka.state.fold import header_of
+from cdcsync_spark.sinks.kafka.state.table_record import Publication, TableRecord
 from contract.sinkcase import first_state
 
 PLAIN = TableRecord(first_state(), "topic", "id", 3)

@@ -11,9 +11,9 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from cdcsync_core.errors import CdcError, Reason
-from cdcsync_spark.sinks.kafka.brokers import Brokers
-from cdcsync_spark.sinks.kafka.client import KafkaSettings
-from cdcsync_spark.sinks.kafka.topics import Topics
+from cdcsync_spark.sinks.kafka.connection.brokers import Brokers
+from cdcsync_spark.sinks.kafka.connection.client import KafkaSettings
+from cdcsync_spark.sinks.kafka.connection.topics import Topics
 
 
 class Answers:

@@ -19,14 +19,14 @@ from cdcsync_core.errors import CdcError, Reason, fail
 from cdcsync_core.source_table import TableId
 from cdcsync_core.topic_check import Checks, TopicCheck
 from cdcsync_core.topic_names import shared_topic
-from cdcsync_spark.sinks.kafka.brokers import error_of, is_forbidden
-from cdcsync_spark.sinks.kafka.client import TRANSACTION_SECONDS
-from cdcsync_spark.sinks.kafka.conflicts import check_topic, expiring_state, foreign_topic, missing_right
-from cdcsync_spark.sinks.kafka.registry import Registry
-from cdcsync_spark.sinks.kafka.rights import RIGHTS, On
-from cdcsync_spark.sinks.kafka.session import KafkaSession
-from cdcsync_spark.sinks.kafka.state_topic import STATE_CONFIG, missing_config
-from cdcsync_spark.sinks.kafka.topics import Topic, TopicSettings
+from cdcsync_spark.sinks.kafka.connection.brokers import error_of, is_forbidden
+from cdcsync_spark.sinks.kafka.connection.client import TRANSACTION_SECONDS
+from cdcsync_spark.sinks.kafka.connection.registry import Registry
+from cdcsync_spark.sinks.kafka.connection.rights import RIGHTS, On
+from cdcsync_spark.sinks.kafka.connection.topics import Topic, TopicSettings
+from cdcsync_spark.sinks.kafka.state.state_topic import STATE_CONFIG, missing_config
+from cdcsync_spark.sinks.kafka.transactions.conflicts import check_topic, expiring_state, foreign_topic, missing_right
+from cdcsync_spark.sinks.kafka.transactions.session import KafkaSession
 
 _AT_ONCE = 200
 _LONGEST = "transaction.max.timeout.ms"

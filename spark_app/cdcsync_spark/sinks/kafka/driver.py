@@ -12,10 +12,10 @@ from cdcsync_core.topic_check import Checks
 from cdcsync_spark.sinks.contract.driver import READER, Role
 from cdcsync_spark.sinks.contract.staging import Staging
 from cdcsync_spark.sinks.kafka.check import BrokerCheck
-from cdcsync_spark.sinks.kafka.client import KafkaSettings, Security
-from cdcsync_spark.sinks.kafka.registry import Registry
-from cdcsync_spark.sinks.kafka.target import KafkaSink
-from cdcsync_spark.sinks.kafka.topics import TopicSettings
+from cdcsync_spark.sinks.kafka.connection.client import KafkaSettings, Security
+from cdcsync_spark.sinks.kafka.connection.registry import Registry
+from cdcsync_spark.sinks.kafka.connection.topics import TopicSettings
+from cdcsync_spark.sinks.kafka.topic.target import KafkaSink
 
 
 @dataclass(frozen=True)

@@ -25,8 +25,8 @@ from cdcsync_spark.sinks.formats.json_reader import JsonReader
 from cdcsync_spark.sinks.formats.json_records import FORMS, Form, Origin, Records
 from cdcsync_spark.sinks.formats.record_reader import RecordReader
 from cdcsync_spark.sinks.formats.record_steps import columns_of
-from cdcsync_spark.sinks.kafka.conflicts import other_key_schema
-from cdcsync_spark.sinks.kafka.registry import Registry
+from cdcsync_spark.sinks.kafka.connection.registry import Registry
+from cdcsync_spark.sinks.kafka.transactions.conflicts import other_key_schema
 
 
 def form_of(name: str, registry: Registry | None, topic: str, key_schema: int | None = None) -> Form:

@@ -41,10 +41,10 @@ from cdcsync_core.state import TableState
 from cdcsync_spark.rows.arrow_types import captured_schema
 from cdcsync_spark.sinks.contract.checks import replaced_meanwhile
 from cdcsync_spark.sinks.formats.record_reader import RecordReader
-from cdcsync_spark.sinks.kafka.brokers import passes, sink_error
-from cdcsync_spark.sinks.kafka.conflicts import check_topic
-from cdcsync_spark.sinks.kafka.session import KafkaSession
-from cdcsync_spark.sinks.kafka.table_record import TableRecord
+from cdcsync_spark.sinks.kafka.connection.brokers import passes, sink_error
+from cdcsync_spark.sinks.kafka.state.table_record import TableRecord
+from cdcsync_spark.sinks.kafka.transactions.conflicts import check_topic
+from cdcsync_spark.sinks.kafka.transactions.session import KafkaSession
 
 _FILE_RECORDS, _MOST_FILES = 100_000, 512
 #: records that wait until they are written

@@ -11,7 +11,7 @@ passes, whatever either of them knew or how long it slept.
 Why `refresh` reads to the end that is asked for with read_uncommitted: a read_committed reader's
 own end is held back by any open transaction, so it would miss what was committed behind one.
 
-A first `refresh` reads the last records alone, then from where they say (`state_fold`). Where none
+A first `refresh` reads the last records alone, then from where they say (`fold`). Where none
 says so, as in a topic with few records, it reads all. What the brokers have removed before that
 place, as retention does, is not needed; where it is, tables are without a state, and their topics
 are refused as foreign.
@@ -30,10 +30,10 @@ from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 from cdcsync_core.errors import CdcError, Reason, fail
 from cdcsync_spark.logs import get_logger
 from cdcsync_spark.memory import memory_limit
-from cdcsync_spark.sinks.kafka.brokers import Brokers, passes
-from cdcsync_spark.sinks.kafka.state_fold import ENTRY_BYTES, StateFold, header_of, repeats_due
-from cdcsync_spark.sinks.kafka.table_record import TableRecord
-from cdcsync_spark.sinks.kafka.topics import Setting, Topics
+from cdcsync_spark.sinks.kafka.connection.brokers import Brokers, passes
+from cdcsync_spark.sinks.kafka.connection.topics import Setting, Topics
+from cdcsync_spark.sinks.kafka.state.fold import ENTRY_BYTES, StateFold, header_of, repeats_due
+from cdcsync_spark.sinks.kafka.state.table_record import TableRecord
 
 Late: TypeAlias = Callable[[int], CdcError]
 _log = get_logger()

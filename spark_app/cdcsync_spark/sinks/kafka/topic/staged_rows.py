@@ -20,7 +20,7 @@ from cdcsync_core.remedies import resnapshot
 from cdcsync_core.state import TableState
 from cdcsync_spark.sinks.contract.snapshot import TargetSnapshot
 from cdcsync_spark.sinks.contract.staging import StagedVersion, StagingTable
-from cdcsync_spark.sinks.kafka.table_record import Publication
+from cdcsync_spark.sinks.kafka.state.table_record import Publication
 from cdcsync_spark.sinks.staged_copy import is_whole
 
 #: rows, and how far the copy is sent with them

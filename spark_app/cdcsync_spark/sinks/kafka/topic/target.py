@@ -48,18 +48,18 @@ from cdcsync_spark.sinks.contract.sink import Capabilities
 from cdcsync_spark.sinks.contract.snapshot import TargetSnapshot
 from cdcsync_spark.sinks.contract.staging import Staging, StagingTable
 from cdcsync_spark.sinks.contract.writer import Outcome, Writer
-from cdcsync_spark.sinks.kafka.client import KafkaSettings
-from cdcsync_spark.sinks.kafka.conflicts import check_topic, foreign_topic
+from cdcsync_spark.sinks.kafka.connection.client import KafkaSettings
+from cdcsync_spark.sinks.kafka.connection.registry import Registry
+from cdcsync_spark.sinks.kafka.connection.topics import Topic, TopicSettings
 from cdcsync_spark.sinks.kafka.encoding import SourceLabel
 from cdcsync_spark.sinks.kafka.forms import reader_of
-from cdcsync_spark.sinks.kafka.plain_session import PlainSession
-from cdcsync_spark.sinks.kafka.registry import Registry
-from cdcsync_spark.sinks.kafka.session import KafkaSession, state_topic
-from cdcsync_spark.sinks.kafka.staged_rows import lost_copy
-from cdcsync_spark.sinks.kafka.table_record import TableRecord
+from cdcsync_spark.sinks.kafka.state.table_record import TableRecord
+from cdcsync_spark.sinks.kafka.topic.staged_rows import lost_copy
+from cdcsync_spark.sinks.kafka.topic.writer import PART_ROWS, TopicMain, commit_together
 from cdcsync_spark.sinks.kafka.topic_fold import TopicFold
-from cdcsync_spark.sinks.kafka.topics import Topic, TopicSettings
-from cdcsync_spark.sinks.kafka.writer import PART_ROWS, TopicMain, commit_together
+from cdcsync_spark.sinks.kafka.transactions.conflicts import check_topic, foreign_topic
+from cdcsync_spark.sinks.kafka.transactions.plain_session import PlainSession
+from cdcsync_spark.sinks.kafka.transactions.session import KafkaSession, state_topic
 from cdcsync_spark.sinks.staged_copy import CHANGES, CopyThenPublish
 
 

@@ -18,17 +18,17 @@ from cdcsync_spark.sinks.contract.changes import Build, Commit, Emit, Replace
 from cdcsync_spark.sinks.contract.checks import check_successor, refuse_superseded
 from cdcsync_spark.sinks.contract.writer import Outcome, Writer, WriterStatus
 from cdcsync_spark.sinks.formats.json_records import Form
-from cdcsync_spark.sinks.kafka.conflicts import check_topic, foreign_topic, is_replaced
 from cdcsync_spark.sinks.kafka.encoding import event_records, origin_of, snapshot_records
 from cdcsync_spark.sinks.kafka.forms import form_of, registered_keys
-from cdcsync_spark.sinks.kafka.session import KafkaSession, Piece
-from cdcsync_spark.sinks.kafka.staged_rows import Parts, StagedRows, lost_copy
-from cdcsync_spark.sinks.kafka.table_fault import TableFault
-from cdcsync_spark.sinks.kafka.table_record import Publication, TableRecord
+from cdcsync_spark.sinks.kafka.state.table_record import Publication, TableRecord
+from cdcsync_spark.sinks.kafka.topic.staged_rows import Parts, StagedRows, lost_copy
+from cdcsync_spark.sinks.kafka.transactions.conflicts import check_topic, foreign_topic, is_replaced
+from cdcsync_spark.sinks.kafka.transactions.session import KafkaSession, Piece
+from cdcsync_spark.sinks.kafka.transactions.table_fault import TableFault
 from cdcsync_spark.sinks.staged_copy import Copies, Recorded, is_whole
 
 if TYPE_CHECKING:
-    from cdcsync_spark.sinks.kafka.target import KafkaTarget
+    from cdcsync_spark.sinks.kafka.topic.target import KafkaTarget
 
 #: of a snapshot, in one transaction
 PART_ROWS = 100_000

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from confluent_kafka import KafkaException
 
 from cdcsync_core.errors import PermanentError
-from cdcsync_spark.sinks.kafka.brokers import is_too_large, too_large
+from cdcsync_spark.sinks.kafka.connection.brokers import is_too_large, too_large
 
 
 class TableFault(Exception):

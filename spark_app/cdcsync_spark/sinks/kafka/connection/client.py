@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from cdcsync_core.errors import Reason, fail
-from cdcsync_spark.sinks.kafka.obstacles import Client
+from cdcsync_spark.sinks.kafka.connection.obstacles import Client
 
 #: seconds for one question to a broker
 TIMEOUT_SECONDS = 30.0

@@ -52,7 +52,7 @@ class TableRecord:
 
     def to_json(self, writer: str, since: int | None = None) -> bytes:
         """`writer` is unique to the process, so that it knows its own records; from the offset
-        `since` of the state topic on, all tables are found (`state_fold`)."""
+        `since` of the state topic on, all tables are found (`fold`)."""
         sent = self.publication
         data = {
             "v": _VERSION,

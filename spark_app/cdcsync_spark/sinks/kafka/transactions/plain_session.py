@@ -16,10 +16,10 @@ from dataclasses import dataclass
 from confluent_kafka import KafkaException
 
 from cdcsync_core.gates import gate
-from cdcsync_spark.sinks.kafka.brokers import is_forbidden, is_lost_topic
-from cdcsync_spark.sinks.kafka.pace import Pace
-from cdcsync_spark.sinks.kafka.session import KafkaSession, Piece
-from cdcsync_spark.sinks.kafka.table_record import TableRecord
+from cdcsync_spark.sinks.kafka.connection.brokers import is_forbidden, is_lost_topic
+from cdcsync_spark.sinks.kafka.state.table_record import TableRecord
+from cdcsync_spark.sinks.kafka.transactions.pace import Pace
+from cdcsync_spark.sinks.kafka.transactions.session import KafkaSession, Piece
 
 
 @dataclass

@@ -23,10 +23,10 @@ from cdcsync_core.errors import RUN_AGAIN, CdcError, Reason, fail
 from cdcsync_core.networks import Network, networks_of_the_run, parse_networks
 from cdcsync_core.quoting import quoted
 from cdcsync_core.remedies import resnapshot
-from cdcsync_spark.sinks.kafka.checked_names import Resolver, guard, resolver
-from cdcsync_spark.sinks.kafka.client import KafkaSettings
-from cdcsync_spark.sinks.kafka.obstacles import Obstacle, obstacle_of
-from cdcsync_spark.sinks.kafka.rights import is_refusal, is_unneeded, needed_where
+from cdcsync_spark.sinks.kafka.connection.checked_names import Resolver, guard, resolver
+from cdcsync_spark.sinks.kafka.connection.client import KafkaSettings
+from cdcsync_spark.sinks.kafka.connection.obstacles import Obstacle, obstacle_of
+from cdcsync_spark.sinks.kafka.connection.rights import is_refusal, is_unneeded, needed_where
 
 Client = TypeVar("Client", AdminClient, Producer, Consumer)
 _LOST_TOPICS = frozenset(("UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC", "_UNKNOWN_PARTITION", "UNKNOWN_TOPIC_ID"))

@@ -27,8 +27,8 @@ from urllib.parse import quote
 from cdcsync_core.errors import RUN_AGAIN, CdcError, Reason, fail
 from cdcsync_core.peer_json import parse_json
 from cdcsync_core.quoting import quoted
-from cdcsync_spark.sinks.kafka.client import credential
-from cdcsync_spark.sinks.kafka.timed_http import Deadline
+from cdcsync_spark.sinks.kafka.connection.client import credential
+from cdcsync_spark.sinks.kafka.connection.timed_http import Deadline
 
 _ATTEMPTS = 3
 _ANSWER_BYTES = 1 << 20

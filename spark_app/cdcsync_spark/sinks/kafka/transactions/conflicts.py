@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from cdcsync_core.errors import RUN_AGAIN, CdcError, PermanentError, Reason, fail
 from cdcsync_core.remedies import resnapshot
-from cdcsync_spark.sinks.kafka.rights import On, granted_for
-from cdcsync_spark.sinks.kafka.table_record import TableRecord
-from cdcsync_spark.sinks.kafka.topics import Topic
+from cdcsync_spark.sinks.kafka.connection.rights import On, granted_for
+from cdcsync_spark.sinks.kafka.connection.topics import Topic
+from cdcsync_spark.sinks.kafka.state.table_record import TableRecord
 
 
 def is_replaced(record: TableRecord, found: Topic | None) -> bool:

@@ -24,7 +24,7 @@ from cdcsync_core.gates import gate
 from cdcsync_spark.logs import get_logger
 from cdcsync_spark.sinks.contract.checks import Superseded
 from cdcsync_spark.sinks.formats.json_records import Header, Records
-from cdcsync_spark.sinks.kafka.brokers import (
+from cdcsync_spark.sinks.kafka.connection.brokers import (
     Brokers,
     error_of,
     is_fenced,
@@ -33,15 +33,15 @@ from cdcsync_spark.sinks.kafka.brokers import (
     is_too_large,
     is_unanswered,
 )
-from cdcsync_spark.sinks.kafka.client import KafkaSettings
-from cdcsync_spark.sinks.kafka.conflicts import check_topic, missing_right, replaced_state
-from cdcsync_spark.sinks.kafka.pace import Pace
-from cdcsync_spark.sinks.kafka.rights import On
-from cdcsync_spark.sinks.kafka.state_fold import stating
-from cdcsync_spark.sinks.kafka.state_topic import StateTopic
-from cdcsync_spark.sinks.kafka.table_fault import TableFault, faults_of, too_large_fault
-from cdcsync_spark.sinks.kafka.table_record import TableRecord
-from cdcsync_spark.sinks.kafka.topics import Topics
+from cdcsync_spark.sinks.kafka.connection.client import KafkaSettings
+from cdcsync_spark.sinks.kafka.connection.rights import On
+from cdcsync_spark.sinks.kafka.connection.topics import Topics
+from cdcsync_spark.sinks.kafka.state.fold import stating
+from cdcsync_spark.sinks.kafka.state.state_topic import StateTopic
+from cdcsync_spark.sinks.kafka.state.table_record import TableRecord
+from cdcsync_spark.sinks.kafka.transactions.conflicts import check_topic, missing_right, replaced_state
+from cdcsync_spark.sinks.kafka.transactions.pace import Pace
+from cdcsync_spark.sinks.kafka.transactions.table_fault import TableFault, faults_of, too_large_fault
 
 _log = get_logger()
 #: of records that wait when their transaction fails

@@ -1,0 +1,1 @@
+"""What a sync knows of its topics, in a topic of its own."""

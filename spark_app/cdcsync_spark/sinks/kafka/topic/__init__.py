@@ -1,0 +1,1 @@
+"""A topic as a target, beside the staged copy that its snapshot is sent from."""

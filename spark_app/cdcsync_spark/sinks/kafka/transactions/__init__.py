@@ -1,0 +1,1 @@
+"""Records and state as one transaction, or what is done without one."""
