@@ -172,7 +172,7 @@ def cdcsync_binlog_single_events(port: str, folder: str, table: str, start: str)
     from functools import partial
 
     from cdcsync_spark.binlog import reader
-    from cdcsync_spark.binlog.plain_path import PlainPath
+    from cdcsync_spark.binlog.assembly.plain_path import PlainPath
 
     vars(reader)["PlainPath"] = partial(PlainPath, least_events=1 << 60)
     return _read_log(port, folder, table, start, befores=False)

@@ -25,7 +25,7 @@ from cdcsync_core.position import FilePosition, LogOffset, Place, Position, Tran
 from cdcsync_core.source_table import TableId
 from cdcsync_core.state import TableState
 from cdcsync_spark.binlog.batch import BinlogBatch, TableBatch, Transactions, write_transactions
-from cdcsync_spark.binlog.schema_steps import Policy, SchemaStep
+from cdcsync_spark.binlog.schema.steps import Policy, SchemaStep
 from cdcsync_spark.rows.arrow_types import captured_schema
 from cdcsync_spark.rows.changes import ChangeKind, changes_schema
 from cdcsync_spark.sinks.contract.changes import Append, Commit, Emit, Evolve, Replace, Upsert

@@ -15,7 +15,7 @@ from cdcsync_core.errors import DecodeError, Reason
 from cdcsync_core.gtid import GtidSet
 from cdcsync_core.position import FilePosition, GtidPosition, LogOffset, Position
 from cdcsync_core.source_table import Column, SourceTable, SourceType, TableId
-from cdcsync_spark.binlog.schema_steps import Policy
+from cdcsync_spark.binlog.schema.steps import Policy
 from cdcsync_spark.wire.binlog.parser import Flavor
 from support import events
 from support.binlog_histories import FILE, histories

@@ -28,13 +28,13 @@ from cdcsync_core.position import FilePosition, GtidPosition, LogOffset, Positio
 from cdcsync_core.source_table import Column, SourceTable, SourceType, TableId
 from cdcsync_core.state import Identity, TableState
 from cdcsync_core.target_schema import TargetSchema
+from cdcsync_spark.binlog.assembly.open_transaction import OpenTransaction
+from cdcsync_spark.binlog.assembly.sealed import PrepareNeeded
+from cdcsync_spark.binlog.assembly.spool import Spool
+from cdcsync_spark.binlog.assembly.transactions import TransactionAssembler
 from cdcsync_spark.binlog.batch import BinlogBatch
 from cdcsync_spark.binlog.batch_file import BatchWriter
-from cdcsync_spark.binlog.definitions import Definitions
-from cdcsync_spark.binlog.open_transaction import OpenTransaction
-from cdcsync_spark.binlog.sealed import PrepareNeeded
-from cdcsync_spark.binlog.spool import Spool
-from cdcsync_spark.binlog.transactions import TransactionAssembler
+from cdcsync_spark.binlog.schema.definitions import Definitions
 from cdcsync_spark.stream.applier import Applier, StreamTable
 from cdcsync_spark.wire.binlog.facts import (
     Fact,

@@ -17,8 +17,8 @@ from cdcsync_core.errors import CdcError
 from cdcsync_core.gtid import Gtid, GtidSet
 from cdcsync_core.mariadb_gtid import MariaDbGtid
 from cdcsync_core.position import FilePosition, GtidPosition, LogOffset, Position, TransactionId
+from cdcsync_spark.binlog.assembly.transaction_ids import TransactionIds
 from cdcsync_spark.binlog.batch import Transactions, read_transactions, write_transactions
-from cdcsync_spark.binlog.transaction_ids import TransactionIds
 
 SOURCES = ("3e11fa47-71ca-11e1-9e33-c80aa9429562", "3e11fa47-71ca-11e1-9e33-c80aa9429562:tag")
 PLACES = st.builds(

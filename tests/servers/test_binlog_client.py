@@ -18,7 +18,7 @@ import pytest
 from cdcsync_core.errors import CdcError, Reason
 from cdcsync_core.gtid import GtidSet
 from cdcsync_core.position import FilePosition, GtidPosition, Position
-from cdcsync_spark.binlog.client import BinlogClient, DumpTakenOver
+from cdcsync_spark.binlog.dump.client import BinlogClient, DumpTakenOver
 from cdcsync_spark.binlog.reader import BinlogReader
 from cdcsync_spark.binlog.settings import ReaderSettings, Reconnect
 from cdcsync_spark.wire.binlog.facts import Fact, Progress, RowsEvent, TransactionEnd

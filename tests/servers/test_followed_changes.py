@@ -13,7 +13,7 @@ from cdcsync_core.errors import Reason
 from cdcsync_core.evolve import DroppedColumns
 from cdcsync_core.schema_change import Kind
 from cdcsync_core.state import LastChange
-from cdcsync_spark.binlog.schema_steps import Policy
+from cdcsync_spark.binlog.schema.steps import Policy
 from support.fixtures import FreshDatabase, variants
 from support.memory_target import MemorySink
 from support.servers import Server

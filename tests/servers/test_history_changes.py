@@ -10,7 +10,7 @@ from deltalake import DeltaTable
 
 from cdcsync_core.errors import Reason
 from cdcsync_core.schema_change import Kind
-from cdcsync_spark.binlog.schema_steps import Policy
+from cdcsync_spark.binlog.schema.steps import Policy
 from cdcsync_spark.sinks.delta.history.target import HistorySink, HistoryTarget
 from cdcsync_spark.sinks.lake.policy import MaintenancePolicy
 from cdcsync_spark.sinks.lake.storage.stores import open_store

@@ -34,7 +34,7 @@ _IDS = replica_ids("shops", "shop")
 _DRIVER = """
 import sys, pymysql
 from cdcsync_core.position import FilePosition, LogOffset
-from cdcsync_spark.binlog.client import BinlogClient
+from cdcsync_spark.binlog.dump.client import BinlogClient
 host, port, flavor, file, offset, replica_id = sys.argv[1:]
 connection = pymysql.connect(host=host, port=int(port), user="driver", password="pw", autocommit=True)
 connection.cursor().execute("SET SESSION net_write_timeout = 3600")  # as the product's sessions have it

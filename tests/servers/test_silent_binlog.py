@@ -14,8 +14,8 @@ import pytest
 from cdcsync_core.errors import CdcError, Reason
 from cdcsync_core.position import Position
 from cdcsync_mysql import watermark
+from cdcsync_spark.binlog.dump.reader_health import Received, ReceivedFile
 from cdcsync_spark.binlog.reader import BinlogReader
-from cdcsync_spark.binlog.received import Received, ReceivedFile
 from cdcsync_spark.binlog.settings import ReaderSettings, Reconnect
 from support.relay import Relay, relay_to
 from support.semisync import next_second

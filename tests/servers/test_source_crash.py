@@ -19,7 +19,7 @@ from cdcsync_core.capture import Capture
 from cdcsync_core.errors import CdcError, Reason
 from cdcsync_core.position import LogOffset, Position
 from cdcsync_core.source_table import TableId
-from cdcsync_spark.binlog.crash_tail import TailLimits
+from cdcsync_spark.binlog.search.crash_tail import TailLimits
 from cdcsync_spark.stream.crash_repair import Piece, Repair
 from cdcsync_spark.wire.binlog.facts import FileLeft
 from support.deaths import Died, dying_at

@@ -13,7 +13,7 @@ from cdcsync_core.errors import Reason
 from cdcsync_core.source_table import TableId
 from cdcsync_mysql.connection import connect
 from cdcsync_mysql.reach import fault_of_reading, fault_of_writing
-from cdcsync_spark.binlog.schema_steps import Policy
+from cdcsync_spark.binlog.schema.steps import Policy
 from support.fixtures import FreshDatabase
 from support.servers import Server
 from support.source import source_of

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from cdcsync_core.errors import Reason
-from cdcsync_spark.binlog.schema_steps import Policy
+from cdcsync_spark.binlog.schema.steps import Policy
 from support.fixtures import FreshDatabase
 from support.servers import Server
 from support.stepwise import Stepwise

@@ -22,9 +22,9 @@ from cdcsync_mysql import watermark
 from cdcsync_mysql.connection import Source
 from cdcsync_mysql.logfile import file_created_at
 from cdcsync_mysql.server import ServerFacts
-from cdcsync_spark.binlog.crash_tail import TailReader
-from cdcsync_spark.binlog.dump import end_of_ours
-from cdcsync_spark.binlog.xa_search import XaSearch
+from cdcsync_spark.binlog.dump.dump import end_of_ours
+from cdcsync_spark.binlog.search.crash_tail import TailReader
+from cdcsync_spark.binlog.search.xa_search import XaSearch
 from cdcsync_spark.snapshot.low_mark import prepared_xids
 from cdcsync_spark.snapshot.source import LiveSource
 from cdcsync_spark.stream.crash_repair import SourceRepair

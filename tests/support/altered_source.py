@@ -20,7 +20,7 @@ from cdcsync_core.position import FilePosition, Place, TransactionId
 from cdcsync_core.schema_change import Emptied, Filled, Followed
 from cdcsync_core.source_table import Column, SourceTable, SourceType, TableId
 from cdcsync_spark.binlog.batch import BinlogBatch, TableBatch, Transactions, write_transactions
-from cdcsync_spark.binlog.schema_steps import Policy, SchemaStep, meaning
+from cdcsync_spark.binlog.schema.steps import Policy, SchemaStep, meaning
 from cdcsync_spark.rows.arrow_types import captured_schema
 from cdcsync_spark.rows.changes import ChangeKind, changes_schema
 from cdcsync_spark.wire.sql.text import Statement

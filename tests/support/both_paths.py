@@ -18,15 +18,15 @@ from cdcsync_core.lineage import Lineage
 from cdcsync_core.position import Position
 from cdcsync_core.source_table import Column, SourceTable, SourceType, TableId
 from cdcsync_mysql.connection import Source
+from cdcsync_spark.binlog.assembly.plain_path import PlainPath
+from cdcsync_spark.binlog.assembly.sealed import KeptRows, PrepareNeeded, ReachNeeded, SealedTransactions
+from cdcsync_spark.binlog.assembly.spool import Spooled
 from cdcsync_spark.binlog.batch import BinlogBatch, TableBatch, read_transactions
 from cdcsync_spark.binlog.batch_file import BatchWriter
-from cdcsync_spark.binlog.packets import Arrived
-from cdcsync_spark.binlog.plain_path import PlainPath
+from cdcsync_spark.binlog.dump.packets import Arrived
 from cdcsync_spark.binlog.reader import BinlogReader
-from cdcsync_spark.binlog.schema_steps import Policy
-from cdcsync_spark.binlog.sealed import KeptRows, PrepareNeeded, ReachNeeded, SealedTransactions
+from cdcsync_spark.binlog.schema.steps import Policy
 from cdcsync_spark.binlog.settings import ReaderSettings
-from cdcsync_spark.binlog.spool import Spooled
 from cdcsync_spark.wire.binlog.parser import EventParser, Flavor
 
 _BIG = 1 << 40

@@ -10,7 +10,7 @@ from cdcsync_core.capture import Capture
 from cdcsync_core.position import FilePosition, Position
 from cdcsync_core.run import Decoder
 from cdcsync_core.source_table import Column, SourceTable, SourceType, TableId
-from cdcsync_spark.binlog.client import BinlogClient
+from cdcsync_spark.binlog.dump.client import BinlogClient
 from cdcsync_spark.wire.binlog.facts import Fact, RowsEvent
 from cdcsync_spark.wire.binlog.parser import EventParser
 from cdcsync_spark.wire.binlog.rows import Decoded, decode

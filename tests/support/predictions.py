@@ -19,7 +19,7 @@ from cdcsync_core.errors import CdcError, Reason
 from cdcsync_core.schema_change import Emptied, Filled, Followed, Kind, Outcome, Stop, unchanged
 from cdcsync_core.source_table import Column, TableId, quote
 from cdcsync_mysql.catalog import read_defaults, read_table
-from cdcsync_spark.binlog.schema_steps import Policy, meaning
+from cdcsync_spark.binlog.schema.steps import Policy, meaning
 from cdcsync_spark.wire.binlog.facts import Fact, RowsEvent, TableMap
 from cdcsync_spark.wire.binlog.predicted_map import differences
 from cdcsync_spark.wire.sql.catalog_default import catalog_default, predicted_default

@@ -35,7 +35,7 @@ from cdcsync_mysql.planner import plan
 from cdcsync_mysql.server import ServerFacts, read_facts
 from cdcsync_mysql.watermark import high
 from cdcsync_spark.binlog.reader import BinlogReader
-from cdcsync_spark.binlog.schema_steps import NOT_FOLLOWED
+from cdcsync_spark.binlog.schema.steps import NOT_FOLLOWED
 from cdcsync_spark.binlog.settings import ReaderSettings
 from cdcsync_spark.delivery.events import takes_events
 from cdcsync_spark.sinks import sink_from_spec

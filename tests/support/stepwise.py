@@ -23,9 +23,9 @@ from cdcsync_mysql.history import verify_resumable
 from cdcsync_mysql.planner import plan
 from cdcsync_mysql.server import ServerFacts, read_facts
 from cdcsync_mysql.watermark import high
-from cdcsync_spark.binlog.crash_tail import TailLimits
 from cdcsync_spark.binlog.reader import BinlogReader
-from cdcsync_spark.binlog.schema_steps import NOT_FOLLOWED, Policy, unconfirmed_tables, unproved_tables
+from cdcsync_spark.binlog.schema.steps import NOT_FOLLOWED, Policy, unconfirmed_tables, unproved_tables
+from cdcsync_spark.binlog.search.crash_tail import TailLimits
 from cdcsync_spark.binlog.settings import ReaderSettings
 from cdcsync_spark.delivery.events import takes_events
 from cdcsync_spark.sinks.contract.changes import Append, Commit, Staged, StagedPart

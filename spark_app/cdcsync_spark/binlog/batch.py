@@ -20,8 +20,8 @@ import pyarrow as pa
 from cdcsync_core.errors import CdcError, from_json
 from cdcsync_core.lineage import BinlogId
 from cdcsync_core.position import Position, TransactionId, position_from_dict, position_to_dict
-from cdcsync_spark.binlog.schema_steps import SchemaStep
-from cdcsync_spark.binlog.transaction_ids import TransactionIds
+from cdcsync_spark.binlog.assembly.transaction_ids import TransactionIds
+from cdcsync_spark.binlog.schema.steps import SchemaStep
 from cdcsync_spark.wire.binlog.facts import FileLeft
 
 #: the metadata of a file of transactions that names their binlog
@@ -77,7 +77,7 @@ class BinlogBatch:
     another one may wait. `left` is the file before the batch whose end was not seen: what it holds
     at its end may be lost on the source. `changes` counts the transactions that change or stop a
     table of ours, from the reader's start to the end of this batch. `appeared` counts what was met
-    of tables that are not the run's and might be captured (`binlog.new_tables`).
+    of tables that are not the run's and might be captured (`binlog.schema.new_tables`).
     """
 
     start: Position

@@ -20,11 +20,11 @@ from cdcsync_core.capture import Capture
 from cdcsync_core.errors import CdcError, DecodeError
 from cdcsync_core.run import Decoder
 from cdcsync_core.source_table import TableId
+from cdcsync_spark.binlog.assembly.sealed import KeptRows, SealedTransactions, Stop
+from cdcsync_spark.binlog.assembly.spool import Spooled, disk_error
+from cdcsync_spark.binlog.assembly.transaction_ids import TransactionIds
 from cdcsync_spark.binlog.batch import BinlogBatch, TableBatch, Transactions, write_transactions
-from cdcsync_spark.binlog.definitions import Definitions
-from cdcsync_spark.binlog.sealed import KeptRows, SealedTransactions, Stop
-from cdcsync_spark.binlog.spool import Spooled, disk_error
-from cdcsync_spark.binlog.transaction_ids import TransactionIds
+from cdcsync_spark.binlog.schema.definitions import Definitions
 from cdcsync_spark.rows.arrow_types import captured_schema
 from cdcsync_spark.rows.changes import changes_schema
 from cdcsync_spark.wire.binlog.facts import RowsEvent

@@ -25,24 +25,24 @@ from cdcsync_core.errors import CdcError, PermanentError, Reason, TransientError
 from cdcsync_core.position import LogOffset, Position
 from cdcsync_core.quoting import quoted
 from cdcsync_core.source_table import TableId
+from cdcsync_spark.binlog.assembly.open_transaction import OpenTransaction
+from cdcsync_spark.binlog.assembly.plain_path import PlainPath
+from cdcsync_spark.binlog.assembly.sealed import PrepareNeeded, ReachNeeded
+from cdcsync_spark.binlog.assembly.spool import Spool
+from cdcsync_spark.binlog.assembly.transactions import TransactionAssembler
 from cdcsync_spark.binlog.batch import BinlogBatch
 from cdcsync_spark.binlog.batch_file import BatchWriter
-from cdcsync_spark.binlog.client import BinlogClient, DumpNotBegun, DumpTakenOver
-from cdcsync_spark.binlog.definitions import Definitions
-from cdcsync_spark.binlog.dml_check import DmlCheck
-from cdcsync_spark.binlog.dump import Dump, OpenDump, open_dump
-from cdcsync_spark.binlog.new_tables import NewTables
-from cdcsync_spark.binlog.open_transaction import OpenTransaction
-from cdcsync_spark.binlog.packets import Arrived
-from cdcsync_spark.binlog.plain_path import PlainPath
-from cdcsync_spark.binlog.received import Received, ReceivedFile
-from cdcsync_spark.binlog.replica_ids import ReplicaIds
-from cdcsync_spark.binlog.sealed import PrepareNeeded, ReachNeeded
+from cdcsync_spark.binlog.dump.client import BinlogClient, DumpNotBegun, DumpTakenOver
+from cdcsync_spark.binlog.dump.dump import Dump, OpenDump, open_dump
+from cdcsync_spark.binlog.dump.packets import Arrived
+from cdcsync_spark.binlog.dump.reader_health import Received, ReceivedFile
+from cdcsync_spark.binlog.dump.replica_ids import ReplicaIds
+from cdcsync_spark.binlog.dump.silence import Silence
+from cdcsync_spark.binlog.schema.definitions import Definitions
+from cdcsync_spark.binlog.schema.new_tables import NewTables
+from cdcsync_spark.binlog.search.dml_check import DmlCheck
+from cdcsync_spark.binlog.search.xa_search import Stopped, XaSearch
 from cdcsync_spark.binlog.settings import ReaderSettings
-from cdcsync_spark.binlog.silence import Silence
-from cdcsync_spark.binlog.spool import Spool
-from cdcsync_spark.binlog.transactions import TransactionAssembler
-from cdcsync_spark.binlog.xa_search import Stopped, XaSearch
 from cdcsync_spark.logs import get_logger
 from cdcsync_spark.wire.binlog.event_type import EventType
 from cdcsync_spark.wire.binlog.facts import Fact, FileLeft, TransactionEnd

@@ -13,7 +13,7 @@ from cdcsync_core.run import Decoder
 from cdcsync_core.source_table import TableId
 from cdcsync_core.table_selection import TableSelection
 from cdcsync_mysql.connection import Source
-from cdcsync_spark.binlog.schema_steps import Policy
+from cdcsync_spark.binlog.schema.steps import Policy
 
 
 @dataclass(frozen=True)
@@ -34,12 +34,12 @@ class ReaderSettings:
     one batch to the next where none is full before, `idle_seconds` the longest wait for a binlog
     that does not move. Without `befores`, before images that a fold by
     key does not need are left out. `spare_ids` are used where a dump with `replica_id` does not
-    begin within `begin_seconds` (see `binlog.replica_ids`; the reader sets that). `received` is the
-    file for what has been received (see `received`); None: none. With `patterns`, batches count
-    what the binlog has of other tables that match them. `policies` says what is followed of changes
-    of a definition; a table without one stops. `unproved` tables had such a change, and no row of
-    it was seen; of `unconfirmed` ones the catalog was not compared since. Of `unlogged` tables the
-    user accepted that foreign keys change them without row events.
+    begin within `begin_seconds` (see `binlog.dump.replica_ids`; the reader sets that). `received`
+    is the file for what has been received (see `reader_health`); None: none. With `patterns`,
+    batches count what the binlog has of other tables that match them. `policies` says what is
+    followed of changes of a definition; a table without one stops. `unproved` tables had such a
+    change, and no row of it was seen; of `unconfirmed` ones the catalog was not compared since. Of
+    `unlogged` tables the user accepted that foreign keys change them without row events.
     """
 
     source: Source

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from cdcsync_spark.binlog.spool import disk_error
+from cdcsync_spark.binlog.assembly.spool import disk_error
 from cdcsync_spark.sinks.lake.keys.key_codes import KeyCodec
 
 Mask = npt.NDArray[np.bool_]

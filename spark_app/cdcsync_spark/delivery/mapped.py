@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from cdcsync_spark.binlog.spool import disk_error
+from cdcsync_spark.binlog.assembly.spool import disk_error
 
 
 def mapped(folder: Path, schema: pa.Schema, batches: Iterator[pa.RecordBatch]) -> pa.Table:

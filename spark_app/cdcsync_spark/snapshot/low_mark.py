@@ -27,7 +27,7 @@ from cdcsync_mysql import watermark
 from cdcsync_mysql.connection import Source
 from cdcsync_mysql.proof import open_session
 from cdcsync_mysql.server import ServerFacts
-from cdcsync_spark.binlog.xa_search import Known, XaSearch
+from cdcsync_spark.binlog.search.xa_search import Known, XaSearch
 
 _XA_END_SECONDS = 60.0
 _POLL_SECONDS = 0.01

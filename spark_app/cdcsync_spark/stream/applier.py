@@ -28,7 +28,7 @@ from cdcsync_core.state import LastChange, TableState
 from cdcsync_core.watermark import join
 from cdcsync_mysql.failures import of_table
 from cdcsync_spark.binlog.batch import BinlogBatch, TableBatch
-from cdcsync_spark.binlog.schema_steps import NOT_FOLLOWED, Policy, SchemaStep
+from cdcsync_spark.binlog.schema.steps import NOT_FOLLOWED, Policy, SchemaStep
 from cdcsync_spark.delivery.changelog import Changelog, open_changelog
 from cdcsync_spark.delivery.events import delivered, unrepairable
 from cdcsync_spark.delivery.projection import folded

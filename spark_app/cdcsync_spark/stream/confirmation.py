@@ -7,8 +7,8 @@ Why it is right. The catalog is read between two places of the binlog: LOW, a po
 transactions every later question sees (R1), and HIGH, the end of the binlog after the answer. The
 answer counts for a table once the stream has passed HIGH, if LOW includes the table's last step and
 no statement since has named the table (each is a step while a change waits, see
-`binlog.definitions`): then the table had one definition from the step to HIGH, and the answer is
-it. Otherwise the question is asked again. A definition that differs stops the table for a
+`binlog.schema.definitions`): then the table had one definition from the step to HIGH, and the
+answer is it. Otherwise the question is asked again. A definition that differs stops the table for a
 resnapshot. An answer that cannot be had, or read, proves nothing, whatever the failure: the table
 flows on, unconfirmed, and its status says why.
 
@@ -34,7 +34,7 @@ from cdcsync_mysql.catalog import read_defaults, read_table
 from cdcsync_mysql.connection import Source
 from cdcsync_mysql.proof import open_session
 from cdcsync_mysql.watermark import high, low
-from cdcsync_spark.binlog.schema_steps import contradicted
+from cdcsync_spark.binlog.schema.steps import contradicted
 from cdcsync_spark.logs import get_logger
 from cdcsync_spark.stream.applier import StreamTable
 from cdcsync_spark.wire.sql.catalog_default import catalog_default

@@ -6,9 +6,9 @@ follows the binlog then keeps rows that the source does not have. The settings a
 crash are not known afterwards, so every file that the server did not end counts.
 
 Why the repaired copy is right. Let Q be the position behind the crashed file. The lost transactions
-are in the last part of the binlog before Q (`binlog.crash_tail`), so every row that the source lost
-has one of the keys that were changed there. All that lies before Q and was not lost is visible
-since the server takes connections again. So a SELECT of these keys reads a state that has
+are in the last part of the binlog before Q (`binlog.search.crash_tail`), so every row that the
+source lost has one of the keys that were changed there. All that lies before Q and was not lost is
+visible since the server takes connections again. So a SELECT of these keys reads a state that has
 everything before Q, as a split reads one that has everything before LOW (R1): the rows that it
 returns are upserted, the keys without a row are deleted, and the binlog is applied from Q; per key
 the last image wins (R2). The position moves to Q in the commit of the last piece, HIGH is as after
@@ -35,7 +35,7 @@ from cdcsync_mysql.connection import Source
 from cdcsync_mysql.logfile import file_created_at
 from cdcsync_mysql.proof import open_session
 from cdcsync_mysql.watermark import high
-from cdcsync_spark.binlog.crash_tail import TailReader
+from cdcsync_spark.binlog.search.crash_tail import TailReader
 from cdcsync_spark.rows.arrow_types import captured_schema
 from cdcsync_spark.rows.changes import KIND, TRANSACTION, ChangeKind, changes_schema
 from cdcsync_spark.snapshot.split_read import KeyReader

@@ -13,7 +13,7 @@ from collections import deque
 from dataclasses import dataclass, field
 
 from cdcsync_core.run import Flow
-from cdcsync_spark.binlog.received import Received
+from cdcsync_spark.binlog.dump.reader_health import Received
 
 #: heartbeat intervals for which a heartbeat counts: one may be late
 _HEARTBEATS = 2.0

@@ -22,9 +22,9 @@ from cdcsync_core.schema_change import Emptied, Followed
 from cdcsync_core.source_table import TableId
 from cdcsync_core.table_selection import TableSelection
 from cdcsync_core.target_schema import TargetSchema
-from cdcsync_spark.binlog.new_tables import made_by
-from cdcsync_spark.binlog.schema_steps import Policy, meaning, not_followed
-from cdcsync_spark.binlog.stop_reasons import shown, shown_text
+from cdcsync_spark.binlog.schema.new_tables import made_by
+from cdcsync_spark.binlog.schema.steps import Policy, meaning, not_followed
+from cdcsync_spark.binlog.schema.stop_reasons import shown, shown_text
 from cdcsync_spark.sinks.contract.changes import Empty, Evolve
 from cdcsync_spark.stream.schema_commit import target_change
 from cdcsync_spark.wire.sql.exclusion import is_dml

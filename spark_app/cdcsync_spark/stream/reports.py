@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from cdcsync_core.report import TableReport
 from cdcsync_core.run import RunKind, TablePhase
 from cdcsync_spark.binlog.batch import BinlogBatch
-from cdcsync_spark.binlog.received import Received, ReceivedFile
+from cdcsync_spark.binlog.dump.reader_health import Received, ReceivedFile
 from cdcsync_spark.run.progress import Reports, failed_entry, position_entry, schema_part, table_entry
 from cdcsync_spark.sinks.contract.writer import Maintenance, total_counts
 from cdcsync_spark.stream.applier import Applier, StreamTable

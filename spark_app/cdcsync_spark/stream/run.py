@@ -27,9 +27,9 @@ from cdcsync_mysql import watermark
 from cdcsync_mysql.proof import SourceSession, open_session
 from cdcsync_mysql.server import log_retention_seconds
 from cdcsync_spark.binlog.batch import BinlogBatch
-from cdcsync_spark.binlog.crash_tail import TailReader
-from cdcsync_spark.binlog.received import ReceivedFile
-from cdcsync_spark.binlog.schema_steps import unconfirmed_tables, unproved_tables
+from cdcsync_spark.binlog.dump.reader_health import ReceivedFile
+from cdcsync_spark.binlog.schema.steps import unconfirmed_tables, unproved_tables
+from cdcsync_spark.binlog.search.crash_tail import TailReader
 from cdcsync_spark.binlog.settings import ReaderSettings
 from cdcsync_spark.delivery.events import takes_events
 from cdcsync_spark.engine.base import OpenEngine, StreamEngine

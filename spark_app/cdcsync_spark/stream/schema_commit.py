@@ -17,8 +17,8 @@ from cdcsync_core.position import Position
 from cdcsync_core.schema_change import Emptied, Filled, Followed, Kept
 from cdcsync_core.state import LastChange, TableState
 from cdcsync_core.target_schema import TargetSchema
-from cdcsync_spark.binlog.schema_steps import Policy, SchemaStep, meaning, not_followed, repeatable
-from cdcsync_spark.binlog.stop_reasons import shown
+from cdcsync_spark.binlog.schema.steps import Policy, SchemaStep, meaning, not_followed, repeatable
+from cdcsync_spark.binlog.schema.stop_reasons import shown
 from cdcsync_spark.sinks.contract.changes import AdvancePosition, Change, Commit, Empty, Evolve
 from cdcsync_spark.wire.binlog.predicted_map import shown_by_rows, unseen_by_rows
 from cdcsync_spark.wire.sql.catalog_default import predicted_default

@@ -28,7 +28,7 @@ from cdcsync_mysql import watermark
 from cdcsync_mysql.connection import Source, SourceConnection, Tls, connect, fetch, fetch_dicts, map_error
 from cdcsync_mysql.protocol import answered_within
 from cdcsync_mysql.question import Limits
-from cdcsync_spark.binlog.client import BinlogClient
+from cdcsync_spark.binlog.dump.client import BinlogClient
 from cdcsync_spark.snapshot.binary_select import read_select
 from cdcsync_spark.snapshot.split_read import SplitReader
 from support import hostile

@@ -17,13 +17,13 @@ from cdcsync_core.errors import CdcError, Reason, fail
 from cdcsync_core.gtid import Gtid
 from cdcsync_core.position import FilePosition, TransactionId
 from cdcsync_core.source_table import Column, SourceTable, SourceType, TableId
+from cdcsync_spark.binlog.assembly.sealed import SealedTransactions, Stop
+from cdcsync_spark.binlog.assembly.spool import Spool, Spooled
+from cdcsync_spark.binlog.assembly.transaction_ids import TransactionIds
 from cdcsync_spark.binlog.batch import BinlogBatch, TableBatch, Transactions, read_transactions
 from cdcsync_spark.binlog.batch_file import BatchWriter
-from cdcsync_spark.binlog.definitions import Definitions
-from cdcsync_spark.binlog.schema_steps import Policy, SchemaStep
-from cdcsync_spark.binlog.sealed import SealedTransactions, Stop
-from cdcsync_spark.binlog.spool import Spool, Spooled
-from cdcsync_spark.binlog.transaction_ids import TransactionIds
+from cdcsync_spark.binlog.schema.definitions import Definitions
+from cdcsync_spark.binlog.schema.steps import Policy, SchemaStep
 from cdcsync_spark.wire.binlog.facts import MappedColumn, Operation, RowsEvent, TableMap
 from cdcsync_spark.wire.sql.text import Statement
 from support.facts import UUID, at

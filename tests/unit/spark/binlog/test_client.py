@@ -13,7 +13,7 @@ import pytest
 from cdcsync_core.errors import CdcError, Reason
 from cdcsync_core.gtid import GtidSet
 from cdcsync_core.position import FilePosition, GtidPosition, LogOffset, Position
-from cdcsync_spark.binlog.client import BinlogClient, encode_gtid_set
+from cdcsync_spark.binlog.dump.client import BinlogClient, encode_gtid_set
 
 UUID = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
 UUID_BYTES = bytes.fromhex(UUID.replace("-", ""))

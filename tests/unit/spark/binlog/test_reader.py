@@ -26,15 +26,15 @@ from cdcsync_core.lineage import Lineage
 from cdcsync_core.position import FilePosition, LogOffset, Position
 from cdcsync_core.source_table import Column, SourceTable, SourceType, TableId
 from cdcsync_mysql.connection import Source
+from cdcsync_spark.binlog.assembly.open_transaction import OpenTransaction
+from cdcsync_spark.binlog.assembly.spool import EVENT_BYTES, Spool
+from cdcsync_spark.binlog.assembly.transactions import TRANSACTION_BYTES
 from cdcsync_spark.binlog.batch import BinlogBatch, read_transactions
-from cdcsync_spark.binlog.client import DumpTakenOver
-from cdcsync_spark.binlog.dump import Dump
-from cdcsync_spark.binlog.open_transaction import OpenTransaction
-from cdcsync_spark.binlog.packets import Arrived
+from cdcsync_spark.binlog.dump.client import DumpTakenOver
+from cdcsync_spark.binlog.dump.dump import Dump
+from cdcsync_spark.binlog.dump.packets import Arrived
 from cdcsync_spark.binlog.reader import BinlogReader
 from cdcsync_spark.binlog.settings import ReaderSettings, Reconnect
-from cdcsync_spark.binlog.spool import EVENT_BYTES, Spool
-from cdcsync_spark.binlog.transactions import TRANSACTION_BYTES
 from cdcsync_spark.wire.binlog.facts import (
     Fact,
     Incident,

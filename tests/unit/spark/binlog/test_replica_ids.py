@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cdcsync_spark.binlog.replica_ids import BEGIN_SECONDS, ReplicaIds
+from cdcsync_spark.binlog.dump.replica_ids import BEGIN_SECONDS, ReplicaIds
 
 
 def test_a_reader_takes_its_ids_round_and_round_and_the_last_one_waits_longest() -> None:

@@ -14,7 +14,7 @@ from cdcsync_core.gtid import Gtid
 from cdcsync_core.position import LogOffset, TransactionId
 from cdcsync_core.schema_change import Emptied, Followed, Kind
 from cdcsync_core.source_table import Column, SourceTable, SourceType, TableId
-from cdcsync_spark.binlog.schema_steps import Policy, SchemaStep, meaning, repeatable
+from cdcsync_spark.binlog.schema.steps import Policy, SchemaStep, meaning, repeatable
 from cdcsync_spark.wire.sql.text import Statement
 from cdcsync_spark.wire.sql.tokens import Session, Started
 

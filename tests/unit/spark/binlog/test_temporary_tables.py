@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from cdcsync_spark.binlog.temporary_tables import _MOST_SESSIONS, TemporaryTables
+from cdcsync_spark.binlog.assembly.temporary_tables import _MOST_SESSIONS, TemporaryTables
 from cdcsync_spark.wire.sql.text import Statement, Thread
 from cdcsync_spark.wire.sql.tokens import Session, Started
 

@@ -15,12 +15,12 @@ from cdcsync_core.gtid import Gtid, GtidSet
 from cdcsync_core.mariadb_gtid import UNKNOWN, MariaDbGtidPos
 from cdcsync_core.position import FilePosition, GtidPosition, Position, TransactionId
 from cdcsync_core.source_table import Column, SourceTable, SourceType, TableId
-from cdcsync_spark.binlog.definitions import Definitions
-from cdcsync_spark.binlog.open_transaction import OpenTransaction
-from cdcsync_spark.binlog.schema_steps import Policy
-from cdcsync_spark.binlog.sealed import PrepareNeeded, SealedTransactions
-from cdcsync_spark.binlog.spool import EVENT_BYTES, Spool
-from cdcsync_spark.binlog.transactions import TRANSACTION_BYTES, TransactionAssembler
+from cdcsync_spark.binlog.assembly.open_transaction import OpenTransaction
+from cdcsync_spark.binlog.assembly.sealed import PrepareNeeded, SealedTransactions
+from cdcsync_spark.binlog.assembly.spool import EVENT_BYTES, Spool
+from cdcsync_spark.binlog.assembly.transactions import TRANSACTION_BYTES, TransactionAssembler
+from cdcsync_spark.binlog.schema.definitions import Definitions
+from cdcsync_spark.binlog.schema.steps import Policy
 from cdcsync_spark.wire.binlog import facts
 from cdcsync_spark.wire.binlog.facts import Fact, Progress, RollbackTo, Savepoint, TransactionRollback
 from cdcsync_spark.wire.sql.text import Statement, Thread

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from cdcsync_core.run import Flow
-from cdcsync_spark.binlog.received import Received, ReceivedFile
+from cdcsync_spark.binlog.dump.reader_health import Received, ReceivedFile
 from cdcsync_spark.stream.data_flow import Backlog, flow, idle_since, lag_seconds
 
 HEARTBEAT = 30.0

@@ -11,7 +11,7 @@ from cdcsync_core.capture import Capture
 from cdcsync_core.errors import Reason
 from cdcsync_core.migration import Effect, Script, ServerSession, StatementEffect
 from cdcsync_core.table_selection import TableSelection
-from cdcsync_spark.binlog.schema_steps import Policy
+from cdcsync_spark.binlog.schema.steps import Policy
 from cdcsync_spark.stream.explanation import Rules, explain
 from contract.sinkcase import make_table
 

@@ -22,7 +22,7 @@ from cdcsync_core.state import Identity, TableState
 from cdcsync_core.target_schema import TargetSchema
 from cdcsync_core.timestamps import unix_time
 from cdcsync_spark.binlog.batch import BinlogBatch
-from cdcsync_spark.binlog.received import Received
+from cdcsync_spark.binlog.dump.reader_health import Received
 from cdcsync_spark.stream.applier import StreamTable
 from cdcsync_spark.stream.run import StreamRun, replica_ids_of
 from support.memory_target import MemoryTarget

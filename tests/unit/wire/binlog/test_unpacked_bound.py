@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from cdcsync_core.errors import DecodeError
 from cdcsync_core.run import Decoder
-from cdcsync_spark.binlog import memory
+from cdcsync_spark.binlog.dump import event_bound
 from cdcsync_spark.wire.binlog import compression
 from cdcsync_spark.wire.binlog import table_map as types
 from cdcsync_spark.wire.binlog.facts import Operation
@@ -107,8 +107,8 @@ def test_the_bound_is_a_part_of_what_the_container_has(tmp_path: Path, monkeypat
     given, none = tmp_path / "memory.max", tmp_path / "none"
     given.write_text("1073741824\n")
     none.write_text("max\n")
-    assert memory.memory_limit([none, given, tmp_path / "missing"]) == 2**30
-    assert memory.memory_limit([none]) > 2**28
-    monkeypatch.setattr(memory, "memory_limit", lambda: 2**30)
-    memory.bound_unpacked_events()
+    assert event_bound.memory_limit([none, given, tmp_path / "missing"]) == 2**30
+    assert event_bound.memory_limit([none]) > 2**28
+    monkeypatch.setattr(event_bound, "memory_limit", lambda: 2**30)
+    event_bound.bound_unpacked_events()
     assert compression.BOUND.largest == 2**28

@@ -16,8 +16,8 @@ from cdcsync_core.capture import Capture
 from cdcsync_core.errors import CdcError
 from cdcsync_core.schema_change import Emptied, Followed, unchanged
 from cdcsync_core.source_table import TableId
-from cdcsync_spark.binlog.schema_steps import Policy, contradicted, meaning, names
-from cdcsync_spark.binlog.stop_reasons import statement_error
+from cdcsync_spark.binlog.schema.steps import Policy, contradicted, meaning, names
+from cdcsync_spark.binlog.schema.stop_reasons import statement_error
 from cdcsync_spark.wire.binlog.facts import TableMap
 from cdcsync_spark.wire.binlog.predicted_map import differences
 from cdcsync_spark.wire.sql.statement import may_change

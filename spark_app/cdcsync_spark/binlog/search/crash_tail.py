@@ -35,9 +35,9 @@ from cdcsync_core.source_table import TableId
 from cdcsync_mysql.connection import Source, fetch
 from cdcsync_mysql.proof import open_session
 from cdcsync_mysql.server import global_variables
-from cdcsync_spark.binlog.client import BinlogClient
-from cdcsync_spark.binlog.spool import Spool
-from cdcsync_spark.binlog.xa_search import XaSearch
+from cdcsync_spark.binlog.assembly.spool import Spool
+from cdcsync_spark.binlog.dump.client import BinlogClient
+from cdcsync_spark.binlog.search.xa_search import XaSearch
 from cdcsync_spark.wire.binlog.facts import Fact, FileLeft, Progress, RowsEvent, TransactionEnd, XaEnd, XaPrepare
 from cdcsync_spark.wire.binlog.parser import EventParser
 from cdcsync_spark.wire.binlog.rows import batches

@@ -28,7 +28,7 @@ from cdcsync_core.remedies import resnapshot
 from cdcsync_core.schema_change import Emptied, Filled, Followed, Kind, Outcome, Renamed, Resnapshot, Stop, unchanged
 from cdcsync_core.source_table import TableId
 from cdcsync_core.state import TableState
-from cdcsync_spark.binlog.stop_reasons import FOLLOWABLE, NO_DDL, shown, statement_error
+from cdcsync_spark.binlog.schema.stop_reasons import FOLLOWABLE, NO_DDL, shown, statement_error
 from cdcsync_spark.wire.sql.exclusion import is_dml
 from cdcsync_spark.wire.sql.schema_change import apply_to
 from cdcsync_spark.wire.sql.statement import may_change, redefines

@@ -11,7 +11,7 @@ import numpy as np
 from cdcsync_core.gtid import GtidSet, Interval
 from cdcsync_core.position import LogOffset
 from cdcsync_core.source_table import TableId
-from cdcsync_spark.binlog.transaction_ids import TransactionIds
+from cdcsync_spark.binlog.assembly.transaction_ids import TransactionIds
 from cdcsync_spark.wire.binlog.plain import Stretch
 from cdcsync_spark.wire.binlog.plain_rows import PlainRows
 from cdcsync_spark.wire.binlog.rows_block import RowsBlock

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from cdcsync_core.errors import CdcError
 from cdcsync_core.position import FilePosition, LogOffset, Position
 from cdcsync_core.source_table import TableId
-from cdcsync_spark.binlog.schema_steps import SchemaStep
-from cdcsync_spark.binlog.spool import Spooled
-from cdcsync_spark.binlog.transaction_ids import TransactionIds
+from cdcsync_spark.binlog.assembly.spool import Spooled
+from cdcsync_spark.binlog.assembly.transaction_ids import TransactionIds
+from cdcsync_spark.binlog.schema.steps import SchemaStep
 from cdcsync_spark.wire.binlog.facts import FileLeft
 from cdcsync_spark.wire.binlog.rows_block import RowsBlock
 from cdcsync_spark.wire.sql.dml import Dml

@@ -28,9 +28,9 @@ from cdcsync_core.remedies import RESNAPSHOT_ALL
 from cdcsync_core.source_table import TableId
 from cdcsync_mysql.connection import Source, fetch
 from cdcsync_mysql.proof import open_session
-from cdcsync_spark.binlog.client import BinlogClient
-from cdcsync_spark.binlog.open_transaction import OpenTransaction
-from cdcsync_spark.binlog.spool import Spool
+from cdcsync_spark.binlog.assembly.open_transaction import OpenTransaction
+from cdcsync_spark.binlog.assembly.spool import Spool
+from cdcsync_spark.binlog.dump.client import BinlogClient
 from cdcsync_spark.wire.binlog import facts
 from cdcsync_spark.wire.binlog.parser import EventParser
 from cdcsync_spark.wire.sql.text import Statement

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from cdcsync_core.errors import PermanentError, Reason
 from cdcsync_core.remedies import RESNAPSHOT_ALL
-from cdcsync_spark.binlog.spool import EVENT_BYTES, Spool, Spooled
+from cdcsync_spark.binlog.assembly.spool import EVENT_BYTES, Spool, Spooled
 from cdcsync_spark.wire.binlog import facts
 from cdcsync_spark.wire.sql.text import Statement
 

@@ -21,8 +21,8 @@ from cdcsync_core.source_table import TableId
 from cdcsync_mysql.connection import Source
 from cdcsync_mysql.proof import open_session, tables_with_unlogged_cascades
 from cdcsync_mysql.watermark import high
-from cdcsync_spark.binlog.client import BinlogClient, dump_begin
-from cdcsync_spark.binlog.memory import bound_unpacked_events
+from cdcsync_spark.binlog.dump.client import BinlogClient, dump_begin
+from cdcsync_spark.binlog.dump.event_bound import bound_unpacked_events
 from cdcsync_spark.binlog.settings import ReaderSettings
 from cdcsync_spark.wire.binlog.parser import EventParser
 

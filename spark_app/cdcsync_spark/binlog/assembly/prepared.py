@@ -13,8 +13,8 @@ beyond it on disk (`Spool.hold`).
 
 from __future__ import annotations
 
-from cdcsync_spark.binlog.open_transaction import OpenTransaction
-from cdcsync_spark.binlog.spool import Spool
+from cdcsync_spark.binlog.assembly.open_transaction import OpenTransaction
+from cdcsync_spark.binlog.assembly.spool import Spool
 
 
 class PreparedTransactions:

@@ -26,7 +26,7 @@ from cdcsync_core.position import FilePosition, GtidPosition, LogOffset, Positio
 from cdcsync_core.quoting import quoted
 from cdcsync_core.remedies import RESNAPSHOT_ALL
 from cdcsync_mysql.protocol import interrupt, send_command, skip_packet, socket_of
-from cdcsync_spark.binlog.packets import Arrived, Packets
+from cdcsync_spark.binlog.dump.packets import Arrived, Packets
 from cdcsync_spark.wire.binlog.parser import Flavor
 
 _COM_BINLOG_DUMP, _COM_REGISTER_REPLICA, _COM_BINLOG_DUMP_GTID = 0x12, 0x15, 0x1E

@@ -32,18 +32,18 @@ from cdcsync_core.mariadb_gtid import MariaDbGtidPos
 from cdcsync_core.position import Anchor, FilePosition, GtidPosition, LogOffset, Position, TransactionId
 from cdcsync_core.schema_change import Emptied, Followed
 from cdcsync_core.source_table import TableId
-from cdcsync_spark.binlog.definitions import Definitions
-from cdcsync_spark.binlog.known_reach import KnownReach
-from cdcsync_spark.binlog.open_transaction import OpenTransaction
-from cdcsync_spark.binlog.plain_transactions import TRANSACTION_BYTES, PlainTransactions
-from cdcsync_spark.binlog.prepared import PreparedTransactions
-from cdcsync_spark.binlog.read_gtids import ReadGtids
-from cdcsync_spark.binlog.schema_steps import SchemaStep
-from cdcsync_spark.binlog.sealed import KeptRows, PrepareNeeded, ReachNeeded, SealedTransactions, Stop, begun
-from cdcsync_spark.binlog.spool import EVENT_BYTES, Spool, Spooled
-from cdcsync_spark.binlog.stop_reasons import incident_error, statement_error, xa_error
-from cdcsync_spark.binlog.temporary_tables import TemporaryTables
-from cdcsync_spark.binlog.transaction_ids import TransactionIds
+from cdcsync_spark.binlog.assembly.known_reach import KnownReach
+from cdcsync_spark.binlog.assembly.open_transaction import OpenTransaction
+from cdcsync_spark.binlog.assembly.plain_transactions import TRANSACTION_BYTES, PlainTransactions
+from cdcsync_spark.binlog.assembly.prepared import PreparedTransactions
+from cdcsync_spark.binlog.assembly.read_gtids import ReadGtids
+from cdcsync_spark.binlog.assembly.sealed import KeptRows, PrepareNeeded, ReachNeeded, SealedTransactions, Stop, begun
+from cdcsync_spark.binlog.assembly.spool import EVENT_BYTES, Spool, Spooled
+from cdcsync_spark.binlog.assembly.temporary_tables import TemporaryTables
+from cdcsync_spark.binlog.assembly.transaction_ids import TransactionIds
+from cdcsync_spark.binlog.schema.definitions import Definitions
+from cdcsync_spark.binlog.schema.steps import SchemaStep
+from cdcsync_spark.binlog.schema.stop_reasons import incident_error, statement_error, xa_error
 from cdcsync_spark.wire.binlog import facts
 from cdcsync_spark.wire.binlog.cut_images import as_captured
 from cdcsync_spark.wire.sql.dml import Dml

@@ -17,11 +17,11 @@ import numpy as np
 from cdcsync_core.errors import DecodeError
 from cdcsync_core.position import LogOffset, Position
 from cdcsync_core.source_table import TableId
-from cdcsync_spark.binlog.packets import Arrived
-from cdcsync_spark.binlog.plain_transactions import TRANSACTION_BYTES, PlainTransactions
-from cdcsync_spark.binlog.spool import EVENT_BYTES
-from cdcsync_spark.binlog.transaction_ids import TransactionIds
-from cdcsync_spark.binlog.transactions import TransactionAssembler
+from cdcsync_spark.binlog.assembly.plain_transactions import TRANSACTION_BYTES, PlainTransactions
+from cdcsync_spark.binlog.assembly.spool import EVENT_BYTES
+from cdcsync_spark.binlog.assembly.transaction_ids import TransactionIds
+from cdcsync_spark.binlog.assembly.transactions import TransactionAssembler
+from cdcsync_spark.binlog.dump.packets import Arrived
 from cdcsync_spark.wire.binlog.event_columns import EventColumns, event_columns
 from cdcsync_spark.wire.binlog.header import KIND
 from cdcsync_spark.wire.binlog.parser import EventParser

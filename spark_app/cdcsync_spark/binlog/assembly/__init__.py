@@ -1,0 +1,1 @@
+"""Events to whole transactions: which tables take them, in which order."""

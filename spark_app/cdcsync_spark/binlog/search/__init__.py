@@ -1,0 +1,1 @@
+"""Questions whose answers are elsewhere in the binlog, or on the server."""
