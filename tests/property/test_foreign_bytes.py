@@ -36,7 +36,7 @@ from cdcsync_spark.sinks.delta.table.vector_files import Descriptor, z85
 from cdcsync_spark.sinks.delta.table.view import TableView, entry_text
 from cdcsync_spark.sinks.lake.deletion_vectors import load, serialised
 from cdcsync_spark.wire.binlog.facts import RowsEvent
-from cdcsync_spark.wire.binlog.json_binary import json_text
+from cdcsync_spark.wire.binlog.json.json_binary import json_text
 from cdcsync_spark.wire.binlog.parser import EventParser, Flavor
 from cdcsync_spark.wire.binlog.rows import decode
 from cdcsync_spark.wire.columns.gather import PAD

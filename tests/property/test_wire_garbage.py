@@ -16,7 +16,7 @@ from cdcsync_core.errors import CdcError
 from cdcsync_core.source_table import Column, SourceTable, SourceType, TableId
 from cdcsync_spark.wire.binlog import table_map as types
 from cdcsync_spark.wire.binlog.facts import MappedColumn, Operation, RowsEvent, TableMap
-from cdcsync_spark.wire.binlog.json_binary import json_text
+from cdcsync_spark.wire.binlog.json.json_binary import json_text
 from cdcsync_spark.wire.binlog.parser import EventParser, Flavor
 from cdcsync_spark.wire.binlog.rows import decode
 from cdcsync_spark.wire.sql.exclusion import is_dml, touches

@@ -14,7 +14,7 @@ from cdcsync_core.errors import Reason
 from cdcsync_core.position import Position
 from cdcsync_spark.rows.changes import ChangeKind
 from cdcsync_spark.wire.binlog.facts import RowsEvent
-from cdcsync_spark.wire.binlog.json_diff import apply_diffs
+from cdcsync_spark.wire.binlog.json.json_diff import apply_diffs
 from support.dump import changes, definition, log_end, raw_events, read_log
 from support.fixtures import FreshDatabase
 from support.servers import Connection, Server

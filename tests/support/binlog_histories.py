@@ -10,7 +10,7 @@ from collections.abc import Callable
 import pyarrow as pa
 from hypothesis import strategies as st
 
-from cdcsync_spark.wire.binlog.event_type import EventType
+from cdcsync_spark.wire.binlog.event.event_type import EventType
 from cdcsync_spark.wire.binlog.parser import Flavor
 from support import events
 from support.events import Log, event, format_event, image, rotate

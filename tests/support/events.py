@@ -9,7 +9,7 @@ import zlib
 from dataclasses import dataclass
 from typing import Self
 
-from cdcsync_spark.wire.binlog.event_type import EventType
+from cdcsync_spark.wire.binlog.event.event_type import EventType
 
 #: 2023-11-14 22:13:20 UTC
 TIME = 1_700_000_000

@@ -18,7 +18,7 @@ from cdcsync_core.capture import Capture
 from cdcsync_core.source_table import Column, SourceTable, SourceType, TableId
 from cdcsync_spark.wire.binlog import table_map as types
 from cdcsync_spark.wire.binlog.facts import MappedColumn, Operation, RowsEvent, TableMap
-from cdcsync_spark.wire.binlog.image import layout
+from cdcsync_spark.wire.binlog.images.image import layout
 
 TABLE = TableId("shop", "t")
 UTF8, LATIN1, BINARY, GBK, UTF16, UCS2, UTF32, SJIS, ASCII, SWE7 = 45, 8, 63, 28, 54, 35, 60, 13, 11, 10

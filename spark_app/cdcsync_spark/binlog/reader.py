@@ -44,9 +44,9 @@ from cdcsync_spark.binlog.search.dml_check import DmlCheck
 from cdcsync_spark.binlog.search.xa_search import Stopped, XaSearch
 from cdcsync_spark.binlog.settings import ReaderSettings
 from cdcsync_spark.logs import get_logger
-from cdcsync_spark.wire.binlog.event_type import EventType
+from cdcsync_spark.wire.binlog.event.event_type import EventType
+from cdcsync_spark.wire.binlog.event.header import KIND
 from cdcsync_spark.wire.binlog.facts import Fact, FileLeft, TransactionEnd
-from cdcsync_spark.wire.binlog.header import KIND
 from cdcsync_spark.wire.binlog.parser import EventParser
 from cdcsync_spark.wire.sql.dml import Dml
 from cdcsync_spark.wire.sql.text import Statement

@@ -22,11 +22,11 @@ from cdcsync_spark.binlog.assembly.spool import EVENT_BYTES
 from cdcsync_spark.binlog.assembly.transaction_ids import TransactionIds
 from cdcsync_spark.binlog.assembly.transactions import TransactionAssembler
 from cdcsync_spark.binlog.dump.packets import Arrived
-from cdcsync_spark.wire.binlog.event_columns import EventColumns, event_columns
-from cdcsync_spark.wire.binlog.header import KIND
+from cdcsync_spark.wire.binlog.columnar.event_arrays import EventColumns, event_columns
+from cdcsync_spark.wire.binlog.columnar.plain import Plain, Stretch, find_plain, opening, stretch
+from cdcsync_spark.wire.binlog.columnar.plain_rows import PlainRows, plain_rows
+from cdcsync_spark.wire.binlog.event.header import KIND
 from cdcsync_spark.wire.binlog.parser import EventParser
-from cdcsync_spark.wire.binlog.plain import Plain, Stretch, find_plain, opening, stretch
-from cdcsync_spark.wire.binlog.plain_rows import PlainRows, plain_rows
 from cdcsync_spark.wire.columns.gather import Cursors, Flags
 
 LEAST_EVENTS = 128

@@ -12,8 +12,8 @@ from cdcsync_core.gtid import GtidSet, Interval
 from cdcsync_core.position import LogOffset
 from cdcsync_core.source_table import TableId
 from cdcsync_spark.binlog.assembly.transaction_ids import TransactionIds
-from cdcsync_spark.wire.binlog.plain import Stretch
-from cdcsync_spark.wire.binlog.plain_rows import PlainRows
+from cdcsync_spark.wire.binlog.columnar.plain import Stretch
+from cdcsync_spark.wire.binlog.columnar.plain_rows import PlainRows
 from cdcsync_spark.wire.binlog.rows_block import RowsBlock
 from cdcsync_spark.wire.columns.gather import Cursors, Flags
 

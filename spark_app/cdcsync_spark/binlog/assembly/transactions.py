@@ -45,7 +45,7 @@ from cdcsync_spark.binlog.schema.definitions import Definitions
 from cdcsync_spark.binlog.schema.steps import SchemaStep
 from cdcsync_spark.binlog.schema.stop_reasons import incident_error, statement_error, xa_error
 from cdcsync_spark.wire.binlog import facts
-from cdcsync_spark.wire.binlog.cut_images import as_captured
+from cdcsync_spark.wire.binlog.images.cut_images import as_captured
 from cdcsync_spark.wire.sql.dml import Dml
 from cdcsync_spark.wire.sql.text import Statement
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from cdcsync_spark.memory import memory_limit
-from cdcsync_spark.wire.binlog import compression
+from cdcsync_spark.wire.binlog.event import compression
 
 #: of the memory, for one unpacked event: it is there twice while it is put together, and its rows
 #: once more

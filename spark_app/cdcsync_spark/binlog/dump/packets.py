@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from cdcsync_core.errors import DecodeError
-from cdcsync_spark.wire.binlog.compression import MAX_EVENT
+from cdcsync_spark.wire.binlog.event.compression import MAX_EVENT
 from cdcsync_spark.wire.columns.gather import PAD, Cursors
 from cdcsync_spark.wire.resultset.framing import FULL, HEADER, walk
 

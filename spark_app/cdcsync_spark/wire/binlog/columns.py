@@ -20,11 +20,11 @@ from cdcsync_core.source_table import BINARIES, GEOMETRIES, INTEGERS, TEXTS, Col
 from cdcsync_spark.rows.arrow_types import arrow_type
 from cdcsync_spark.wire.binlog import table_map as types
 from cdcsync_spark.wire.binlog import value
-from cdcsync_spark.wire.binlog.compression import stated_length, unpack_values
 from cdcsync_spark.wire.binlog.decimals import decimal_texts, decimals128
+from cdcsync_spark.wire.binlog.event.compression import stated_length, unpack_values
 from cdcsync_spark.wire.binlog.facts import MappedColumn
-from cdcsync_spark.wire.binlog.image import OLD_TEMPORALS
-from cdcsync_spark.wire.binlog.json_column import json_texts
+from cdcsync_spark.wire.binlog.images.image import OLD_TEMPORALS
+from cdcsync_spark.wire.binlog.json.json_column import json_texts
 from cdcsync_spark.wire.binlog.members import Members, members, text_charset
 from cdcsync_spark.wire.binlog.value import Converted
 from cdcsync_spark.wire.columns import instants, texts

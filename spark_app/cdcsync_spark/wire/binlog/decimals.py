@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from cdcsync_core.errors import DecodeError
-from cdcsync_spark.wire.binlog.image import DIGIT_BYTES
+from cdcsync_spark.wire.binlog.images.image import DIGIT_BYTES
 from cdcsync_spark.wire.columns.cells import Cells
 from cdcsync_spark.wire.columns.gather import Flags, Numbers, numbers, slices
 

@@ -19,7 +19,7 @@ from cdcsync_core.source_table import BINARIES, GEOMETRIES, INTEGERS, LABELLED, 
 from cdcsync_core.stops import UNANNOUNCED
 from cdcsync_spark.wire.binlog import table_map as types
 from cdcsync_spark.wire.binlog.facts import MappedColumn, TableMap
-from cdcsync_spark.wire.binlog.image import OLD_TEMPORALS
+from cdcsync_spark.wire.binlog.images.image import OLD_TEMPORALS
 from cdcsync_spark.wire.binlog.members import members
 from cdcsync_spark.wire.columns.charset import charset_of, same_charset
 from cdcsync_spark.wire.columns.replacement import REPLACEMENT

@@ -36,9 +36,19 @@ from cdcsync_core.lineage import BinlogId
 from cdcsync_core.position import LogOffset, Place, TransactionId, file_number
 from cdcsync_core.remedies import RESNAPSHOT_ALL
 from cdcsync_core.source_table import TableId
-from cdcsync_spark.wire.binlog import events, sql_forms
-from cdcsync_spark.wire.binlog.compression import unpack_payload
-from cdcsync_spark.wire.binlog.event_type import IN_PAYLOAD, MARIADB_KINDS, WITHOUT_FACTS, EventType
+from cdcsync_spark.wire.binlog.event import events, sql_forms
+from cdcsync_spark.wire.binlog.event.compression import unpack_payload
+from cdcsync_spark.wire.binlog.event.event_type import IN_PAYLOAD, MARIADB_KINDS, WITHOUT_FACTS, EventType
+from cdcsync_spark.wire.binlog.event.header import (
+    CRC,
+    HEADER,
+    Header,
+    body_end,
+    continued,
+    damaged,
+    read_header,
+    waited_at,
+)
 from cdcsync_spark.wire.binlog.facts import (
     Fact,
     FileLeft,
@@ -53,7 +63,6 @@ from cdcsync_spark.wire.binlog.facts import (
     XaEnd,
     XaPrepare,
 )
-from cdcsync_spark.wire.binlog.header import CRC, HEADER, Header, body_end, continued, damaged, read_header, waited_at
 from cdcsync_spark.wire.binlog.tables import ROWS, MappedTables
 from cdcsync_spark.wire.columns.cursor import Buffer
 from cdcsync_spark.wire.sql.text import Statement, Thread

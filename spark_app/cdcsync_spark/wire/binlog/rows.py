@@ -23,13 +23,14 @@ from cdcsync_core.run import Decoder
 from cdcsync_core.source_table import Column
 from cdcsync_spark.rows.arrow_types import captured_schema
 from cdcsync_spark.rows.changes import ChangeKind, changes_schema
-from cdcsync_spark.wire.binlog import columns, lockstep, value
-from cdcsync_spark.wire.binlog.befores import needed, needed_values
-from cdcsync_spark.wire.binlog.compression import BOUND, stated_length
-from cdcsync_spark.wire.binlog.cut_images import as_captured
+from cdcsync_spark.wire.binlog import columns, value
 from cdcsync_spark.wire.binlog.definition import check_table_map, described, planned
+from cdcsync_spark.wire.binlog.event.compression import BOUND, stated_length
 from cdcsync_spark.wire.binlog.facts import MappedColumn, Operation, RowsEvent
-from cdcsync_spark.wire.binlog.image import Layout, Raw, layout, split
+from cdcsync_spark.wire.binlog.images import lockstep
+from cdcsync_spark.wire.binlog.images.befores import needed, needed_values
+from cdcsync_spark.wire.binlog.images.cut_images import as_captured
+from cdcsync_spark.wire.binlog.images.image import Layout, Raw, layout, split
 from cdcsync_spark.wire.binlog.rows_block import RowsBlock, blocks_of, joined
 from cdcsync_spark.wire.binlog.table_map import COMPRESSED
 from cdcsync_spark.wire.columns.cells import Cells

@@ -13,12 +13,12 @@ from typing import NamedTuple
 
 from cdcsync_core.errors import DecodeError
 from cdcsync_core.source_table import TableId
-from cdcsync_spark.wire.binlog.compression import unpack_mariadb
-from cdcsync_spark.wire.binlog.cut_images import Filler, incomplete_image
 from cdcsync_spark.wire.binlog.definition import is_functional
-from cdcsync_spark.wire.binlog.event_type import EventType
+from cdcsync_spark.wire.binlog.event.compression import unpack_mariadb
+from cdcsync_spark.wire.binlog.event.event_type import EventType
 from cdcsync_spark.wire.binlog.facts import Operation, RowsEvent, TableMap
-from cdcsync_spark.wire.binlog.partial_rows import whole_images
+from cdcsync_spark.wire.binlog.images.cut_images import Filler, incomplete_image
+from cdcsync_spark.wire.binlog.json.partial_rows import whole_images
 from cdcsync_spark.wire.binlog.table_map import Named, parse_map, parse_name
 from cdcsync_spark.wire.columns.cursor import Buffer, Cursor
 

@@ -24,10 +24,10 @@ from cdcsync_core.source_table import BINARIES, GEOMETRIES, INTEGERS, TEXTS, Col
 from cdcsync_spark.rows.arrow_types import arrow_type
 from cdcsync_spark.wire.binlog import table_map as types
 from cdcsync_spark.wire.binlog import temporal
-from cdcsync_spark.wire.binlog.compression import unpack_values
+from cdcsync_spark.wire.binlog.event.compression import unpack_values
 from cdcsync_spark.wire.binlog.facts import MappedColumn
-from cdcsync_spark.wire.binlog.image import Raw
-from cdcsync_spark.wire.binlog.json_binary import json_text
+from cdcsync_spark.wire.binlog.images.image import Raw
+from cdcsync_spark.wire.binlog.json.json_binary import json_text
 from cdcsync_spark.wire.binlog.members import members, text_charset
 from cdcsync_spark.wire.binlog.number import decimal_text
 from cdcsync_spark.wire.columns.replacement import checked, first_refused

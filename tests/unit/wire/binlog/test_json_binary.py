@@ -8,7 +8,7 @@ import struct
 import pytest
 
 from cdcsync_core.errors import DecodeError
-from cdcsync_spark.wire.binlog.json_binary import json_text
+from cdcsync_spark.wire.binlog.json.json_binary import json_text
 from cdcsync_spark.wire.binlog.number import shortest_double
 
 CASES = [

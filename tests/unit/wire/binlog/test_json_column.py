@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from cdcsync_core.errors import DecodeError
-from cdcsync_spark.wire.binlog.json_binary import json_text
-from cdcsync_spark.wire.binlog.json_column import json_texts
+from cdcsync_spark.wire.binlog.json.json_binary import json_text
+from cdcsync_spark.wire.binlog.json.json_column import json_texts
 from cdcsync_spark.wire.columns.cells import Cells
 from cdcsync_spark.wire.columns.gather import Lanes
 from support.binaryjson import Opaque, document

@@ -15,10 +15,10 @@ from cdcsync_core.errors import DecodeError
 from cdcsync_core.source_table import TableId
 from cdcsync_spark.wire.binlog import table_map as types
 from cdcsync_spark.wire.binlog.facts import MappedColumn, TableMap
-from cdcsync_spark.wire.binlog.json_binary import json_text
-from cdcsync_spark.wire.binlog.json_diff import apply_diffs
-from cdcsync_spark.wire.binlog.json_tree import parse, write
-from cdcsync_spark.wire.binlog.partial_rows import whole_images
+from cdcsync_spark.wire.binlog.json.json_binary import json_text
+from cdcsync_spark.wire.binlog.json.json_diff import apply_diffs
+from cdcsync_spark.wire.binlog.json.json_tree import parse, write
+from cdcsync_spark.wire.binlog.json.partial_rows import whole_images
 from support.binaryjson import document
 from support.images import image
 

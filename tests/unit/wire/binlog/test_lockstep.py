@@ -13,8 +13,8 @@ from cdcsync_core.errors import DecodeError
 from cdcsync_core.run import Decoder
 from cdcsync_spark.wire.binlog import table_map as types
 from cdcsync_spark.wire.binlog.facts import Operation, RowsEvent, TableMap
-from cdcsync_spark.wire.binlog.image import layout
-from cdcsync_spark.wire.binlog.lockstep import rows, slices
+from cdcsync_spark.wire.binlog.images.image import layout
+from cdcsync_spark.wire.binlog.images.lockstep import rows, slices
 from cdcsync_spark.wire.binlog.rows import batches, decode
 from cdcsync_spark.wire.columns.gather import Lanes
 from support.images import KINDS, Stored, image, rows_event, table_of

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from cdcsync_core.errors import DecodeError
 from cdcsync_core.run import Decoder
 from cdcsync_spark.binlog.dump import event_bound
-from cdcsync_spark.wire.binlog import compression
 from cdcsync_spark.wire.binlog import table_map as types
+from cdcsync_spark.wire.binlog.event import compression
 from cdcsync_spark.wire.binlog.facts import Operation
 from cdcsync_spark.wire.binlog.rows import batches, decode
 from support.images import BINARY, Kind, image, rows_event, table_of

@@ -15,8 +15,8 @@ from cdcsync_core.source_table import Column, SourceType, TableId
 from cdcsync_spark.wire.binlog import table_map as types
 from cdcsync_spark.wire.binlog.columns import convert as convert_cells
 from cdcsync_spark.wire.binlog.facts import MappedColumn, TableMap
-from cdcsync_spark.wire.binlog.image import layout
-from cdcsync_spark.wire.binlog.lockstep import columns, rows
+from cdcsync_spark.wire.binlog.images.image import layout
+from cdcsync_spark.wire.binlog.images.lockstep import columns, rows
 from cdcsync_spark.wire.binlog.value import Converted, convert
 from cdcsync_spark.wire.columns.gather import Lanes
 from support.images import image

@@ -18,9 +18,9 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from cdcsync_spark.wire.binlog import events
-from cdcsync_spark.wire.binlog.event_columns import EventColumns
-from cdcsync_spark.wire.binlog.event_type import EventType
+from cdcsync_spark.wire.binlog.columnar.event_arrays import EventColumns
+from cdcsync_spark.wire.binlog.event import events
+from cdcsync_spark.wire.binlog.event.event_type import EventType
 from cdcsync_spark.wire.columns.gather import Cursors, Flags, Numbers
 
 #: what an event is in a plain transaction

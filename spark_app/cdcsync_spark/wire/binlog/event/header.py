@@ -7,7 +7,7 @@ import zlib
 from typing import NamedTuple
 
 from cdcsync_core.errors import DecodeError
-from cdcsync_spark.wire.binlog.event_type import EventType
+from cdcsync_spark.wire.binlog.event.event_type import EventType
 
 HEADER = struct.Struct("<IBIIIH")
 CRC = struct.Struct("<I")

@@ -16,7 +16,7 @@ from zlib import crc32
 import numpy as np
 import numpy.typing as npt
 
-from cdcsync_spark.wire.binlog.header import CRC, HEADER
+from cdcsync_spark.wire.binlog.event.header import CRC, HEADER
 from cdcsync_spark.wire.columns.gather import Cursors, Flags
 
 _FIELDS = np.dtype(

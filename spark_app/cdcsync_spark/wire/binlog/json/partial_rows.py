@@ -14,8 +14,8 @@ from collections.abc import Sequence
 from cdcsync_core.errors import DecodeError
 from cdcsync_spark.wire.binlog import table_map as types
 from cdcsync_spark.wire.binlog.facts import TableMap
-from cdcsync_spark.wire.binlog.image import Layout, layout
-from cdcsync_spark.wire.binlog.json_diff import apply_diffs
+from cdcsync_spark.wire.binlog.images.image import Layout, layout
+from cdcsync_spark.wire.binlog.json.json_diff import apply_diffs
 from cdcsync_spark.wire.columns.cursor import Cursor
 
 #: of an after image's options: differences of JSON documents may follow

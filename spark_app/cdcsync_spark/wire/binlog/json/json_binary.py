@@ -15,7 +15,7 @@ from collections.abc import Callable
 from functools import lru_cache
 
 from cdcsync_core.errors import DecodeError
-from cdcsync_spark.wire.binlog.json_bytes import JsonBytes
+from cdcsync_spark.wire.binlog.json.json_bytes import JsonBytes
 from cdcsync_spark.wire.binlog.number import decimal_text, shortest_double
 from cdcsync_spark.wire.binlog.temporal import packed_date_text, packed_datetime_text, packed_time_text
 

@@ -19,7 +19,7 @@ from cdcsync_core.errors import CdcError, DecodeError, Reason, fail
 from cdcsync_core.remedies import RESNAPSHOT, rebuild_times
 from cdcsync_core.source_table import TableId
 from cdcsync_spark.wire.binlog.facts import RowsEvent, TableMap
-from cdcsync_spark.wire.binlog.image import OLD_TEMPORALS, layout
+from cdcsync_spark.wire.binlog.images.image import OLD_TEMPORALS, layout
 
 #: bitmaps of NULLs that are remembered; a table with more begins again
 _KNOWN_BITMAPS = 10_000

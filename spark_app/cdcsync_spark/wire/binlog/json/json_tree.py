@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from cdcsync_core.errors import DecodeError
-from cdcsync_spark.wire.binlog.json_bytes import JsonBytes
+from cdcsync_spark.wire.binlog.json.json_bytes import JsonBytes
 
 SMALL_OBJECT, LARGE_OBJECT, SMALL_ARRAY, LARGE_ARRAY = 0, 1, 2, 3
 _LITERAL, _STRING, _OPAQUE = 4, 12, 15

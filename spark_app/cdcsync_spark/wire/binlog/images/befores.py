@@ -14,8 +14,8 @@ from collections.abc import Collection, Sequence
 import numpy as np
 import pyarrow.compute as pc
 
-from cdcsync_spark.wire.binlog.image import Layout, Raw
-from cdcsync_spark.wire.binlog.lockstep import columns
+from cdcsync_spark.wire.binlog.images.image import Layout, Raw
+from cdcsync_spark.wire.binlog.images.lockstep import columns
 from cdcsync_spark.wire.columns.cells import Cells
 from cdcsync_spark.wire.columns.gather import Cursors, Flags, Lanes
 

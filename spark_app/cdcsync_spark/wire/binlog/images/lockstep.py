@@ -21,9 +21,9 @@ import numpy as np
 import numpy.typing as npt
 
 from cdcsync_core.errors import DecodeError
-from cdcsync_spark.wire.binlog.compression import BOUND
+from cdcsync_spark.wire.binlog.event.compression import BOUND
 from cdcsync_spark.wire.binlog.facts import MappedColumn
-from cdcsync_spark.wire.binlog.image import Layout
+from cdcsync_spark.wire.binlog.images.image import Layout
 from cdcsync_spark.wire.binlog.table_map import STRING
 from cdcsync_spark.wire.columns.cells import Cells
 from cdcsync_spark.wire.columns.gather import Cursors, Flags, Lanes, Numbers

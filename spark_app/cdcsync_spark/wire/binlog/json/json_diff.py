@@ -17,7 +17,7 @@ from enum import IntEnum
 from typing import NamedTuple
 
 from cdcsync_core.errors import DecodeError
-from cdcsync_spark.wire.binlog.json_tree import Tree, parse, refuse_deep, write
+from cdcsync_spark.wire.binlog.json.json_tree import Tree, parse, refuse_deep, write
 from cdcsync_spark.wire.columns.cursor import Cursor
 
 

@@ -18,9 +18,9 @@ import numpy as np
 import numpy.typing as npt
 
 from cdcsync_core.source_table import TableId
-from cdcsync_spark.wire.binlog.event_columns import EventColumns
+from cdcsync_spark.wire.binlog.columnar.event_arrays import EventColumns
+from cdcsync_spark.wire.binlog.columnar.plain import CHANGES, MAPS, Plain, Stretch
 from cdcsync_spark.wire.binlog.facts import TableMap
-from cdcsync_spark.wire.binlog.plain import CHANGES, MAPS, Plain, Stretch
 from cdcsync_spark.wire.binlog.rows_block import RowsBlock
 from cdcsync_spark.wire.binlog.tables import ROWS, MappedTables, Unreadable, UsableMap, head
 from cdcsync_spark.wire.columns.gather import Cursors, Flags

@@ -18,8 +18,8 @@ import pyarrow.compute as pc
 
 from cdcsync_core.errors import DecodeError
 from cdcsync_spark.wire.binlog.decimals import decimal_texts
-from cdcsync_spark.wire.binlog.image import decimal_width
-from cdcsync_spark.wire.binlog.json_binary import json_text, quote
+from cdcsync_spark.wire.binlog.images.image import decimal_width
+from cdcsync_spark.wire.binlog.json.json_binary import json_text, quote
 from cdcsync_spark.wire.binlog.number import shortest_double
 from cdcsync_spark.wire.columns.cells import Cells
 from cdcsync_spark.wire.columns.gather import Cursors, Flags, Lanes, indices, numbers, strings, utf8

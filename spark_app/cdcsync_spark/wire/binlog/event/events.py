@@ -17,8 +17,8 @@ from typing import NamedTuple
 from cdcsync_core.errors import DecodeError
 from cdcsync_core.gtid import Gtid
 from cdcsync_core.remedies import RESNAPSHOT_ALL
-from cdcsync_spark.wire.binlog.compression import unpack_mariadb
-from cdcsync_spark.wire.binlog.event_type import EventType
+from cdcsync_spark.wire.binlog.event.compression import unpack_mariadb
+from cdcsync_spark.wire.binlog.event.event_type import EventType
 from cdcsync_spark.wire.columns.charset import charset_of, decode_loosely
 from cdcsync_spark.wire.columns.cursor import Buffer, Cursor
 

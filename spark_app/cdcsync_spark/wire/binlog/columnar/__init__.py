@@ -1,0 +1,1 @@
+"""Transactions without anything odd, thousands at once: their events as arrays."""

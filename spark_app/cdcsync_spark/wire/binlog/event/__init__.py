@@ -1,0 +1,1 @@
+"""Events as a server sends them: headers, kinds, compressed transactions."""

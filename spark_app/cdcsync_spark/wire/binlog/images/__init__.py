@@ -1,0 +1,1 @@
+"""Images of rows: which columns they have, where each value begins."""

@@ -1,0 +1,1 @@
+"""MySQL's binary JSON, and partial updates of it."""
