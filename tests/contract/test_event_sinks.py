@@ -37,8 +37,8 @@ from cdcsync_spark.stream.applier import Applier, StreamTable
 from cdcsync_spark.stream.crash_repair import Piece
 from cdcsync_spark.stream.schema_commit import step_commit
 from cdcsync_spark.wire.binlog.facts import FileLeft
-from cdcsync_spark.wire.sql.text import Statement
-from cdcsync_spark.wire.sql.tokens import Session, Started
+from cdcsync_spark.wire.sql.syntax.text import Statement
+from cdcsync_spark.wire.sql.syntax.tokens import Session, Started
 from contract.sinkcase import ORDERS, SYNC, content, first_state, rows_of
 from support.deaths import Died, dying_at
 from support.event_consumer import CheckingConsumer, Event

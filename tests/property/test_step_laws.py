@@ -22,7 +22,7 @@ from cdcsync_core.state import Identity, TableState
 from cdcsync_core.target_schema import TargetSchema
 from cdcsync_spark.binlog.batch import BinlogBatch
 from cdcsync_spark.stream.applier import Applier, StreamTable
-from cdcsync_spark.wire.sql.text import Statement
+from cdcsync_spark.wire.sql.syntax.text import Statement
 from support.altered_source import BINLOG, FIRST, NAME, POLICY, Source, at
 from support.memory_target import MemoryTarget
 

@@ -50,7 +50,7 @@ from cdcsync_spark.wire.binlog.facts import (
     XaEnd,
     XaPrepare,
 )
-from cdcsync_spark.wire.sql.text import Statement
+from cdcsync_spark.wire.sql.syntax.text import Statement
 from support.memory_target import MemoryTarget
 
 UUID = "3e11fa47-71ca-11e1-9e33-c80aa9429562"

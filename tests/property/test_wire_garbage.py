@@ -19,7 +19,7 @@ from cdcsync_spark.wire.binlog.facts import MappedColumn, Operation, RowsEvent, 
 from cdcsync_spark.wire.binlog.json.json_binary import json_text
 from cdcsync_spark.wire.binlog.parser import EventParser, Flavor
 from cdcsync_spark.wire.binlog.rows import decode
-from cdcsync_spark.wire.sql.exclusion import is_dml, touches
+from cdcsync_spark.wire.sql.changes.exclusion import is_dml, touches
 from support.events import (
     GTID,
     ID_V,

@@ -27,8 +27,8 @@ from cdcsync_spark.wire.binlog.facts import (
     XaPrepare,
 )
 from cdcsync_spark.wire.binlog.rows import decode
-from cdcsync_spark.wire.sql.text import Statement
-from cdcsync_spark.wire.sql.tokens import ANSI_QUOTES, NO_BACKSLASH_ESCAPES
+from cdcsync_spark.wire.sql.syntax.text import Statement
+from cdcsync_spark.wire.sql.syntax.tokens import ANSI_QUOTES, NO_BACKSLASH_ESCAPES
 from support.dump import changes, definition, log_end, read_log
 from support.fixtures import FreshDatabase, FreshServer
 from support.servers import Server

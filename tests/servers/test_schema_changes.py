@@ -14,8 +14,8 @@ from cdcsync_core.source_table import TableId
 from cdcsync_mysql.catalog import read_table
 from cdcsync_spark.wire.binlog.facts import RowsEvent
 from cdcsync_spark.wire.binlog.predicted_map import differences
-from cdcsync_spark.wire.sql.schema_change import apply
-from cdcsync_spark.wire.sql.text import Statement
+from cdcsync_spark.wire.sql.changes.schema_change import apply
+from cdcsync_spark.wire.sql.syntax.text import Statement
 from support import alterations
 from support.definitions import CHANGES, NOTHING, Case
 from support.dump import log_end, read_log

@@ -14,8 +14,8 @@ from cdcsync_core.source_table import TableId
 from cdcsync_mysql.catalog import read_table
 from cdcsync_spark.wire.binlog.definition import check_table_map
 from cdcsync_spark.wire.binlog.facts import Fact, RowsEvent
-from cdcsync_spark.wire.sql.statement import may_change
-from cdcsync_spark.wire.sql.text import Statement
+from cdcsync_spark.wire.sql.changes.statement import may_change
+from cdcsync_spark.wire.sql.syntax.text import Statement
 from support.definitions import CHANGES, LOSING, NOTHING, OTHERS, STRICT, TRANS, Case
 from support.dump import log_end, read_log
 from support.fixtures import FreshDatabase, variants

@@ -23,8 +23,8 @@ from cdcsync_spark.binlog.batch import BinlogBatch, TableBatch, Transactions, wr
 from cdcsync_spark.binlog.schema.steps import Policy, SchemaStep, meaning
 from cdcsync_spark.rows.arrow_types import captured_schema
 from cdcsync_spark.rows.changes import ChangeKind, changes_schema
-from cdcsync_spark.wire.sql.text import Statement
-from cdcsync_spark.wire.sql.tokens import Session
+from cdcsync_spark.wire.sql.syntax.text import Statement
+from cdcsync_spark.wire.sql.syntax.tokens import Session
 
 BINLOG: BinlogId = "mariadb:1"
 POLICY = Policy(follow=True, dropped=DroppedColumns.DROP)

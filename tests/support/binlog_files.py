@@ -26,7 +26,7 @@ from cdcsync_spark.wire.binlog.facts import (
 from cdcsync_spark.wire.binlog.parser import EventParser, Flavor
 from cdcsync_spark.wire.binlog.rows import decode
 from cdcsync_spark.wire.columns.charset import charset_of
-from cdcsync_spark.wire.sql.text import Statement
+from cdcsync_spark.wire.sql.syntax.text import Statement
 from support.events import rotate
 
 FOLDER = Path(__file__).parents[2].parent / "shared/binlogs"

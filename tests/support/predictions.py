@@ -22,10 +22,10 @@ from cdcsync_mysql.catalog import read_defaults, read_table
 from cdcsync_spark.binlog.schema.steps import Policy, meaning
 from cdcsync_spark.wire.binlog.facts import Fact, RowsEvent, TableMap
 from cdcsync_spark.wire.binlog.predicted_map import differences
-from cdcsync_spark.wire.sql.catalog_default import catalog_default, predicted_default
-from cdcsync_spark.wire.sql.schema_change import apply_to
-from cdcsync_spark.wire.sql.text import Statement
-from cdcsync_spark.wire.sql.tokens import Session
+from cdcsync_spark.wire.sql.changes.schema_change import apply_to
+from cdcsync_spark.wire.sql.column.catalog_default import catalog_default, predicted_default
+from cdcsync_spark.wire.sql.syntax.text import Statement
+from cdcsync_spark.wire.sql.syntax.tokens import Session
 from support.definitions import OTHERS, Case
 from support.dump import log_end, read_log
 from support.servers import Server

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from cdcsync_core.capture import Capture
 from cdcsync_core.source_table import Column, SourceTable, SourceType, TableId
-from cdcsync_spark.wire.sql.tokens import ANSI_QUOTES, NO_BACKSLASH_ESCAPES, UNKNOWN_SESSION, Session
+from cdcsync_spark.wire.sql.syntax.tokens import ANSI_QUOTES, NO_BACKSLASH_ESCAPES, UNKNOWN_SESSION, Session
 
 TYPES = {
     "id": "int",

@@ -45,7 +45,7 @@ from cdcsync_spark.snapshot.run import run_snapshot
 from cdcsync_spark.snapshot.source import Verify
 from cdcsync_spark.snapshot.wave_job import SplitResult, SplitTask
 from cdcsync_spark.stream.applier import Applier, StreamTable
-from cdcsync_spark.wire.sql.text import Statement
+from cdcsync_spark.wire.sql.syntax.text import Statement
 from support.altered_source import BINLOG, FIRST, NAME, POLICY, Row, Source, at
 from support.deaths import Died
 from support.memory_target import MemorySink

@@ -48,8 +48,8 @@ from cdcsync_spark.wire.binlog.event.event_type import EventType
 from cdcsync_spark.wire.binlog.event.header import KIND
 from cdcsync_spark.wire.binlog.facts import Fact, FileLeft, TransactionEnd
 from cdcsync_spark.wire.binlog.parser import EventParser
-from cdcsync_spark.wire.sql.dml import Dml
-from cdcsync_spark.wire.sql.text import Statement
+from cdcsync_spark.wire.sql.row_changes.dml import Dml
+from cdcsync_spark.wire.sql.syntax.text import Statement
 
 _log = get_logger()
 #: a lock is not fair: a thread with a backlog would acquire it again before the consumer wakes up

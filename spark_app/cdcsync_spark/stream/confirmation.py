@@ -37,7 +37,7 @@ from cdcsync_mysql.watermark import high, low
 from cdcsync_spark.binlog.schema.steps import contradicted
 from cdcsync_spark.logs import get_logger
 from cdcsync_spark.stream.applier import StreamTable
-from cdcsync_spark.wire.sql.catalog_default import catalog_default
+from cdcsync_spark.wire.sql.column.catalog_default import catalog_default
 
 _log = get_logger()
 

@@ -27,11 +27,11 @@ from cdcsync_spark.binlog.schema.steps import Policy, meaning, not_followed
 from cdcsync_spark.binlog.schema.stop_reasons import shown, shown_text
 from cdcsync_spark.sinks.contract.changes import Empty, Evolve
 from cdcsync_spark.stream.schema_commit import target_change
-from cdcsync_spark.wire.sql.exclusion import is_dml
-from cdcsync_spark.wire.sql.modes import sql_mode_number
-from cdcsync_spark.wire.sql.script import Cutter, ScriptStatement, without_comments_before
-from cdcsync_spark.wire.sql.text import Statement
-from cdcsync_spark.wire.sql.tokens import NO_BACKSLASH_ESCAPES, Session, Started
+from cdcsync_spark.wire.sql.changes.exclusion import is_dml
+from cdcsync_spark.wire.sql.syntax.modes import sql_mode_number
+from cdcsync_spark.wire.sql.syntax.script import Cutter, ScriptStatement, without_comments_before
+from cdcsync_spark.wire.sql.syntax.text import Statement
+from cdcsync_spark.wire.sql.syntax.tokens import NO_BACKSLASH_ESCAPES, Session, Started
 
 _CHARSET = "utf8mb4"
 _SET_MODE = re.compile(r"SET\s+(?:SESSION\s+|LOCAL\s+|@@(?:SESSION\.|LOCAL\.)?)?sql_mode\s*:?=\s*'([\w, ]*)'", re.I)

@@ -21,7 +21,7 @@ from cdcsync_spark.binlog.schema.steps import Policy, SchemaStep, meaning, not_f
 from cdcsync_spark.binlog.schema.stop_reasons import shown
 from cdcsync_spark.sinks.contract.changes import AdvancePosition, Change, Commit, Empty, Evolve
 from cdcsync_spark.wire.binlog.predicted_map import shown_by_rows, unseen_by_rows
-from cdcsync_spark.wire.sql.catalog_default import predicted_default
+from cdcsync_spark.wire.sql.column.catalog_default import predicted_default
 
 
 def step_commit(

@@ -14,7 +14,7 @@ from cdcsync_core.errors import PermanentError, Reason
 from cdcsync_core.remedies import RESNAPSHOT_ALL
 from cdcsync_spark.binlog.assembly.spool import EVENT_BYTES, Spool, Spooled
 from cdcsync_spark.wire.binlog import facts
-from cdcsync_spark.wire.sql.text import Statement
+from cdcsync_spark.wire.sql.syntax.text import Statement
 
 
 @dataclass(slots=True)

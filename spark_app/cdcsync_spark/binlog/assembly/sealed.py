@@ -12,7 +12,7 @@ from cdcsync_spark.binlog.assembly.transaction_ids import TransactionIds
 from cdcsync_spark.binlog.schema.steps import SchemaStep
 from cdcsync_spark.wire.binlog.facts import FileLeft
 from cdcsync_spark.wire.binlog.rows_block import RowsBlock
-from cdcsync_spark.wire.sql.dml import Dml
+from cdcsync_spark.wire.sql.row_changes.dml import Dml
 
 #: an event with the index of its transaction, or those of many with that of the last one
 KeptRows = tuple[int, Spooled | RowsBlock]

@@ -22,11 +22,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from cdcsync_spark.wire.sql.exclusion import is_dml
-from cdcsync_spark.wire.sql.reader import TableName, folded
-from cdcsync_spark.wire.sql.temporary import TableUse, read_use
-from cdcsync_spark.wire.sql.text import Statement
-from cdcsync_spark.wire.sql.tokens import Unreadable
+from cdcsync_spark.wire.sql.changes.exclusion import is_dml
+from cdcsync_spark.wire.sql.row_changes.temporary import TableUse, read_use
+from cdcsync_spark.wire.sql.syntax.reader import TableName, folded
+from cdcsync_spark.wire.sql.syntax.text import Statement
+from cdcsync_spark.wire.sql.syntax.tokens import Unreadable
 
 #: of whose temporary tables is known; MariaDB does not write the end of each
 _MOST_SESSIONS = 10_000

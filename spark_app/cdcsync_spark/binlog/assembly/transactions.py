@@ -46,8 +46,8 @@ from cdcsync_spark.binlog.schema.steps import SchemaStep
 from cdcsync_spark.binlog.schema.stop_reasons import incident_error, statement_error, xa_error
 from cdcsync_spark.wire.binlog import facts
 from cdcsync_spark.wire.binlog.images.cut_images import as_captured
-from cdcsync_spark.wire.sql.dml import Dml
-from cdcsync_spark.wire.sql.text import Statement
+from cdcsync_spark.wire.sql.row_changes.dml import Dml
+from cdcsync_spark.wire.sql.syntax.text import Statement
 
 
 class TransactionAssembler:

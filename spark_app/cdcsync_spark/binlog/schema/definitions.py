@@ -20,8 +20,8 @@ from cdcsync_spark.binlog.schema.steps import Policy, contradicted, meaning, nam
 from cdcsync_spark.binlog.schema.stop_reasons import statement_error
 from cdcsync_spark.wire.binlog.facts import TableMap
 from cdcsync_spark.wire.binlog.predicted_map import differences
-from cdcsync_spark.wire.sql.statement import may_change
-from cdcsync_spark.wire.sql.text import Statement
+from cdcsync_spark.wire.sql.changes.statement import may_change
+from cdcsync_spark.wire.sql.syntax.text import Statement
 
 _NO_POLICIES: Mapping[TableId, Policy] = MappingProxyType({})
 

@@ -15,7 +15,7 @@ from collections.abc import Collection, Iterator
 
 from cdcsync_core.source_table import TableId
 from cdcsync_core.table_selection import TableSelection
-from cdcsync_spark.wire.sql.text import Statement
+from cdcsync_spark.wire.sql.syntax.text import Statement
 
 #: names of tables without interest that are kept; with more of them some are matched again
 _KEPT_NAMES = 100_000

@@ -5,8 +5,8 @@ Why it exists: the reader of the binlog must know it to end a batch before the s
 the rows after it; the applier must know it to commit it. Both ask the same pure function, each with
 the definition that it has, so nothing but the statement travels between them.
 
-Why it is right: what is followed is what `wire.sql.schema_change` predicts, and everything else
-stops the table. A stop with SchemaChangeRefused is one that a resnapshot cures; where it cures
+Why it is right: what is followed is what `wire.sql.changes.schema_change` predicts, and everything
+else stops the table. A stop with SchemaChangeRefused is one that a resnapshot cures; where it cures
 nothing, because there is no table or no key any more, the reason is another one. Where a statement
 that the strict rule of R9 lets pass is none that is predicted and redefines no column, only what is
 known of the definition besides its columns is lost; where both rules read it and the prediction has
@@ -29,11 +29,11 @@ from cdcsync_core.schema_change import Emptied, Filled, Followed, Kind, Outcome,
 from cdcsync_core.source_table import TableId
 from cdcsync_core.state import TableState
 from cdcsync_spark.binlog.schema.stop_reasons import FOLLOWABLE, NO_DDL, shown, statement_error
-from cdcsync_spark.wire.sql.exclusion import is_dml
-from cdcsync_spark.wire.sql.schema_change import apply_to
-from cdcsync_spark.wire.sql.statement import may_change, redefines
-from cdcsync_spark.wire.sql.text import Statement
-from cdcsync_spark.wire.sql.tokens import Session, Started
+from cdcsync_spark.wire.sql.changes.exclusion import is_dml
+from cdcsync_spark.wire.sql.changes.schema_change import apply_to
+from cdcsync_spark.wire.sql.changes.statement import may_change, redefines
+from cdcsync_spark.wire.sql.syntax.text import Statement
+from cdcsync_spark.wire.sql.syntax.tokens import Session, Started
 
 
 @dataclass(frozen=True)

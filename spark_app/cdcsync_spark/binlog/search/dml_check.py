@@ -1,17 +1,17 @@
 """Whether a change in statement format can reach a captured table: the statement, the catalog, and
 the binlog since.
 
-Theory of operation. `wire.sql.dml` reads which tables the statement writes and reads. The source's
-catalog says which triggers, keys and views hang on them now; the statement was written earlier. So
-the binlog from the statement to its end is read for statements that may have taken away what hung
-on them then (`wire.sql.relations`): on these tables, on captured ones, and on those whose changes
-cascade to captured ones. The chain of foreign keys from a written table to a captured one begins at
-the captured one, so whatever broke it first names a table that the catalog still shows in it. If
-there is such a statement, the catalog of that time is not known and the tables stop, as they do for
-everything else that is not certain. Else the answer is right for the statement, and for those like
-it until one comes that may change it (`TransactionAssembler` forgets it then). Where the statement
-may be about temporary tables that were not seen, a name that the source does not have is that of
-such a table, unless a view of that name was dropped since.
+Theory of operation. `wire.sql.row_changes.dml` reads which tables the statement writes and reads.
+The source's catalog says which triggers, keys and views hang on them now; the statement was written
+earlier. So the binlog from the statement to its end is read for statements that may have taken away
+what hung on them then (`wire.sql.changes.relations`): on these tables, on captured ones, and on
+those whose changes cascade to captured ones. The chain of foreign keys from a written table to a
+captured one begins at the captured one, so whatever broke it first names a table that the catalog
+still shows in it. If there is such a statement, the catalog of that time is not known and the
+tables stop, as they do for everything else that is not certain. Else the answer is right for the
+statement, and for those like it until one comes that may change it (`TransactionAssembler` forgets
+it then). Where the statement may be about temporary tables that were not seen, a name that the
+source does not have is that of such a table, unless a view of that name was dropped since.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from cdcsync_mysql.connection import Connection, Source
 from cdcsync_mysql.proof import open_session
 from cdcsync_mysql.reach import cascading_to, fault_of_reading, fault_of_writing
 from cdcsync_spark.wire.binlog import facts
-from cdcsync_spark.wire.sql.dml import Dml
-from cdcsync_spark.wire.sql.reader import TableName
-from cdcsync_spark.wire.sql.relations import may_take_view, may_unrelate
-from cdcsync_spark.wire.sql.text import Statement
+from cdcsync_spark.wire.sql.changes.relations import may_take_view, may_unrelate
+from cdcsync_spark.wire.sql.row_changes.dml import Dml
+from cdcsync_spark.wire.sql.syntax.reader import TableName
+from cdcsync_spark.wire.sql.syntax.text import Statement
 
 
 @dataclass(frozen=True)

@@ -33,7 +33,7 @@ from cdcsync_spark.binlog.assembly.spool import Spool
 from cdcsync_spark.binlog.dump.client import BinlogClient
 from cdcsync_spark.wire.binlog import facts
 from cdcsync_spark.wire.binlog.parser import EventParser
-from cdcsync_spark.wire.sql.text import Statement
+from cdcsync_spark.wire.sql.syntax.text import Statement
 
 _HEARTBEAT_SECONDS = 10.0
 _FIRST_EVENT = 4

@@ -15,7 +15,7 @@ from cdcsync_core.errors import CdcError
 from cdcsync_core.gtid import Gtid
 from cdcsync_core.position import LogOffset, TransactionId
 from cdcsync_core.source_table import TableId
-from cdcsync_spark.wire.sql.text import Statement
+from cdcsync_spark.wire.sql.syntax.text import Statement
 
 
 class Operation(IntEnum):

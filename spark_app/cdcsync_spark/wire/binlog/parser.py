@@ -65,8 +65,8 @@ from cdcsync_spark.wire.binlog.facts import (
 )
 from cdcsync_spark.wire.binlog.tables import ROWS, MappedTables
 from cdcsync_spark.wire.columns.cursor import Buffer
-from cdcsync_spark.wire.sql.text import Statement, Thread
-from cdcsync_spark.wire.sql.tokens import Session, Started
+from cdcsync_spark.wire.sql.syntax.text import Statement, Thread
+from cdcsync_spark.wire.sql.syntax.tokens import Session, Started
 
 Flavor = Literal["mysql", "mariadb"]
 

@@ -19,7 +19,7 @@ from cdcsync_core.source_table import INTEGERS, LABELLED, Column, SourceType
 from cdcsync_spark.wire.binlog import table_map as types
 from cdcsync_spark.wire.binlog.definition import check_table_map, shown
 from cdcsync_spark.wire.binlog.facts import MappedColumn, TableMap
-from cdcsync_spark.wire.sql.column_types import CAPACITY, max_bytes
+from cdcsync_spark.wire.sql.column.column_types import CAPACITY, max_bytes
 
 
 def differences(definition: Capture, table_map: TableMap) -> list[str]:

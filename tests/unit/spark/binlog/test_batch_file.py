@@ -25,7 +25,7 @@ from cdcsync_spark.binlog.batch_file import BatchWriter
 from cdcsync_spark.binlog.schema.definitions import Definitions
 from cdcsync_spark.binlog.schema.steps import Policy, SchemaStep
 from cdcsync_spark.wire.binlog.facts import MappedColumn, Operation, RowsEvent, TableMap
-from cdcsync_spark.wire.sql.text import Statement
+from cdcsync_spark.wire.sql.syntax.text import Statement
 from support.facts import UUID, at
 
 #: MYSQL_TYPE_LONG

@@ -8,7 +8,7 @@ import pytest
 from cdcsync_core.source_table import TableId
 from cdcsync_core.table_selection import TableSelection
 from cdcsync_spark.binlog.schema.new_tables import NewTables, made_by
-from cdcsync_spark.wire.sql.text import Statement
+from cdcsync_spark.wire.sql.syntax.text import Statement
 
 _PATTERNS = TableSelection(include=(r"shop\..*", r"other\.one"), exclude=(r"shop\.tmp_.*",))
 

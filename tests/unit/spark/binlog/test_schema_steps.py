@@ -15,8 +15,8 @@ from cdcsync_core.position import LogOffset, TransactionId
 from cdcsync_core.schema_change import Emptied, Followed, Kind
 from cdcsync_core.source_table import Column, SourceTable, SourceType, TableId
 from cdcsync_spark.binlog.schema.steps import Policy, SchemaStep, meaning, repeatable
-from cdcsync_spark.wire.sql.text import Statement
-from cdcsync_spark.wire.sql.tokens import Session, Started
+from cdcsync_spark.wire.sql.syntax.text import Statement
+from cdcsync_spark.wire.sql.syntax.tokens import Session, Started
 
 STRICT = Session(1 << 21, "utf8mb4", True, 101100, Started(1_700_000_000, None, "+00:00"))
 TEXT = SourceType.parse("varchar(20)", "utf8mb4")

@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 
 from cdcsync_spark.binlog.assembly.temporary_tables import _MOST_SESSIONS, TemporaryTables
-from cdcsync_spark.wire.sql.text import Statement, Thread
-from cdcsync_spark.wire.sql.tokens import Session, Started
+from cdcsync_spark.wire.sql.syntax.text import Statement, Thread
+from cdcsync_spark.wire.sql.syntax.tokens import Session, Started
 
 SERVER = 11
 SESSION = Session(sql_mode=0, charset="utf8mb4", mariadb=True, version=101119, started=Started(1060))

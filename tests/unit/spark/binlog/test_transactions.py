@@ -23,8 +23,8 @@ from cdcsync_spark.binlog.schema.definitions import Definitions
 from cdcsync_spark.binlog.schema.steps import Policy
 from cdcsync_spark.wire.binlog import facts
 from cdcsync_spark.wire.binlog.facts import Fact, Progress, RollbackTo, Savepoint, TransactionRollback
-from cdcsync_spark.wire.sql.text import Statement, Thread
-from cdcsync_spark.wire.sql.tokens import Session
+from cdcsync_spark.wire.sql.syntax.text import Statement, Thread
+from cdcsync_spark.wire.sql.syntax.tokens import Session
 from support.facts import UUID, Pen, at, rows
 
 ORDERS, ITEMS, NOTES = (TableId("shop", n) for n in ("orders", "items", "notes"))

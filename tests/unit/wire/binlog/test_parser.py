@@ -32,8 +32,8 @@ from cdcsync_spark.wire.binlog.facts import (
 )
 from cdcsync_spark.wire.binlog.parser import EventParser, Flavor
 from cdcsync_spark.wire.binlog.table_map import parse_map
-from cdcsync_spark.wire.sql.text import Statement, Thread
-from cdcsync_spark.wire.sql.tokens import ANSI_QUOTES, Session, Started
+from cdcsync_spark.wire.sql.syntax.text import Statement, Thread
+from cdcsync_spark.wire.sql.syntax.tokens import ANSI_QUOTES, Session, Started
 from support.events import (
     ANONYMOUS,
     DELETE,

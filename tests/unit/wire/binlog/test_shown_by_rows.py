@@ -8,9 +8,9 @@ import pytest
 
 from cdcsync_core.schema_change import Followed, unchanged
 from cdcsync_spark.wire.binlog.predicted_map import shown_by_rows, unseen_by_rows
-from cdcsync_spark.wire.sql.schema_change import apply_to
-from cdcsync_spark.wire.sql.text import Statement
-from cdcsync_spark.wire.sql.tokens import Session
+from cdcsync_spark.wire.sql.changes.schema_change import apply_to
+from cdcsync_spark.wire.sql.syntax.text import Statement
+from cdcsync_spark.wire.sql.syntax.tokens import Session
 from support.statements import WIDE
 
 _SESSION = Session(1 << 21, "utf8mb4", True, 101_119)

@@ -10,8 +10,8 @@ import pytest
 
 from cdcsync_core.schema_change import Value
 from cdcsync_core.source_table import Column, SourceType
-from cdcsync_spark.wire.sql.catalog_default import OTHER, STATEMENT_TIME, catalog_default, predicted_default
-from cdcsync_spark.wire.sql.tokens import Session
+from cdcsync_spark.wire.sql.column.catalog_default import OTHER, STATEMENT_TIME, catalog_default, predicted_default
+from cdcsync_spark.wire.sql.syntax.tokens import Session
 
 SESSION = Session(0, "utf8mb4", True)
 

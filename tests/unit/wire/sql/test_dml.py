@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from cdcsync_spark.wire.sql.dml import Dml, read_dml
-from cdcsync_spark.wire.sql.reader import TableName
-from cdcsync_spark.wire.sql.text import Statement
-from cdcsync_spark.wire.sql.tokens import Session
+from cdcsync_spark.wire.sql.row_changes.dml import Dml, read_dml
+from cdcsync_spark.wire.sql.syntax.reader import TableName
+from cdcsync_spark.wire.sql.syntax.text import Statement
+from cdcsync_spark.wire.sql.syntax.tokens import Session
 
 MYSQL = Session(sql_mode=0, charset="utf8mb4", version=90700)
 MARIADB = Session(sql_mode=0, charset="utf8mb4", mariadb=True, version=101119)

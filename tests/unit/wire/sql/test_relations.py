@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from cdcsync_core.source_table import TableId
-from cdcsync_spark.wire.sql.relations import may_relate, may_take_view, may_unrelate
-from cdcsync_spark.wire.sql.text import Statement
-from cdcsync_spark.wire.sql.tokens import UNKNOWN_SESSION, Session
+from cdcsync_spark.wire.sql.changes.relations import may_relate, may_take_view, may_unrelate
+from cdcsync_spark.wire.sql.syntax.text import Statement
+from cdcsync_spark.wire.sql.syntax.tokens import UNKNOWN_SESSION, Session
 
 WRITTEN, CAPTURED = TableId("zz", "o"), TableId("u", "b")
 SESSIONS = (Session(0, "utf8mb4", False, 90_704), Session(0, "utf8mb4", True, 101_119), UNKNOWN_SESSION)

@@ -25,9 +25,9 @@ from cdcsync_core.schema_change import (
     Stop,
 )
 from cdcsync_core.source_table import Column, SourceType, TableId
-from cdcsync_spark.wire.sql.schema_change import apply, apply_to
-from cdcsync_spark.wire.sql.text import Statement
-from cdcsync_spark.wire.sql.tokens import ANSI_QUOTES, NO_BACKSLASH_ESCAPES, Session, Started
+from cdcsync_spark.wire.sql.changes.schema_change import apply, apply_to
+from cdcsync_spark.wire.sql.syntax.text import Statement
+from cdcsync_spark.wire.sql.syntax.tokens import ANSI_QUOTES, NO_BACKSLASH_ESCAPES, Session, Started
 from support.statements import CORPUS, ORDERS, SESSIONS, TYPES, WIDE
 
 STRICT = 1 << 21

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cdcsync_spark.wire.sql.script import statements
+from cdcsync_spark.wire.sql.syntax.script import statements
 
 SCRIPT = """-- V7: orders; not a statement
 # neither; this

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from cdcsync_core.capture import Capture
 from cdcsync_core.source_table import SourceTable, TableId
-from cdcsync_spark.wire.sql.statement import may_change
-from cdcsync_spark.wire.sql.text import Statement
-from cdcsync_spark.wire.sql.tokens import UNKNOWN_SESSION, Session
+from cdcsync_spark.wire.sql.changes.statement import may_change
+from cdcsync_spark.wire.sql.syntax.text import Statement
+from cdcsync_spark.wire.sql.syntax.tokens import UNKNOWN_SESSION, Session
 from support.statements import CORPUS, ORDERS, SESSIONS, WIDE
 
 _MYSQL, _MARIADB, *_ = SESSIONS["any"]

@@ -5,10 +5,10 @@ from __future__ import annotations
 
 import pytest
 
-from cdcsync_spark.wire.sql.dml import Dml, read_dml
-from cdcsync_spark.wire.sql.reader import TableName
-from cdcsync_spark.wire.sql.text import Statement
-from cdcsync_spark.wire.sql.tokens import Session
+from cdcsync_spark.wire.sql.row_changes.dml import Dml, read_dml
+from cdcsync_spark.wire.sql.syntax.reader import TableName
+from cdcsync_spark.wire.sql.syntax.text import Statement
+from cdcsync_spark.wire.sql.syntax.tokens import Session
 
 SESSION = Session(0, "utf8mb4", True, 101_119)
 TEMPORARY = frozenset({TableName("shop", "t"), TableName("shop", "u"), TableName("x", "t")})

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cdcsync_spark.wire.sql.tokens import (
+from cdcsync_spark.wire.sql.syntax.tokens import (
     ANSI_QUOTES,
     MAX_LENGTH,
     NO_BACKSLASH_ESCAPES,

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 
 from cdcsync_core.capture import Capture
 from cdcsync_core.source_table import BINARIES, GEOMETRIES, INTEGERS, TEXTS, Column, SourceType
-from cdcsync_spark.wire.sql.reader import Reader, folded
-from cdcsync_spark.wire.sql.tokens import Kind, Session, Token, Unreadable
+from cdcsync_spark.wire.sql.syntax.reader import Reader, folded
+from cdcsync_spark.wire.sql.syntax.tokens import Kind, Session, Token, Unreadable
 
 _LABELLED = TEXTS | {"enum", "set"}
 

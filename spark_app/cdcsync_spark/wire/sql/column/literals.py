@@ -20,8 +20,8 @@ from typing import NamedTuple
 from cdcsync_core.schema_change import Value
 from cdcsync_core.source_table import BINARIES, INTEGERS, TEXTS, SourceType
 from cdcsync_spark.wire.columns.charset import contains_ascii, is_utf8
-from cdcsync_spark.wire.sql.column_types import CAPACITY, max_bytes
-from cdcsync_spark.wire.sql.tokens import Kind, Session
+from cdcsync_spark.wire.sql.column.column_types import CAPACITY, max_bytes
+from cdcsync_spark.wire.sql.syntax.tokens import Kind, Session
 
 
 class Literal(NamedTuple):

@@ -23,7 +23,7 @@ from typing import NamedTuple
 
 from cdcsync_core.source_table import TableId
 from cdcsync_spark.wire.columns.charset import is_single_byte, is_utf8
-from cdcsync_spark.wire.sql.tokens import NOT_DECODED
+from cdcsync_spark.wire.sql.syntax.tokens import NOT_DECODED
 
 
 class _Kind(Enum):

@@ -12,11 +12,11 @@ from __future__ import annotations
 from functools import lru_cache
 
 from cdcsync_core.capture import Capture
-from cdcsync_spark.wire.sql.definitions import read
-from cdcsync_spark.wire.sql.effects import Altered, Effect
-from cdcsync_spark.wire.sql.exclusion import touches
-from cdcsync_spark.wire.sql.text import Statement
-from cdcsync_spark.wire.sql.tokens import Unreadable
+from cdcsync_spark.wire.sql.changes.definitions import read
+from cdcsync_spark.wire.sql.changes.effects import Altered, Effect
+from cdcsync_spark.wire.sql.changes.exclusion import touches
+from cdcsync_spark.wire.sql.syntax.text import Statement
+from cdcsync_spark.wire.sql.syntax.tokens import Unreadable
 
 
 def may_change(statement: Statement, table: Capture) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cdcsync_spark.wire.sql.reader import words
+from cdcsync_spark.wire.sql.syntax.reader import words
 
 #: built in, whatever stands before their parenthesis
 FUNCTIONS = words(

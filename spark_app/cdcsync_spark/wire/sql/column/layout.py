@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 from cdcsync_core.capture import Capture
 from cdcsync_core.schema_change import Kept, Origin
 from cdcsync_core.source_table import Column
-from cdcsync_spark.wire.sql.column_types import Unpredictable
-from cdcsync_spark.wire.sql.reader import folded
+from cdcsync_spark.wire.sql.column.column_types import Unpredictable
+from cdcsync_spark.wire.sql.syntax.reader import folded
 
 
 @dataclass(frozen=True)

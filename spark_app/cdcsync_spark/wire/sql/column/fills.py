@@ -15,10 +15,10 @@ from decimal import Decimal
 from cdcsync_core.schema_change import Value
 from cdcsync_core.source_table import BINARIES, INTEGERS, TEXTS, SourceType
 from cdcsync_spark.wire.columns.charset import contains_ascii, is_utf8
-from cdcsync_spark.wire.sql.column_types import CAPACITY, Unpredictable
-from cdcsync_spark.wire.sql.literals import Literal, stored
-from cdcsync_spark.wire.sql.reader import Reader
-from cdcsync_spark.wire.sql.tokens import Kind, Session, Started, Token, Unreadable
+from cdcsync_spark.wire.sql.column.column_types import CAPACITY, Unpredictable
+from cdcsync_spark.wire.sql.column.literals import Literal, stored
+from cdcsync_spark.wire.sql.syntax.reader import Reader
+from cdcsync_spark.wire.sql.syntax.tokens import Kind, Session, Started, Token, Unreadable
 
 _NOW = ("CURRENT_TIMESTAMP", "NOW", "LOCALTIMESTAMP", "LOCALTIME")
 _OFFSET = re.compile(r"([+-])(\d\d):(\d\d)")

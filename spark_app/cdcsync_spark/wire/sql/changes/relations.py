@@ -14,11 +14,11 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from cdcsync_core.source_table import TableId
-from cdcsync_spark.wire.sql.effects import Altered, Effect, IndexDropped, Left, Truncated
-from cdcsync_spark.wire.sql.exclusion import has_word, is_dml, may_name, may_replace, may_take_trigger
-from cdcsync_spark.wire.sql.reader import Reader
-from cdcsync_spark.wire.sql.statement import effects_of
-from cdcsync_spark.wire.sql.text import Statement
+from cdcsync_spark.wire.sql.changes.effects import Altered, Effect, IndexDropped, Left, Truncated
+from cdcsync_spark.wire.sql.changes.exclusion import has_word, is_dml, may_name, may_replace, may_take_trigger
+from cdcsync_spark.wire.sql.changes.statement import effects_of
+from cdcsync_spark.wire.sql.syntax.reader import Reader
+from cdcsync_spark.wire.sql.syntax.text import Statement
 
 _NOTHING_TAKEN = (Truncated, Left, IndexDropped)
 _VIEW = frozenset({"view"})

@@ -12,11 +12,20 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from itertools import pairwise
 
-from cdcsync_spark.wire.sql.effects import Altered, Created, Dropped, Effect, IndexDropped, Left, Moved, Truncated
-from cdcsync_spark.wire.sql.indexes import create_index, index_modifiers
-from cdcsync_spark.wire.sql.options import OPTIONS
-from cdcsync_spark.wire.sql.reader import Reader, TableName, clauses, unnested, words
-from cdcsync_spark.wire.sql.tokens import Kind, Session, Token, Unreadable, tokenize
+from cdcsync_spark.wire.sql.changes.effects import (
+    Altered,
+    Created,
+    Dropped,
+    Effect,
+    IndexDropped,
+    Left,
+    Moved,
+    Truncated,
+)
+from cdcsync_spark.wire.sql.syntax.indexes import create_index, index_modifiers
+from cdcsync_spark.wire.sql.syntax.options import OPTIONS
+from cdcsync_spark.wire.sql.syntax.reader import Reader, TableName, clauses, unnested, words
+from cdcsync_spark.wire.sql.syntax.tokens import Kind, Session, Token, Unreadable, tokenize
 
 _SEMICOLON = Token(Kind.SYMBOL, ";")
 #: MariaDB's settings for one statement that change neither how it is read nor what it does

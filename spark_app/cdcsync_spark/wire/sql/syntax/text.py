@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from cdcsync_spark.wire.sql.reader import TableName
-from cdcsync_spark.wire.sql.tokens import UNKNOWN_SESSION, Session
+from cdcsync_spark.wire.sql.syntax.reader import TableName
+from cdcsync_spark.wire.sql.syntax.tokens import UNKNOWN_SESSION, Session
 
 
 class Thread(NamedTuple):

@@ -9,7 +9,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from cdcsync_core.source_table import TableId
-from cdcsync_spark.wire.sql.tokens import Kind, Token, Unreadable
+from cdcsync_spark.wire.sql.syntax.tokens import Kind, Token, Unreadable
 
 _END = Token(Kind.SYMBOL, "")
 

@@ -12,11 +12,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from cdcsync_core.capture import Capture
-from cdcsync_spark.wire.sql.columns import is_same_column, names_column, references, value
-from cdcsync_spark.wire.sql.indexes import index_definition, may_be_key
-from cdcsync_spark.wire.sql.options import table_options
-from cdcsync_spark.wire.sql.reader import Reader, clauses, words
-from cdcsync_spark.wire.sql.tokens import Kind, Session, Token, Unreadable, is_read
+from cdcsync_spark.wire.sql.column.columns import is_same_column, names_column, references, value
+from cdcsync_spark.wire.sql.syntax.indexes import index_definition, may_be_key
+from cdcsync_spark.wire.sql.syntax.options import table_options
+from cdcsync_spark.wire.sql.syntax.reader import Reader, clauses, words
+from cdcsync_spark.wire.sql.syntax.tokens import Kind, Session, Token, Unreadable, is_read
 
 
 def is_harmless(clause: Sequence[Token], table: Capture, session: Session) -> bool:

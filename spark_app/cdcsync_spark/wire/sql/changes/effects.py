@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 
 from cdcsync_core.capture import Capture
 from cdcsync_core.source_table import TableId
-from cdcsync_spark.wire.sql.alter import is_harmless
-from cdcsync_spark.wire.sql.indexes import may_be_key
-from cdcsync_spark.wire.sql.options import names_charset
-from cdcsync_spark.wire.sql.reader import Reader, TableName
-from cdcsync_spark.wire.sql.tokens import Session, Token
+from cdcsync_spark.wire.sql.changes.alter import is_harmless
+from cdcsync_spark.wire.sql.syntax.indexes import may_be_key
+from cdcsync_spark.wire.sql.syntax.options import names_charset
+from cdcsync_spark.wire.sql.syntax.reader import Reader, TableName
+from cdcsync_spark.wire.sql.syntax.tokens import Session, Token
 
 
 @dataclass(frozen=True)

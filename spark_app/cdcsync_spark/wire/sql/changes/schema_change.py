@@ -26,13 +26,22 @@ from cdcsync_core.schema_change import (
     unchanged,
 )
 from cdcsync_core.source_table import TableId
-from cdcsync_spark.wire.sql.alterations import alter, without
-from cdcsync_spark.wire.sql.effects import Altered, Created, Dropped, Effect, IndexDropped, Left, Moved, Truncated
-from cdcsync_spark.wire.sql.exclusion import is_dml, touches
-from cdcsync_spark.wire.sql.reader import Reader, TableName
-from cdcsync_spark.wire.sql.statement import effects_of
-from cdcsync_spark.wire.sql.text import Statement
-from cdcsync_spark.wire.sql.tokens import Token, Unreadable, is_read, tokenize
+from cdcsync_spark.wire.sql.changes.alterations import alter, without
+from cdcsync_spark.wire.sql.changes.effects import (
+    Altered,
+    Created,
+    Dropped,
+    Effect,
+    IndexDropped,
+    Left,
+    Moved,
+    Truncated,
+)
+from cdcsync_spark.wire.sql.changes.exclusion import is_dml, touches
+from cdcsync_spark.wire.sql.changes.statement import effects_of
+from cdcsync_spark.wire.sql.syntax.reader import Reader, TableName
+from cdcsync_spark.wire.sql.syntax.text import Statement
+from cdcsync_spark.wire.sql.syntax.tokens import Token, Unreadable, is_read, tokenize
 
 _NO_OTHERS: Mapping[TableId, Capture] = MappingProxyType({})
 

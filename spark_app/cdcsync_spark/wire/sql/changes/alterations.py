@@ -16,16 +16,16 @@ from cdcsync_core.capture import Capture
 from cdcsync_core.errors import Reason
 from cdcsync_core.schema_change import Converted, Filled, Followed, Kept, Resnapshot, Stop
 from cdcsync_core.source_table import INTEGERS, LABELLED, Column, SourceTable, SourceType
-from cdcsync_spark.wire.sql.alter import is_harmless
-from cdcsync_spark.wire.sql.column_types import Unpredictable, declared_type, max_bytes, same_characters
-from cdcsync_spark.wire.sql.columns import Declared, read_attributes, read_type
-from cdcsync_spark.wire.sql.conversions import keeps_values, promoted
-from cdcsync_spark.wire.sql.fills import fill
-from cdcsync_spark.wire.sql.indexes import may_be_key
-from cdcsync_spark.wire.sql.layout import Layout, Placed
-from cdcsync_spark.wire.sql.options import names_charset
-from cdcsync_spark.wire.sql.reader import Reader, clauses, folded, words
-from cdcsync_spark.wire.sql.tokens import Kind, Session, Token, Unreadable
+from cdcsync_spark.wire.sql.changes.alter import is_harmless
+from cdcsync_spark.wire.sql.column.column_types import Unpredictable, declared_type, max_bytes, same_characters
+from cdcsync_spark.wire.sql.column.columns import Declared, read_attributes, read_type
+from cdcsync_spark.wire.sql.column.conversions import keeps_values, promoted
+from cdcsync_spark.wire.sql.column.fills import fill
+from cdcsync_spark.wire.sql.column.layout import Layout, Placed
+from cdcsync_spark.wire.sql.syntax.indexes import may_be_key
+from cdcsync_spark.wire.sql.syntax.options import names_charset
+from cdcsync_spark.wire.sql.syntax.reader import Reader, clauses, folded, words
+from cdcsync_spark.wire.sql.syntax.tokens import Kind, Session, Token, Unreadable
 
 _NO_COLUMN = words("INDEX KEY UNIQUE FULLTEXT SPATIAL PRIMARY CONSTRAINT FOREIGN CHECK PARTITION")
 _CHARSETS = ("DEFAULT CHARACTER SET", "DEFAULT CHARSET", "CHARACTER SET", "CHARSET")

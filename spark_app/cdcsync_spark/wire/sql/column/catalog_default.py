@@ -21,9 +21,9 @@ from decimal import Decimal
 
 from cdcsync_core.schema_change import Value
 from cdcsync_core.source_table import BINARIES, Column
-from cdcsync_spark.wire.sql.column_types import Unpredictable
-from cdcsync_spark.wire.sql.fills import fill
-from cdcsync_spark.wire.sql.tokens import Kind, Session, Token, Unreadable, tokenize
+from cdcsync_spark.wire.sql.column.column_types import Unpredictable
+from cdcsync_spark.wire.sql.column.fills import fill
+from cdcsync_spark.wire.sql.syntax.tokens import Kind, Session, Token, Unreadable, tokenize
 
 #: the time of the statement, whatever that was
 STATEMENT_TIME = "CURRENT_TIMESTAMP"

@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from cdcsync_spark.wire.sql.dml import skip_settings
-from cdcsync_spark.wire.sql.reader import Reader, TableName, clauses
-from cdcsync_spark.wire.sql.text import Statement
-from cdcsync_spark.wire.sql.tokens import Unreadable, tokenize
+from cdcsync_spark.wire.sql.row_changes.dml import skip_settings
+from cdcsync_spark.wire.sql.syntax.reader import Reader, TableName, clauses
+from cdcsync_spark.wire.sql.syntax.text import Statement
+from cdcsync_spark.wire.sql.syntax.tokens import Unreadable, tokenize
 
 
 class TableUse(NamedTuple):

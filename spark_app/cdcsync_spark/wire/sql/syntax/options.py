@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from cdcsync_spark.wire.sql.reader import Reader, unnested, words
-from cdcsync_spark.wire.sql.tokens import Kind, Token
+from cdcsync_spark.wire.sql.syntax.reader import Reader, unnested, words
+from cdcsync_spark.wire.sql.syntax.tokens import Kind, Token
 
 _ANY = (Kind.NUMBER, Kind.WORD, Kind.STRING)
 

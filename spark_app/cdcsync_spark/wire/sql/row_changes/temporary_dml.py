@@ -15,9 +15,9 @@ from collections.abc import Sequence, Set
 from contextlib import suppress
 from typing import NamedTuple
 
-from cdcsync_spark.wire.sql.functions import ADJACENT, AS_TYPE, BEFORE_PARENTHESIS, FUNCTIONS
-from cdcsync_spark.wire.sql.reader import Reader, TableName, check_names, clauses, folded, words
-from cdcsync_spark.wire.sql.tokens import Kind, Token, Unreadable
+from cdcsync_spark.wire.sql.syntax.functions import ADJACENT, AS_TYPE, BEFORE_PARENTHESIS, FUNCTIONS
+from cdcsync_spark.wire.sql.syntax.reader import Reader, TableName, check_names, clauses, folded, words
+from cdcsync_spark.wire.sql.syntax.tokens import Kind, Token, Unreadable
 
 _CALLED = FUNCTIONS | ADJACENT | BEFORE_PARENTHESIS | AS_TYPE
 #: words of the grammar that may stand before a parenthesis in a query

@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from cdcsync_core.source_table import BINARIES, GEOMETRIES, INTEGERS, LABELLED, TEXTS, SourceType
-from cdcsync_spark.wire.sql.columns import Declared
-from cdcsync_spark.wire.sql.reader import folded
-from cdcsync_spark.wire.sql.tokens import Session
+from cdcsync_spark.wire.sql.column.columns import Declared
+from cdcsync_spark.wire.sql.syntax.reader import folded
+from cdcsync_spark.wire.sql.syntax.tokens import Session
 
 #: the widths that servers give to integers, signed and unsigned
 _DISPLAY = {"tinyint": (4, 3), "smallint": (6, 5), "mediumint": (9, 8), "int": (11, 10), "bigint": (20, 20)}

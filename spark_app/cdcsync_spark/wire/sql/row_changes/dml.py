@@ -20,11 +20,11 @@ import re
 from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass, replace
 
-from cdcsync_spark.wire.sql.functions import ADJACENT, AS_TYPE, BEFORE_PARENTHESIS, FUNCTIONS
-from cdcsync_spark.wire.sql.reader import Reader, TableName, check_names, words
-from cdcsync_spark.wire.sql.temporary_dml import table_written, tables_read
-from cdcsync_spark.wire.sql.text import Statement
-from cdcsync_spark.wire.sql.tokens import Kind, Token, Unreadable, tokenize
+from cdcsync_spark.wire.sql.row_changes.temporary_dml import table_written, tables_read
+from cdcsync_spark.wire.sql.syntax.functions import ADJACENT, AS_TYPE, BEFORE_PARENTHESIS, FUNCTIONS
+from cdcsync_spark.wire.sql.syntax.reader import Reader, TableName, check_names, words
+from cdcsync_spark.wire.sql.syntax.text import Statement
+from cdcsync_spark.wire.sql.syntax.tokens import Kind, Token, Unreadable, tokenize
 
 #: words of what is not followed; as names they may stand in quotes
 _REFUSED = words(

@@ -4,8 +4,8 @@ rows apart."""
 from __future__ import annotations
 
 from cdcsync_core.capture import Capture
-from cdcsync_spark.wire.sql.reader import Reader, TableName, folded
-from cdcsync_spark.wire.sql.tokens import Kind
+from cdcsync_spark.wire.sql.syntax.reader import Reader, TableName, folded
+from cdcsync_spark.wire.sql.syntax.tokens import Kind
 
 _PRIMARY = "primary"
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from cdcsync_core.source_table import INTEGERS, TEXTS, SourceType
-from cdcsync_spark.wire.sql.column_types import CAPACITY, max_bytes, same_characters
+from cdcsync_spark.wire.sql.column.column_types import CAPACITY, max_bytes, same_characters
 
 _SIZED_TEXTS = ("char", "varchar")
 _BLOBS = ("varbinary", "tinyblob", "blob", "mediumblob", "longblob")

@@ -1,0 +1,1 @@
+"""Statements that change definitions, and what they leave alone."""

@@ -1,0 +1,1 @@
+"""Columns in statements: types, defaults, conversions."""

@@ -1,0 +1,1 @@
+"""A statement's tokens as its session read them, and what is read the same everywhere."""
