@@ -19,8 +19,8 @@ from deltalake import DeltaTable
 
 from cdcsync_core.status import Status
 from cdcsync_kube.client import Object
-from cdcsync_operator.cluster.room import PLANS
-from cdcsync_operator.cluster.run_objects import PART_LABEL
+from cdcsync_operator.cluster.objects.run_objects import PART_LABEL
+from cdcsync_operator.cluster.quota.room import PLANS
 from support import hostile
 from support.hostile import Hostile
 from support.invented_keys import inventing

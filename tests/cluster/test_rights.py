@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from cdcsync_kube.client import Object
-from cdcsync_operator.cluster.driver_pod import BLOCK_PORT, DRIVER_PORT
+from cdcsync_operator.cluster.objects.driver_pod import BLOCK_PORT, DRIVER_PORT
 from support import attempts
 from support.forbidden_pods import FORBIDDEN
 from support.node import ACCESS_KEY, REGION, SECRET_KEY, Node, wait_until

@@ -19,8 +19,9 @@ import yaml
 from cdcsync_core.manifest import parse_resource
 from cdcsync_core.run import RunKind
 from cdcsync_kube.client import Api, ApiError
-from cdcsync_operator.cluster import pod_policy, restricted_pod, run_objects
-from cdcsync_operator.cluster.driver_pod import Image, executor_pod, mounted_secrets
+from cdcsync_operator.cluster.objects import run_objects
+from cdcsync_operator.cluster.objects.driver_pod import Image, executor_pod, mounted_secrets
+from cdcsync_operator.cluster.policy import pod_policy, restricted_pod
 from cdcsync_operator.decision.observed import StartRun
 from kube.test_chart import CHART, rendered
 from support.apiserver import as_token

@@ -13,10 +13,10 @@ import pytest
 import yaml
 
 from cdcsync_kube.client import Api
+from cdcsync_operator.cluster.objects.run_objects import network_policy
+from cdcsync_operator.cluster.policy.source_networks import DEFAULT_REFUSED
 from cdcsync_operator.cluster.rbac import NEEDED
-from cdcsync_operator.cluster.run_objects import network_policy
 from cdcsync_operator.cluster.settings import from_environment
-from cdcsync_operator.cluster.source_networks import DEFAULT_REFUSED
 from support.apiserver import kubeconfig
 from unit.controller.harness import resource
 

@@ -15,8 +15,8 @@ import pytest
 from cdcsync_core.errors import Reason, fail
 from cdcsync_core.run import RunConfig, RunKind
 from cdcsync_kube.client import Api, ApiError, Object
-from cdcsync_operator.cluster.pod_policy import Policy
-from cdcsync_operator.cluster.run_objects import REPORT_TABLES
+from cdcsync_operator.cluster.objects.run_objects import REPORT_TABLES
+from cdcsync_operator.cluster.policy.pod_policy import Policy
 from cdcsync_operator.decision.restart import wait_left
 from cdcsync_spark.run.pod_report import PodReporter
 from cdcsync_spark.run.progress import ControllerGone

@@ -19,7 +19,7 @@ POINTS = ("run-recorded", "report-made", "rights-made", "pod-made", "observed")
 
 
 def test_every_crash_point_of_the_operator_is_here() -> None:
-    files = (PROGRAM / "operator/cdcsync_operator/cluster").glob("*.py")
+    files = (PROGRAM / "operator/cdcsync_operator/cluster").rglob("*.py")
     named = {n for f in files for n in re.findall(r'\bgate\("([a-z-]+)"\)', f.read_text())}
     assert named | {"run-recorded"} == set(POINTS) | {STOP_POINT}
 

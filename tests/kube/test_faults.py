@@ -12,7 +12,7 @@ import pytest
 from cdcsync_core.run import RunKind
 from cdcsync_core.status import Status
 from cdcsync_kube.client import Api, ApiError, Object
-from cdcsync_operator.cluster.run_objects import RUN_LABEL
+from cdcsync_operator.cluster.objects.run_objects import RUN_LABEL
 from support.in_process_sync import InProcessSync
 
 #: what an API server under pressure answers; a status of 0 is none in time

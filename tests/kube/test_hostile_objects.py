@@ -13,8 +13,8 @@ import psutil
 import yaml
 
 from cdcsync_kube.client import Api
-from cdcsync_operator.cluster.report_bounds import ReportBounds
-from cdcsync_operator.cluster.room import Bounds, Room, Rooms
+from cdcsync_operator.cluster.quota.report_bounds import ReportBounds
+from cdcsync_operator.cluster.quota.room import Bounds, Room, Rooms
 from support.apiserver import kubeconfig
 from support.hostile_objects import HostileTenant
 from support.in_process_sync import InProcessSync

@@ -10,7 +10,7 @@ import pytest
 
 from cdcsync_core.errors import Reason
 from cdcsync_core.run import RunKind
-from cdcsync_operator.cluster.pod_outcome import LOST_NODE_TIMEOUT, UNSCHEDULABLE_TIMEOUT, UNSCHEDULED_SHOWN
+from cdcsync_operator.cluster.objects.pod_outcome import LOST_NODE_TIMEOUT, UNSCHEDULABLE_TIMEOUT, UNSCHEDULED_SHOWN
 from support.in_process_sync import InProcessSync, ended_container
 
 DRAINED = json.dumps({"code": 0, "reason": "", "message": ""})

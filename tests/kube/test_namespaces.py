@@ -18,8 +18,8 @@ import yaml
 from cdcsync_core.manifest import parse_resource
 from cdcsync_core.run import RunKind
 from cdcsync_kube.client import Api, ApiError, Object
-from cdcsync_operator.cluster import run_objects
 from cdcsync_operator.cluster.namespaces import NamespaceRule, binding
+from cdcsync_operator.cluster.objects import run_objects
 from cdcsync_operator.cluster.rbac import BY_SELECTOR, missing
 from cdcsync_operator.decision.observed import StartRun
 from kube.test_chart import rendered

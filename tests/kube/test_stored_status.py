@@ -13,8 +13,8 @@ from cdcsync_core.source_table import SourceType
 from cdcsync_core.status import SinkWriteStatus, Status, TableStatus, with_tables
 from cdcsync_core.status_part import StatusPosition, StatusServer, StatusSplit, StatusWatermark
 from cdcsync_kube.client import ApiError, Object
-from cdcsync_operator.cluster.driver_pod import Image
-from cdcsync_operator.cluster.pod_policy import Policy
+from cdcsync_operator.cluster.objects.driver_pod import Image
+from cdcsync_operator.cluster.policy.pod_policy import Policy
 from cdcsync_operator.cluster.store import KubeStore
 from cdcsync_operator.reconcile.planning import table_plans
 from support.in_process_sync import InProcessSync, table

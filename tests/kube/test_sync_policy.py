@@ -16,9 +16,9 @@ import yaml
 from cdcsync_core.manifest import parse_resource
 from cdcsync_core.secret_hosts import misdirected
 from cdcsync_kube.client import Api, ApiError, Object
-from cdcsync_operator.cluster.driver_pod import Image
-from cdcsync_operator.cluster.pod_policy import Policy, violations
-from cdcsync_operator.cluster.source_networks import DEFAULT_REFUSED
+from cdcsync_operator.cluster.objects.driver_pod import Image
+from cdcsync_operator.cluster.policy.pod_policy import Policy, violations
+from cdcsync_operator.cluster.policy.source_networks import DEFAULT_REFUSED
 from kube.test_chart import ROOT, rendered
 from support.forbidden_templates import CODE_VARIABLES, CONTAINERS, CONTEXTS, PODS
 

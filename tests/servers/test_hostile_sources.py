@@ -19,7 +19,7 @@ from cdcsync_core.spec import CdcSync, Spec
 from cdcsync_mysql import question
 from cdcsync_mysql.connection import Source, Tls, connect, fetch
 from cdcsync_mysql.question import Limits, Question
-from cdcsync_operator.cluster.room import Bounds
+from cdcsync_operator.cluster.quota.room import Bounds
 from cdcsync_operator.cluster.source import ClusterSource, SourceBounds
 from cdcsync_operator.reconcile.preflight import PreflightOutcome
 from support import hostile

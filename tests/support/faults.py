@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from cdcsync_kube.client import Object
-from cdcsync_operator.cluster.pod_template import merged
+from cdcsync_operator.cluster.objects.pod_template import merged
 from support.node import Node, wait_until
 from support.node_sync import PASSWORD, make_namespace, make_secret, make_sync, small, source_part
 from support.servers import Server

@@ -20,10 +20,10 @@ from cdcsync_core.spec import CdcSync
 from cdcsync_core.status import Status
 from cdcsync_kube.client import Api, Object
 from cdcsync_operator.cluster.controller import KubeController
-from cdcsync_operator.cluster.driver_pod import Image
-from cdcsync_operator.cluster.pod_policy import Policy
-from cdcsync_operator.cluster.room import Rooms
-from cdcsync_operator.cluster.run_objects import REPORT_TABLES
+from cdcsync_operator.cluster.objects.driver_pod import Image
+from cdcsync_operator.cluster.objects.run_objects import REPORT_TABLES
+from cdcsync_operator.cluster.policy.pod_policy import Policy
+from cdcsync_operator.cluster.quota.room import Rooms
 from cdcsync_operator.cluster.settings import OperatorSettings
 from cdcsync_operator.decision.observed import ObservedTable, PreflightResult
 from cdcsync_operator.reconcile.preflight import PreflightOutcome, SourceCalls

@@ -22,9 +22,9 @@ from cdcsync_core.spec import CdcSync
 from cdcsync_core.status import Phase, Status, with_condition
 from cdcsync_core.timestamps import unix_time
 from cdcsync_kube.client import Api, ApiError
-from cdcsync_operator.cluster.drivers import KubeDrivers
 from cdcsync_operator.cluster.events import EventPoster
-from cdcsync_operator.cluster.room import Rooms
+from cdcsync_operator.cluster.quota.room import Rooms
+from cdcsync_operator.cluster.runs.drivers import KubeDrivers
 from cdcsync_operator.cluster.settings import OperatorSettings
 from cdcsync_operator.cluster.store import KubeStore, NotSelected, ResourceReplaced, StatusTakenOver
 from cdcsync_operator.decision.observed import Decision, RunPreflight

@@ -24,8 +24,8 @@ from kopf._cogs.structs import references
 from cdcsync_core.spec import GROUP
 from cdcsync_kube.access import connect_api
 from cdcsync_kube.pages import serve
+from cdcsync_operator.cluster.objects.run_objects import PART_LABEL, SYNC_LABEL
 from cdcsync_operator.cluster.operator import KubeOperator
-from cdcsync_operator.cluster.run_objects import PART_LABEL, SYNC_LABEL
 from cdcsync_operator.cluster.settings import from_environment
 from cdcsync_operator.cluster.source import ClusterSource
 from cdcsync_operator.cluster.sync_list import SyncMetadata

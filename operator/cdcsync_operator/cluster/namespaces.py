@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 import structlog
 
 from cdcsync_kube.client import Api, ApiError, Object
-from cdcsync_operator.cluster.owned import is_owned_by, uid_only
+from cdcsync_operator.cluster.objects.owned import is_owned_by, uid_only
 
 _log = structlog.get_logger()
 _RBAC = "/apis/rbac.authorization.k8s.io/v1"

@@ -23,7 +23,7 @@ from cdcsync_operator.cluster.controller import KubeController
 from cdcsync_operator.cluster.lease import TIMEOUT, Lease
 from cdcsync_operator.cluster.metrics import Metrics
 from cdcsync_operator.cluster.namespaces import Namespaces
-from cdcsync_operator.cluster.room import Rooms
+from cdcsync_operator.cluster.quota.room import Rooms
 from cdcsync_operator.cluster.settings import OperatorSettings
 from cdcsync_operator.cluster.sync_list import SyncMetadata, list_syncs
 from cdcsync_operator.cluster.traces import Traces

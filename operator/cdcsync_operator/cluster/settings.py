@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 
 from cdcsync_core.errors import Reason, fail
 from cdcsync_core.quantity import parse_seconds
-from cdcsync_operator.cluster.driver_pod import Image
 from cdcsync_operator.cluster.namespaces import NamespaceRule
-from cdcsync_operator.cluster.pod_policy import Policy
+from cdcsync_operator.cluster.objects.driver_pod import Image
+from cdcsync_operator.cluster.policy.pod_policy import Policy
+from cdcsync_operator.cluster.policy.source_networks import refused_networks
 from cdcsync_operator.cluster.selector import parse_selector
-from cdcsync_operator.cluster.source_networks import refused_networks
 
 _PREFIX = "CDCSYNC_"
 #: as the chart's `metrics.podMonitor.sampleLimit`

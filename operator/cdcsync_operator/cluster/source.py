@@ -24,9 +24,9 @@ from cdcsync_core.position import LogOffset
 from cdcsync_core.spec import CdcSync
 from cdcsync_mysql.preflight import Preflight
 from cdcsync_mysql.question import LOGIN_SECONDS, Question, out_of_time
-from cdcsync_operator.cluster.room import ANSWERS, Bounds, Room
-from cdcsync_operator.cluster.shares import Shares
-from cdcsync_operator.cluster.sink_process import check_apart
+from cdcsync_operator.cluster.quota.room import ANSWERS, Bounds, Room
+from cdcsync_operator.cluster.quota.shares import Shares
+from cdcsync_operator.cluster.quota.sink_process import check_apart
 from cdcsync_operator.reconcile import source_calls
 from cdcsync_operator.reconcile.planning import Splits
 from cdcsync_operator.reconcile.preflight import PreflightOutcome, SourceCalls

@@ -26,12 +26,12 @@ from cdcsync_core.secret_hosts import destinations, sent_unverified
 from cdcsync_core.spec import CdcSync, required_secrets
 from cdcsync_core.status import Status, TableStatus
 from cdcsync_kube.client import Api, ApiError, Object
-from cdcsync_operator.cluster.driver_pod import Image
-from cdcsync_operator.cluster.owned import Owned, is_owned_by
-from cdcsync_operator.cluster.pod_policy import Policy, violations
-from cdcsync_operator.cluster.room import SECRETS, Room
-from cdcsync_operator.cluster.run_objects import PART_LABEL, SYNC_LABEL
-from cdcsync_operator.cluster.secret_reader import SecretReader
+from cdcsync_operator.cluster.objects.driver_pod import Image
+from cdcsync_operator.cluster.objects.owned import Owned, is_owned_by
+from cdcsync_operator.cluster.objects.run_objects import PART_LABEL, SYNC_LABEL
+from cdcsync_operator.cluster.policy.pod_policy import Policy, violations
+from cdcsync_operator.cluster.policy.secret_reader import SecretReader
+from cdcsync_operator.cluster.quota.room import SECRETS, Room
 from cdcsync_operator.cluster.selector import parse_selector, selects
 from cdcsync_operator.decision.restart import floored
 from cdcsync_operator.reconcile.table_shards import packed

@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable, Iterator
 
 from cdcsync_kube.client import Api, ApiError
-from cdcsync_operator.cluster.run_objects import PART_LABEL, SYNC_LABEL
+from cdcsync_operator.cluster.objects.run_objects import PART_LABEL, SYNC_LABEL
 from cdcsync_operator.cluster.work_queue import Key
 
 

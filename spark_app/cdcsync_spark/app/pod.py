@@ -27,7 +27,7 @@ from cdcsync_spark.app.stop_signal import StopSignal
 from cdcsync_spark.run.pod_report import PodReporter
 from cdcsync_spark.snapshot.plan_mirror import PlanMirror
 
-#: as `cdcsync_operator.cluster.run_objects.REPORT_TABLES`; a test holds them equal
+#: as `cdcsync_operator.cluster.objects.run_objects.REPORT_TABLES`; a test holds them equal
 REPORT_TABLES = 500
 _TERMINATION_LOG = Path("/dev/termination-log")
 

@@ -35,10 +35,10 @@ REFUSED_SECONDS = 60.0
 #: bytes of a shard: half of what a ConfigMap may hold
 SHARD_BYTES = 2**19
 #: that the operator's list of tables may have in a shard beside it, as
-#: `cdcsync_operator.cluster.run_objects.LIST_BYTES`; a test holds them equal
+#: `cdcsync_operator.cluster.objects.run_objects.LIST_BYTES`; a test holds them equal
 LIST_BYTES = 2**18
-#: as `cdcsync_operator.cluster.run_objects.LEAST_REPORT_TABLES`: there are shards for so few tables
-#: each; a test holds them equal
+#: as `cdcsync_operator.cluster.objects.run_objects.LEAST_REPORT_TABLES`: there are shards for so
+#: few tables each; a test holds them equal
 LEAST_TABLES = 62
 _TOO_LARGE = (http.client.REQUEST_ENTITY_TOO_LARGE, http.client.UNPROCESSABLE_ENTITY)
 #: what of a table's entry is more than progress

@@ -3,8 +3,9 @@ reads why they went.
 
 Why it exists: Spark replaces executors that die and tries tasks again, and when it gives up that is
 in a stack trace, or only that it was shut down; where no executor ever comes it waits silently.
-Their pods have more. Spark leaves those that ended (see `cdcsync_operator.cluster.driver_pod`), so
-they are asked when something is wrong, and not before.
+Their pods have more. Spark leaves those that ended (see
+`cdcsync_operator.cluster.objects.driver_pod`), so they are asked when something is wrong, and not
+before.
 """
 
 from __future__ import annotations

@@ -24,8 +24,8 @@ from cdcsync_core.status import Status
 from cdcsync_core.timestamps import utc
 from cdcsync_kube.client import ApiError, Object
 from cdcsync_operator.cluster.controller import KubeController
-from cdcsync_operator.cluster.driver_pod import Image
-from cdcsync_operator.cluster.pod_policy import Policy
+from cdcsync_operator.cluster.objects.driver_pod import Image
+from cdcsync_operator.cluster.policy.pod_policy import Policy
 from cdcsync_operator.cluster.settings import OperatorSettings
 from cdcsync_operator.decision.observed import ObservedTable, PreflightResult
 from cdcsync_operator.reconcile.preflight import PreflightOutcome, SourceCalls

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from cdcsync_core.run import RunKind
-from cdcsync_operator.cluster import run_objects
-from cdcsync_operator.cluster.driver_pod import Image, as_driven, driver_pod, executor_template, spark_settings
+from cdcsync_operator.cluster.objects import run_objects
+from cdcsync_operator.cluster.objects.driver_pod import Image, as_driven, driver_pod, executor_template, spark_settings
 from cdcsync_operator.decision.observed import StartRun
 from cdcsync_spark.app import pod as spark_pod
 from cdcsync_spark.run import pod_report

@@ -19,8 +19,8 @@ from cdcsync_core.source_table import Column, SourceTable, SourceType, TableId
 from cdcsync_core.status import Runs, Status
 from cdcsync_core.timestamps import utc
 from cdcsync_kube.client import ApiError
-from cdcsync_operator.cluster.driver_pod import EXECUTOR_TEMPLATE, Image
-from cdcsync_operator.cluster.drivers import KubeDrivers
+from cdcsync_operator.cluster.objects.driver_pod import EXECUTOR_TEMPLATE, Image
+from cdcsync_operator.cluster.runs.drivers import KubeDrivers
 from cdcsync_operator.decision.observed import ForgetRun, ObservedRun, RunState, StartRun, StopRun
 from unit.cluster.fake_api import FakeApi
 from unit.controller.harness import resource

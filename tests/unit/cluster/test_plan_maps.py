@@ -17,11 +17,11 @@ from cdcsync_core.capture import Capture
 from cdcsync_core.chunk import Bound, Split
 from cdcsync_core.run import PlanShard, RunKind
 from cdcsync_core.status import Status
-from cdcsync_operator.cluster.driver_pod import Image
-from cdcsync_operator.cluster.drivers import KubeDrivers
-from cdcsync_operator.cluster.plan_maps import MOST_BYTES, MOST_SPLITS
-from cdcsync_operator.cluster.room import Bounds, Room, Rooms
-from cdcsync_operator.cluster.run_objects import PLANNED
+from cdcsync_operator.cluster.objects.driver_pod import Image
+from cdcsync_operator.cluster.objects.run_objects import PLANNED
+from cdcsync_operator.cluster.quota.room import Bounds, Room, Rooms
+from cdcsync_operator.cluster.runs.drivers import KubeDrivers
+from cdcsync_operator.cluster.runs.plan_maps import MOST_BYTES, MOST_SPLITS
 from cdcsync_operator.decision.observed import ForgetRun, StartRun
 from unit.cluster.fake_api import FakeApi
 from unit.cluster.test_drivers import BASE, _table

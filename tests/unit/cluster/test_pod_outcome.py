@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from cdcsync_core.timestamps import utc
-from cdcsync_operator.cluster import pod_outcome
-from cdcsync_operator.cluster.pod_outcome import (
+from cdcsync_operator.cluster.objects import pod_outcome
+from cdcsync_operator.cluster.objects.pod_outcome import (
     IMAGE_TIMEOUT,
     LOST_NODE_TIMEOUT,
     START_TIMEOUT,
@@ -17,7 +17,7 @@ from cdcsync_operator.cluster.pod_outcome import (
     in_grace,
     outcome,
 )
-from cdcsync_operator.cluster.run_objects import KIND_LABEL
+from cdcsync_operator.cluster.objects.run_objects import KIND_LABEL
 from cdcsync_operator.decision.observed import Exit
 
 CREATED = 1_000_000.0

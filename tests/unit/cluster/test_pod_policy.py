@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from cdcsync_core.quoting import quoted
-from cdcsync_operator.cluster.driver_pod import Image
-from cdcsync_operator.cluster.pod_policy import Policy, violations
+from cdcsync_operator.cluster.objects.driver_pod import Image
+from cdcsync_operator.cluster.policy.pod_policy import Policy, violations
 from support.forbidden_templates import CODE_VARIABLES, CONTAINERS, CONTEXTS, PODS
 from unit.controller.harness import resource
 

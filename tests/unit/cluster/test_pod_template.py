@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cdcsync_operator.cluster.pod_template import merged
+from cdcsync_operator.cluster.objects.pod_template import merged
 
 
 def test_named_things_are_merged_and_other_lists_replaced() -> None:

@@ -10,8 +10,8 @@ import pytest
 from cdcsync_core.errors import CdcError, Reason
 from cdcsync_core.report import table_report
 from cdcsync_kube.client import ApiError, Object
-from cdcsync_operator.cluster.report_bounds import MOST_BYTES, ReportBounds
-from cdcsync_operator.cluster.room import READ_REPORTS, REPORTS, Bounds, Room, Rooms
+from cdcsync_operator.cluster.quota.report_bounds import MOST_BYTES, ReportBounds
+from cdcsync_operator.cluster.quota.room import READ_REPORTS, REPORTS, Bounds, Room, Rooms
 
 MIB = 2**20
 WIDE = Bounds(2**40, 2**40, 0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cdcsync_operator.cluster.room import Bounds, Room, has_room
+from cdcsync_operator.cluster.quota.room import Bounds, Room, has_room
 
 BOUNDS = Bounds(total=100, own=10, reserved=40)
 

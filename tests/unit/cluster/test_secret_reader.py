@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from cdcsync_core.manifest import Secrets
-from cdcsync_operator.cluster.room import Bounds, Room
-from cdcsync_operator.cluster.secret_reader import MOST_BYTES, MOST_KEYS, SecretReader
+from cdcsync_operator.cluster.policy.secret_reader import MOST_BYTES, MOST_KEYS, SecretReader
+from cdcsync_operator.cluster.quota.room import Bounds, Room
 from unit.cluster.fake_api import FakeApi
 from unit.controller.harness import resource
 

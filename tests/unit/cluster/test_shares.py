@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cdcsync_operator.cluster.shares import Shares, Waiter, may_enter, next_waiter
+from cdcsync_operator.cluster.quota.shares import Shares, Waiter, may_enter, next_waiter
 
 SLOTS, OWN, RESERVED = 8, 2, 4
 

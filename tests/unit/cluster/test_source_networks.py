@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from cdcsync_core.errors import PermanentError
-from cdcsync_operator.cluster.driver_pod import Image
-from cdcsync_operator.cluster.pod_policy import Policy, violations
+from cdcsync_operator.cluster.objects.driver_pod import Image
+from cdcsync_operator.cluster.policy.pod_policy import Policy, violations
+from cdcsync_operator.cluster.policy.source_networks import DEFAULT_REFUSED
 from cdcsync_operator.cluster.settings import from_environment
-from cdcsync_operator.cluster.source_networks import DEFAULT_REFUSED
 from unit.controller.harness import resource
 
 REQUIRED = {"CDCSYNC_DRIVER_IMAGE": "x"}

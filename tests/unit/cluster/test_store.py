@@ -17,8 +17,8 @@ from cdcsync_core.status import Phase, Status, TableStatus, only_tables
 from cdcsync_core.status_part import StatusPosition
 from cdcsync_kube.client import ApiError
 from cdcsync_operator.cluster.controller import KubeController
-from cdcsync_operator.cluster.driver_pod import Image
-from cdcsync_operator.cluster.pod_policy import Policy
+from cdcsync_operator.cluster.objects.driver_pod import Image
+from cdcsync_operator.cluster.policy.pod_policy import Policy
 from cdcsync_operator.cluster.settings import OperatorSettings
 from cdcsync_operator.cluster.store import KubeStore, StatusTakenOver
 from cdcsync_operator.decision.observed import ObservedTable, PreflightResult

@@ -2,8 +2,9 @@
 say what those would say.
 
 Where each says and does what: `stream` and `applier` for a stream and a catch-up, `snapshot`,
-`snapshot.table` and `snapshot.progress` for a snapshot, `run.pod_report` and `cluster.runs` for how
-it reaches the operator. Offsets in the binlog are numbers of its transactions.
+`snapshot.table` and `snapshot.progress` for a snapshot, `run.pod_report` and
+`cluster.runs.run_ports` for how it reaches the operator. Offsets in the binlog are numbers of its
+transactions.
 """
 
 from __future__ import annotations
@@ -195,7 +196,7 @@ class Driver(ABC):
         )
 
     def _unasked(self) -> Exit | None:
-        """As `cluster.runs` sees a driver that drained without being asked to."""
+        """As `cluster.runs.run_ports` sees a driver that drained without being asked to."""
         drained = self.evicted and not self.stop_asked and self.exit is not None and self.exit.code == ExitCode.DONE
         if drained and self.action.stop_at:
             return Exit(ExitCode.RETRY, Reason.DRIVER_LOST.value, "drained")

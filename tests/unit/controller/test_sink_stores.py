@@ -13,9 +13,9 @@ from cdcsync_core.sink_spec import Endpoint, Sink, SinkKind, StoreUse
 from cdcsync_core.spec import CdcSync
 from cdcsync_lake.check import SinkCheck
 from cdcsync_lake.location import Location
-from cdcsync_operator.cluster.driver_pod import Image
-from cdcsync_operator.cluster.pod_policy import Policy, violations
-from cdcsync_operator.cluster.source_networks import DEFAULT_REFUSED
+from cdcsync_operator.cluster.objects.driver_pod import Image
+from cdcsync_operator.cluster.policy.pod_policy import Policy, violations
+from cdcsync_operator.cluster.policy.source_networks import DEFAULT_REFUSED
 from cdcsync_operator.reconcile.sink_calls import check_sink, check_sink_from_cluster
 from unit.controller.harness import resource
 

@@ -17,7 +17,7 @@ from cdcsync_core.quantity import parse_cpu, parse_seconds, parse_size
 from cdcsync_core.spec import Spec
 from cdcsync_core.status import Status
 from cdcsync_core.status_part import StatusPosition, StatusServer, StatusSplit, StatusWatermark
-from cdcsync_operator.cluster.pod_policy import ALLOWED_BY, COMMANDS, CONTAINER_FIELDS, POD_FIELDS, VOLUMES
+from cdcsync_operator.cluster.policy.pod_policy import ALLOWED_BY, COMMANDS, CONTAINER_FIELDS, POD_FIELDS, VOLUMES
 
 ROOT = Path(__file__).resolve().parents[3]
 CRD = ROOT / "crds" / "cdcsync.yaml"

@@ -10,8 +10,8 @@ import pytest
 from cdcsync_core.errors import PermanentError
 from cdcsync_core.manifest import Secrets, load_manifest
 from cdcsync_core.secret_hosts import admits
-from cdcsync_operator.cluster.driver_pod import Image
-from cdcsync_operator.cluster.pod_policy import Policy
+from cdcsync_operator.cluster.objects.driver_pod import Image
+from cdcsync_operator.cluster.policy.pod_policy import Policy
 from cdcsync_operator.cluster.store import KubeStore
 from unit.cluster.fake_api import FakeApi
 

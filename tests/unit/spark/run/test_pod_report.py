@@ -10,8 +10,8 @@ import pytest
 
 from cdcsync_core.errors import PermanentError
 from cdcsync_kube.client import ApiError
-from cdcsync_operator.cluster.run_objects import REPORT_TABLES, report_names
-from cdcsync_operator.cluster.runs import FoundRun
+from cdcsync_operator.cluster.objects.run_objects import REPORT_TABLES, report_names
+from cdcsync_operator.cluster.runs.run_ports import FoundRun
 from cdcsync_spark.run.pod_report import PROGRESS_SECONDS, REFUSED_SECONDS, SHARD_BYTES, PodReporter
 from cdcsync_spark.run.progress import ControllerGone
 

@@ -11,8 +11,8 @@ import re
 from dataclasses import dataclass
 
 from cdcsync_kube.client import Api, Object
-from cdcsync_operator.cluster.owned import Owned
-from cdcsync_operator.cluster.run_objects import PART_LABEL, RUN_LABEL, SYNC_LABEL, account_name
+from cdcsync_operator.cluster.objects.owned import Owned
+from cdcsync_operator.cluster.objects.run_objects import PART_LABEL, RUN_LABEL, SYNC_LABEL, account_name
 
 #: the last failed driver's pod is kept under this part's name, for its log
 KEPT = "kept-driver"

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from cdcsync_kube.client import Api, ApiError, Object
-from cdcsync_operator.cluster.run_objects import PART_LABEL
+from cdcsync_operator.cluster.objects.run_objects import PART_LABEL
 
 
 def is_owned_by(uid: str, about: Object) -> bool:

@@ -20,8 +20,8 @@ from cdcsync_core.errors import Reason, fail
 from cdcsync_core.run import PlanShard
 from cdcsync_core.spec import CdcSync
 from cdcsync_kube.client import Object
-from cdcsync_operator.cluster import run_objects
-from cdcsync_operator.cluster.room import Room
+from cdcsync_operator.cluster.objects import run_objects
+from cdcsync_operator.cluster.quota.room import Room
 
 #: of one run: bytes of its maps, and splits; 200,000 splits of the default size are ten billion
 #: rows

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 
 from cdcsync_core.errors import CdcError, Reason, fail
 from cdcsync_kube.client import ApiError, Object
-from cdcsync_operator.cluster.room import Room, Rooms
+from cdcsync_operator.cluster.quota.room import Room, Rooms
 
 #: bytes of all reports of one run: those of 50,000 tables have about half of it
 MOST_BYTES = 64 * 2**20

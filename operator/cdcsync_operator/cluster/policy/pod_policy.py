@@ -27,9 +27,9 @@ from typing import Any
 from cdcsync_core.quoting import quoted
 from cdcsync_core.run import RunKind
 from cdcsync_core.spec import CdcSync, Spec
-from cdcsync_operator.cluster import restricted_pod
-from cdcsync_operator.cluster.driver_pod import Image, driver_pod, executor_pod
-from cdcsync_operator.cluster.source_networks import refused_hosts
+from cdcsync_operator.cluster.objects.driver_pod import Image, driver_pod, executor_pod
+from cdcsync_operator.cluster.policy import restricted_pod
+from cdcsync_operator.cluster.policy.source_networks import refused_hosts
 from cdcsync_operator.decision.observed import StartRun
 
 Object = dict[str, Any]

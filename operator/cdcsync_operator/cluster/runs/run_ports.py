@@ -20,10 +20,9 @@ from cdcsync_core.report import TableReport, table_report
 from cdcsync_core.run import ExitCode, Flow, Report, RunKind
 from cdcsync_core.timestamps import unix_time
 from cdcsync_kube.client import Api, ApiError, Object
-from cdcsync_operator.cluster.owned import is_owned_by
-from cdcsync_operator.cluster.pod_outcome import outcome, waiting
-from cdcsync_operator.cluster.report_bounds import ReportBounds
-from cdcsync_operator.cluster.run_objects import (
+from cdcsync_operator.cluster.objects.owned import is_owned_by
+from cdcsync_operator.cluster.objects.pod_outcome import outcome, waiting
+from cdcsync_operator.cluster.objects.run_objects import (
     KIND_LABEL,
     PART_LABEL,
     PLANNED,
@@ -33,6 +32,7 @@ from cdcsync_operator.cluster.run_objects import (
     SYNC_LABEL,
     report_names,
 )
+from cdcsync_operator.cluster.quota.report_bounds import ReportBounds
 from cdcsync_operator.decision.observed import Exit, ObservedRun, RunState
 from cdcsync_operator.decision.runs import RUNS
 

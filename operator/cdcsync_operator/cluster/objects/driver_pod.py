@@ -19,8 +19,8 @@ from cdcsync_core.quantity import show_cpu
 from cdcsync_core.run import RunKind
 from cdcsync_core.run_size import size_of
 from cdcsync_core.spec import CdcSync, Spec, required_secrets
-from cdcsync_operator.cluster.pod_template import Object, merged
-from cdcsync_operator.cluster.run_objects import AUTH_KEY, KIND_LABEL, auth_name, labels, metadata
+from cdcsync_operator.cluster.objects.pod_template import Object, merged
+from cdcsync_operator.cluster.objects.run_objects import AUTH_KEY, KIND_LABEL, auth_name, labels, metadata
 from cdcsync_operator.decision.observed import StartRun
 from cdcsync_operator.decision.runs import RUNS
 

@@ -24,7 +24,7 @@ from cdcsync_core.secret_hosts import misdirected, unverified
 from cdcsync_core.spec import CdcSync, required_secrets
 from cdcsync_kube.client import Api, Object
 from cdcsync_lake.location import CREDENTIAL
-from cdcsync_operator.cluster.room import SECRETS, Room
+from cdcsync_operator.cluster.quota.room import SECRETS, Room
 
 #: bytes and keys of one Secret, of those that are wanted; a bundle of all public authorities has
 #: 250 KiB

@@ -32,8 +32,8 @@ from cdcsync_core.run import ExitCode, Report, RunConfig, TableAssignment
 from cdcsync_core.spec import CdcSync
 from cdcsync_core.status import Status
 from cdcsync_kube.client import Api, ApiError, Object
-from cdcsync_operator.cluster import run_objects
-from cdcsync_operator.cluster.driver_pod import (
+from cdcsync_operator.cluster.objects import run_objects
+from cdcsync_operator.cluster.objects.driver_pod import (
     EXECUTOR_TEMPLATE,
     SCRATCH_DIR,
     SECRETS_DIR,
@@ -45,15 +45,15 @@ from cdcsync_operator.cluster.driver_pod import (
     mounted_secrets,
     spark_settings,
 )
-from cdcsync_operator.cluster.owned import uid_only
-from cdcsync_operator.cluster.plan_maps import MOST_SPLITS, PlanMaps
-from cdcsync_operator.cluster.pod_outcome import in_grace
-from cdcsync_operator.cluster.report_bounds import ReportBounds
-from cdcsync_operator.cluster.room import Rooms
-from cdcsync_operator.cluster.run_calls import RunCalls, explained, translating_api_errors
-from cdcsync_operator.cluster.run_objects import PART_LABEL, PLANNED, STOP_ASKED
-from cdcsync_operator.cluster.run_removal import KEPT, RunRemoval
-from cdcsync_operator.cluster.runs import FoundRun, RunFinder
+from cdcsync_operator.cluster.objects.owned import uid_only
+from cdcsync_operator.cluster.objects.pod_outcome import in_grace
+from cdcsync_operator.cluster.objects.run_objects import PART_LABEL, PLANNED, STOP_ASKED
+from cdcsync_operator.cluster.quota.report_bounds import ReportBounds
+from cdcsync_operator.cluster.quota.room import Rooms
+from cdcsync_operator.cluster.runs.plan_maps import MOST_SPLITS, PlanMaps
+from cdcsync_operator.cluster.runs.run_calls import RunCalls, explained, translating_api_errors
+from cdcsync_operator.cluster.runs.run_ports import FoundRun, RunFinder
+from cdcsync_operator.cluster.runs.run_removal import KEPT, RunRemoval
 from cdcsync_operator.decision.assignment import owned_tables
 from cdcsync_operator.decision.observed import Exit, ForgetRun, ObservedRun, RunState, StartRun, StopRun
 from cdcsync_operator.decision.runs import RUNS

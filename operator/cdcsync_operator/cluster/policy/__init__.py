@@ -1,0 +1,1 @@
+"""What a cluster allows a resource: pods, networks, Secrets."""

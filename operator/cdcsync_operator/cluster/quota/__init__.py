@@ -1,0 +1,1 @@
+"""What the operator keeps and does for a namespace, within bounds."""
