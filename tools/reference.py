@@ -21,10 +21,10 @@ import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
 from cdcsync_core.errors import Reason
-from cdcsync_core.logical_type import lossy
-from cdcsync_core.run import ExitCode
-from cdcsync_core.source_table import Column, SourceType
-from cdcsync_core.status import Status
+from cdcsync_core.runs.run import ExitCode
+from cdcsync_core.runs.status import Status
+from cdcsync_core.tables.logical_type import lossy
+from cdcsync_core.tables.source_table import Column, SourceType
 from cdcsync_operator.cli.main import COMMANDS
 from cdcsync_operator.cluster import metrics as operator_metrics
 from cdcsync_spark.rows.arrow_types import arrow_type

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from cdcsync_core.run import TablePhase
+from cdcsync_core.runs.run import TablePhase
 from cdcsync_operator.decision.needs import NEEDS, Content, Need
 from cdcsync_operator.decision.runs import RUNS
 

@@ -13,8 +13,8 @@ from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Any
 
-from cdcsync_core.capture import Capture
 from cdcsync_core.errors import CdcError, from_json
+from cdcsync_core.tables.capture import Capture
 
 
 class Effect(StrEnum):

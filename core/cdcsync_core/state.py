@@ -10,13 +10,13 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from cdcsync_core.capture import Capture
-from cdcsync_core.chunk import Intervals, Split
-from cdcsync_core.lineage import Lineage
-from cdcsync_core.position import Position, Watermark, binlog_of, other_binlog, position_from_dict
-from cdcsync_core.schema_change import Kind
-from cdcsync_core.target_schema import TargetSchema
-from cdcsync_core.watermark import join, watermark_from_dict, watermark_to_dict
+from cdcsync_core.positions.chunk import Intervals, Split
+from cdcsync_core.positions.lineage import Lineage
+from cdcsync_core.positions.position import Position, Watermark, binlog_of, other_binlog, position_from_dict
+from cdcsync_core.positions.watermark import join, watermark_from_dict, watermark_to_dict
+from cdcsync_core.tables.capture import Capture
+from cdcsync_core.tables.schema_change import Kind
+from cdcsync_core.tables.target_schema import TargetSchema
 
 #: the version of the state's own form; every other one is refused
 STATE_VERSION = 3

@@ -26,7 +26,7 @@ from urllib.parse import unquote, urlsplit
 from urllib.request import getproxies_environment, proxy_bypass_environment  # type: ignore[attr-defined]
 
 from cdcsync_core.errors import CdcError, Reason, fail
-from cdcsync_core.networks import Network, parse_networks, refuse_addresses
+from cdcsync_core.resource.networks import Network, parse_networks, refuse_addresses
 
 #: bytes of a request's line and headers, and of what is copied at once
 _HEAD, _BLOCK = 64 * 2**10, 64 * 2**10

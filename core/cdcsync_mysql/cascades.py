@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 
 from cdcsync_core.errors import CdcError, Reason, fail
-from cdcsync_core.source_table import TableId
+from cdcsync_core.tables.source_table import TableId
 
 #: MySQL from here on does foreign keys in the SQL layer and logs what they change
 LOGGED_SINCE = (9, 6)

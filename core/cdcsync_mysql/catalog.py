@@ -13,10 +13,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from cdcsync_core.capture import Capture
 from cdcsync_core.errors import CdcError, Reason, fail
-from cdcsync_core.source_table import Column, SourceTable, SourceType, TableId, quote
-from cdcsync_core.table_selection import TableSelection, literal_name, matches
+from cdcsync_core.tables.capture import Capture
+from cdcsync_core.tables.source_table import Column, SourceTable, SourceType, TableId, quote
+from cdcsync_core.tables.table_selection import TableSelection, literal_name, matches
 from cdcsync_mysql.connection import Connection, fetch, fetch_dicts
 from cdcsync_mysql.splitquery import unsupported_key_reason
 

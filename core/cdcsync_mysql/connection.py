@@ -27,7 +27,7 @@ from pymysql.cursors import Cursor, DictCursor, SSCursor
 from pymysql.protocol import MysqlPacket
 
 from cdcsync_core.errors import CdcError, Reason, fail
-from cdcsync_core.networks import networks_of_the_run
+from cdcsync_core.resource.networks import networks_of_the_run
 from cdcsync_mysql.authentication import CACHING_SHA2, SHA256, plugins
 from cdcsync_mysql.failures import LOCK_WAIT, login_refused, map_error
 from cdcsync_mysql.protocol import answered_within
@@ -36,7 +36,7 @@ from cdcsync_mysql.session import apply_profile
 from cdcsync_mysql.version import flavor_of, parse_version
 
 if TYPE_CHECKING:  # the specification's models take a third of a second to import, and a reader does without them
-    from cdcsync_core.spec import Source as SourceSpec
+    from cdcsync_core.resource.spec import Source as SourceSpec
 
 __all__ = ["Connection", "Source", "Tls", "connect", "fetch", "fetch_dicts", "map_error", "source_from_spec"]
 
@@ -92,7 +92,7 @@ class Source:
 def source_from_spec(source: SourceSpec, secrets_dir: Path) -> Source:
     """The source of a manifest; `secrets_dir` holds `<secret name>/<key>` files. On loopback no
     other machine can answer."""
-    from cdcsync_core.connection_spec import is_loopback
+    from cdcsync_core.resource.connection_spec import is_loopback
 
     account, tls = source.credentials_secret_ref, source.tls
     ca, pair = tls.ca_secret_ref, tls.client_cert_secret_ref

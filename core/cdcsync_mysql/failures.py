@@ -24,7 +24,7 @@ import pymysql
 from cdcsync_core.errors import CdcError, Reason, UnlistedError, fail
 from cdcsync_core.quoting import quoted
 from cdcsync_core.remedies import REPAIR_TABLE, RESNAPSHOT
-from cdcsync_core.source_table import TableId, quote
+from cdcsync_core.tables.source_table import TableId, quote
 
 
 class Scope(StrEnum):

@@ -20,10 +20,10 @@ from __future__ import annotations
 from typing import cast
 
 from cdcsync_core.errors import CdcError, Reason, fail
-from cdcsync_core.gtid import GtidSet
-from cdcsync_core.lineage import Lineage
-from cdcsync_core.mariadb_gtid import MariaDbGtidPos
-from cdcsync_core.position import (
+from cdcsync_core.positions.gtid import GtidSet
+from cdcsync_core.positions.lineage import Lineage
+from cdcsync_core.positions.mariadb_gtid import MariaDbGtidPos
+from cdcsync_core.positions.position import (
     Anchor,
     FilePosition,
     GtidPosition,

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from cdcsync_core.errors import CdcError, Reason
-from cdcsync_core.source_table import TableId
+from cdcsync_core.tables.source_table import TableId
 from cdcsync_mysql.connection import Connection, fetch
 from cdcsync_mysql.failures import is_unexplained, locked
 from cdcsync_mysql.version import flavor_of

@@ -18,7 +18,7 @@ import pymysql
 from pymysql.constants import COMMAND
 
 from cdcsync_core.errors import CdcError, Reason, fail
-from cdcsync_core.lineage import BinlogId
+from cdcsync_core.positions.lineage import BinlogId
 from cdcsync_core.quoting import quoted
 from cdcsync_core.remedies import RESNAPSHOT_ALL
 from cdcsync_mysql.connection import Source, connect, map_error

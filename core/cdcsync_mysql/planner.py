@@ -20,11 +20,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from cdcsync_core.capture import Capture
-from cdcsync_core.chunk import Bound, KeyValue, Split
 from cdcsync_core.errors import Reason, fail
+from cdcsync_core.positions.chunk import Bound, KeyValue, Split
 from cdcsync_core.remedies import RESNAPSHOT
-from cdcsync_core.source_table import INTEGERS, TableId, quote
+from cdcsync_core.tables.capture import Capture
+from cdcsync_core.tables.source_table import INTEGERS, TableId, quote
 from cdcsync_mysql.catalog import read_indexes, read_table
 from cdcsync_mysql.connection import Connection, fetch
 from cdcsync_mysql.splitquery import order_by, select_key, where

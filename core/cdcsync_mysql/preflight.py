@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 
 from cdcsync_core.errors import CdcError, Reason, fail
 from cdcsync_core.quoting import quoted
-from cdcsync_core.source_table import TableId, memory_of, too_many_tables
-from cdcsync_core.spec import Spec
+from cdcsync_core.resource.spec import Spec
+from cdcsync_core.tables.source_table import TableId, memory_of, too_many_tables
 from cdcsync_mysql.catalog import resolve
 from cdcsync_mysql.checks import Check, Level, failed, refused, warned
 from cdcsync_mysql.connection import Source, connect

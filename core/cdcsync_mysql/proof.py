@@ -12,9 +12,9 @@ from contextlib import contextmanager
 from typing import cast
 
 from cdcsync_core.errors import CdcError, PermanentError, Reason, fail
-from cdcsync_core.lineage import Lineage
-from cdcsync_core.position import Position
-from cdcsync_core.source_table import TableId
+from cdcsync_core.positions.lineage import Lineage
+from cdcsync_core.positions.position import Position
+from cdcsync_core.tables.source_table import TableId
 from cdcsync_mysql.cascades import LOGGED_SINCE, cascades, unlogged_error
 from cdcsync_mysql.checks import Level
 from cdcsync_mysql.connection import Connection, Source, SourceConnection, connect, fetch

@@ -25,7 +25,7 @@ from types import TracebackType
 from typing import Self
 
 from cdcsync_core.errors import CdcError, Reason, fail
-from cdcsync_core.networks import parse_networks, refuse_addresses
+from cdcsync_core.resource.networks import parse_networks, refuse_addresses
 
 _CONNECT_SECONDS = 10.0
 #: of a TLS handshake and a login together

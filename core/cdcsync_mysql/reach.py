@@ -15,7 +15,7 @@ from functools import partial
 from typing import TypeAlias
 
 from cdcsync_core.errors import CdcError, Reason
-from cdcsync_core.source_table import TableId
+from cdcsync_core.tables.source_table import TableId
 from cdcsync_mysql.connection import Connection, fetch
 
 _ENGINES = ("innodb", "myisam", "aria", "memory")

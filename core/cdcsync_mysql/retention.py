@@ -7,8 +7,8 @@ its end on, which is the beginning of the next one. A purge by hand or by size i
 
 from __future__ import annotations
 
-from cdcsync_core.quantity import show_seconds
-from cdcsync_core.spec import Schedule
+from cdcsync_core.resource.quantity import show_seconds
+from cdcsync_core.resource.spec import Schedule
 from cdcsync_core.timestamps import utc
 from cdcsync_mysql.checks import Check, passed, warned
 from cdcsync_mysql.connection import Source, connect, fetch

@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from cdcsync_core.lineage import BinlogId, Lineage
-from cdcsync_core.position import other_binlog
+from cdcsync_core.positions.lineage import BinlogId, Lineage
+from cdcsync_core.positions.position import other_binlog
 from cdcsync_mysql.connection import Connection, fetch
 from cdcsync_mysql.rds import retention_seconds
 from cdcsync_mysql.version import SUPPORTED, TESTED, Flavor, flavor_of, parse_version

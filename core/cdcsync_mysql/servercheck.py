@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from cdcsync_core.errors import CdcError, Reason
-from cdcsync_core.source_table import TableId
+from cdcsync_core.tables.source_table import TableId
 from cdcsync_mysql import watermark
 from cdcsync_mysql.checks import Check, failed, passed, refused, warned
 from cdcsync_mysql.connection import Connection, Source, fetch, fetch_dicts
@@ -87,7 +87,7 @@ def _version(server: Server) -> Iterator[Check]:
 
 def _verification(server: Server) -> Iterator[Check]:
     """Who answers in the place of a server that is not verified reads and forges what is copied."""
-    from cdcsync_core.connection_spec import is_loopback  # with the models, which a reader does without
+    from cdcsync_core.resource.connection_spec import is_loopback  # with the models, which a reader does without
 
     source = server.source
     if source.tls.verified:

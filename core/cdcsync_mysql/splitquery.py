@@ -18,9 +18,9 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from cdcsync_core.capture import Capture
-from cdcsync_core.chunk import KeyValue, Split
-from cdcsync_core.source_table import INTEGERS, Column, quote
+from cdcsync_core.positions.chunk import KeyValue, Split
+from cdcsync_core.tables.capture import Capture
+from cdcsync_core.tables.source_table import INTEGERS, Column, quote
 
 _HEX = re.compile(r"(?:[0-9A-Fa-f]{2})*")
 _DECIMAL = re.compile(r"-?\d+(?:\.\d+)?")

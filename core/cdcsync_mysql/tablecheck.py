@@ -6,13 +6,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from cdcsync_core.capture import Capture, generated_left_out
 from cdcsync_core.errors import CdcError, Reason, fail
-from cdcsync_core.event_columns import EventColumns, taken_error
-from cdcsync_core.logical_type import logical_type, lossy
 from cdcsync_core.remedies import rebuild_times
-from cdcsync_core.source_table import Column, TableId, quote
-from cdcsync_core.spec import Override
+from cdcsync_core.resource.spec import Override
+from cdcsync_core.tables.capture import Capture, generated_left_out
+from cdcsync_core.tables.event_columns import EventColumns, taken_error
+from cdcsync_core.tables.logical_type import logical_type, lossy
+from cdcsync_core.tables.source_table import Column, TableId, quote
 from cdcsync_mysql.cascades import LOGGED_SINCE, cascades, unlogged_error
 from cdcsync_mysql.catalog import read_table
 from cdcsync_mysql.checks import Check, Level, refused, warned

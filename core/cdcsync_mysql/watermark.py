@@ -23,10 +23,10 @@ from __future__ import annotations
 from typing import Any
 
 from cdcsync_core.errors import CdcError, Reason, fail
-from cdcsync_core.gtid import GtidSet
-from cdcsync_core.mariadb_gtid import UNKNOWN
 from cdcsync_core.peer_json import parse_json
-from cdcsync_core.position import Anchor, FilePosition, GtidPosition, Place, Position
+from cdcsync_core.positions.gtid import GtidSet
+from cdcsync_core.positions.mariadb_gtid import UNKNOWN
+from cdcsync_core.positions.position import Anchor, FilePosition, GtidPosition, Place, Position
 from cdcsync_mysql.connection import Connection, Source, connect, fetch
 from cdcsync_mysql.failures import grant
 from cdcsync_mysql.history import gtid_pos_at

@@ -9,7 +9,7 @@ from types import FrameType
 import click
 
 from cdcsync_core.errors import Reason, fail
-from cdcsync_core.run import ExitCode
+from cdcsync_core.runs.run import ExitCode
 from cdcsync_operator.cli.command import reporting
 from cdcsync_operator.cli.output import Output
 

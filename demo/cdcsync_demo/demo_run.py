@@ -16,13 +16,13 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 
 from cdcsync_core.errors import CdcError
-from cdcsync_core.manifest import Manifest
-from cdcsync_core.position import LogOffset
-from cdcsync_core.quantity import show_seconds
-from cdcsync_core.run import ExitCode
-from cdcsync_core.spec import CdcSync
-from cdcsync_core.status import CONSISTENT, Status
-from cdcsync_core.verification import TableResult, verdict
+from cdcsync_core.positions.position import LogOffset
+from cdcsync_core.resource.manifest import Manifest
+from cdcsync_core.resource.quantity import show_seconds
+from cdcsync_core.resource.spec import CdcSync
+from cdcsync_core.runs.run import ExitCode
+from cdcsync_core.runs.status import CONSISTENT, Status
+from cdcsync_core.runs.verification import TableResult, verdict
 from cdcsync_demo import shop as demo_shop
 from cdcsync_demo.embedded import EmbeddedMariaDB
 from cdcsync_demo.folder import DemoFolder

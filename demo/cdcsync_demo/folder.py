@@ -21,8 +21,8 @@ from typing import Any
 import yaml
 
 from cdcsync_core.errors import Reason, fail
-from cdcsync_core.manifest import SECRET_LABEL, read_yaml
-from cdcsync_core.spec import KIND
+from cdcsync_core.resource.manifest import SECRET_LABEL, read_yaml
+from cdcsync_core.resource.spec import KIND
 from cdcsync_operator.reconcile.files import write_atomically
 
 #: in the package of a wheel, or in the repository

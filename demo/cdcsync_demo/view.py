@@ -17,9 +17,9 @@ from rich.markup import escape
 from rich.table import Table as Grid
 from rich.text import Text
 
-from cdcsync_core.spec import CdcSync
-from cdcsync_core.status import Status
-from cdcsync_core.verification import Progress, TableResult
+from cdcsync_core.resource.spec import CdcSync
+from cdcsync_core.runs.status import Status
+from cdcsync_core.runs.verification import Progress, TableResult
 from cdcsync_operator.cli import verify_view
 from cdcsync_operator.cli.status_view import Rates, draw, summary
 

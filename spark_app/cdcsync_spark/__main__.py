@@ -14,7 +14,7 @@ import threading
 from dataclasses import replace
 from pathlib import Path
 
-from cdcsync_core.run import Decoder, RunConfig
+from cdcsync_core.runs.run import Decoder, RunConfig
 from cdcsync_spark.app.program import run
 from cdcsync_spark.app.stop_signal import StopSignal
 from cdcsync_spark.run.progress import Reporter

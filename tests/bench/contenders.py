@@ -14,7 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from cdcsync_core.source_table import TableId
+from cdcsync_core.tables.source_table import TableId
 from cdcsync_mysql.catalog import read_table
 from cdcsync_mysql.connection import Source, Tls, connect
 from cdcsync_mysql.planner import plan
@@ -181,7 +181,7 @@ def cdcsync_binlog_single_events(port: str, folder: str, table: str, start: str)
 def _read_log(port: str, folder: str, table: str, start: str, *, befores: bool) -> int:
     import json
 
-    from cdcsync_core.position import position_from_dict
+    from cdcsync_core.positions.position import position_from_dict
     from cdcsync_spark.binlog.reader import BinlogReader
     from cdcsync_spark.binlog.settings import ReaderSettings
     from cdcsync_spark.engine.collector import QuietCollector

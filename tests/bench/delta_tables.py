@@ -12,8 +12,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from cdcsync_core.chunk import Split
-from cdcsync_core.position import FilePosition
+from cdcsync_core.positions.chunk import Split
+from cdcsync_core.positions.position import FilePosition
 from cdcsync_core.state import TableState
 from cdcsync_spark.rows.arrow_types import captured_schema
 from cdcsync_spark.sinks.contract.changes import Append, Commit, Staged, Upsert

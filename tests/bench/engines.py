@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from cdcsync_core.run import RunConfig
+from cdcsync_core.runs.run import RunConfig
 from cdcsync_spark.app.driver import complete, run_application
 from cdcsync_spark.engine import prestart
 from cdcsync_spark.engine.process_engine import ProcessEngine

@@ -19,7 +19,7 @@ from pathlib import Path
 import psutil
 import yaml
 
-from cdcsync_core.run import RunKind
+from cdcsync_core.runs.run import RunKind
 from cdcsync_core.timestamps import utc
 from cdcsync_kube.client import Api, Object
 from cdcsync_operator.cluster.store import owner_of

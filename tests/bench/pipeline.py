@@ -14,9 +14,9 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from cdcsync_core.source_table import TableId
 from cdcsync_core.state import Identity, TableState
-from cdcsync_core.target_schema import TargetSchema
+from cdcsync_core.tables.source_table import TableId
+from cdcsync_core.tables.target_schema import TargetSchema
 from cdcsync_mysql.catalog import read_table
 from cdcsync_mysql.connection import Source, connect
 from cdcsync_mysql.planner import plan

@@ -21,9 +21,9 @@ import pytest
 from deltalake import DeltaTable, WriterProperties, write_deltalake
 
 from bench.delta_tables import TABLE, rows_of
-from cdcsync_core.chunk import Split
-from cdcsync_core.event_columns import EventColumns
-from cdcsync_core.position import FilePosition, Place, TransactionId
+from cdcsync_core.positions.chunk import Split
+from cdcsync_core.positions.position import FilePosition, Place, TransactionId
+from cdcsync_core.tables.event_columns import EventColumns
 from cdcsync_spark.rows.arrow_types import captured_schema
 from cdcsync_spark.rows.changes import ChangeKind, changes_schema
 from cdcsync_spark.rows.events import Events

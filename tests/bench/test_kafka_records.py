@@ -30,7 +30,7 @@ from bench.measured import Figures, contender
 from bench.test_history_commits import CHANGES, updates
 from bench.test_throughput import account, show
 from bench.topics import prepare, send_backlog, sink_in
-from cdcsync_core.source_table import TableId
+from cdcsync_core.tables.source_table import TableId
 from cdcsync_mysql.connection import Source, Tls
 from cdcsync_spark.rows.changes import KIND, TRANSACTION
 from cdcsync_spark.rows.events import Events

@@ -19,7 +19,7 @@ import pytest
 from deltalake import DeltaTable
 
 from bench.delta_tables import TABLE, Stream, filled, folder_bytes, linked, target_in
-from cdcsync_core.schema_change import Filled, Kept, Origin
+from cdcsync_core.tables.schema_change import Filled, Kept, Origin
 from cdcsync_spark.sinks.contract.changes import Upsert
 from cdcsync_spark.sinks.delta.replica.sink import DeltaTarget
 from cdcsync_spark.sinks.lake.policy import Limits

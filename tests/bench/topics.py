@@ -8,9 +8,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from bench.pipeline import MAX_BATCH_BYTES
-from cdcsync_core.source_table import TableId
 from cdcsync_core.state import Identity, TableState
-from cdcsync_core.target_schema import TargetSchema
+from cdcsync_core.tables.source_table import TableId
+from cdcsync_core.tables.target_schema import TargetSchema
 from cdcsync_mysql.catalog import read_table
 from cdcsync_mysql.connection import Source, connect
 from cdcsync_mysql.planner import plan

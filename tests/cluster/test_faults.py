@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from cdcsync_core.status import Status
+from cdcsync_core.runs.status import Status
 from support.faults import FAULTS, LONG_FAULTS
 from support.node import Node, wait_until
 from support.node_sync import make_namespace, make_secret, make_sync, source_part

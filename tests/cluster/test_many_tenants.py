@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 
-from cdcsync_core.status import Status
+from cdcsync_core.runs.status import Status
 from cdcsync_kube.client import Object
 from cdcsync_operator.cluster.objects.run_objects import PART_LABEL
 from cdcsync_operator.cluster.quota.room import PLANS

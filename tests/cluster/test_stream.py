@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from cdcsync_core.status import Status
+from cdcsync_core.runs.status import Status
 from cdcsync_core.timestamps import utc
 from cdcsync_kube.client import ApiError, Object
 from support.node import CHART, OPERATOR, SECRET_KEY, SYSTEM, Node, ready, wait_until

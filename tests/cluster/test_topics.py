@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from cdcsync_core.status import Status
+from cdcsync_core.runs.status import Status
 from cdcsync_kube.client import Object
 from support.event_consumer import CheckingConsumer
 from support.kafka import KafkaBroker

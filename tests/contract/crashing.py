@@ -14,8 +14,8 @@ import warnings
 from collections.abc import Callable
 from dataclasses import replace
 
-from cdcsync_core.chunk import Split
-from cdcsync_core.position import FilePosition
+from cdcsync_core.positions.chunk import Split
+from cdcsync_core.positions.position import FilePosition
 from cdcsync_core.state import TableState
 from cdcsync_spark.sinks.contract.changes import Commit, Replace, Upsert
 from cdcsync_spark.sinks.contract.sink import Sink, Target

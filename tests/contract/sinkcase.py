@@ -12,14 +12,14 @@ from typing import Any
 
 import pyarrow as pa
 
-from cdcsync_core.capture import Capture
-from cdcsync_core.chunk import Split
-from cdcsync_core.lineage import Lineage
-from cdcsync_core.position import FilePosition, Place
-from cdcsync_core.schema_change import Origin
-from cdcsync_core.source_table import Column, SourceTable, SourceType, TableId
+from cdcsync_core.positions.chunk import Split
+from cdcsync_core.positions.lineage import Lineage
+from cdcsync_core.positions.position import FilePosition, Place
 from cdcsync_core.state import Identity, TableState
-from cdcsync_core.target_schema import TargetSchema
+from cdcsync_core.tables.capture import Capture
+from cdcsync_core.tables.schema_change import Origin
+from cdcsync_core.tables.source_table import Column, SourceTable, SourceType, TableId
+from cdcsync_core.tables.target_schema import TargetSchema
 from cdcsync_spark.rows.arrow_types import captured_schema
 from cdcsync_spark.sinks.contract.changes import AdvancePosition, Append, Build, Change, Commit, Evolve, Upsert
 from cdcsync_spark.sinks.contract.sink import Target

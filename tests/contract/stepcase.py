@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from decimal import Decimal
 
-from cdcsync_core.capture import Capture
-from cdcsync_core.schema_change import Converted, Filled, Kept, Origin
+from cdcsync_core.tables.capture import Capture
+from cdcsync_core.tables.schema_change import Converted, Filled, Kept, Origin
 from contract.sinkcase import Row, make_table
 
 BEFORE = {"id": "int(11)", "note": "varchar(20)", "price": "decimal(40,2)", "late": "time", "big": "int(10) unsigned"}

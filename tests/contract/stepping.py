@@ -11,8 +11,8 @@ import os
 import warnings
 from dataclasses import dataclass
 
-from cdcsync_core.capture import Capture
-from cdcsync_core.schema_change import Converted, Filled, Kept, Origin
+from cdcsync_core.tables.capture import Capture
+from cdcsync_core.tables.schema_change import Converted, Filled, Kept, Origin
 from cdcsync_spark.sinks.contract.changes import Build, Empty, Upsert
 from cdcsync_spark.sinks.contract.sink import Sink
 from cdcsync_spark.sinks.delta.replica.sink import DeltaSink

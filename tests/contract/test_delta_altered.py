@@ -15,8 +15,8 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 from deltalake.exceptions import CommitFailedError
 
-from cdcsync_core.capture import Capture
 from cdcsync_core.errors import PermanentError, Reason
+from cdcsync_core.tables.capture import Capture
 from cdcsync_spark.sinks.contract.changes import Commit, Replace, Upsert
 from cdcsync_spark.sinks.delta.fallback import delta_rs
 from cdcsync_spark.sinks.delta.fallback import merge as delta_merge

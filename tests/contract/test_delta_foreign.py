@@ -16,7 +16,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, Field, write_deltalake
 
-from cdcsync_core.position import Position
+from cdcsync_core.positions.position import Position
 from cdcsync_core.state import TableState
 from cdcsync_spark.sinks.contract.changes import AdvancePosition, Change, Commit, Replace, Upsert
 from cdcsync_spark.sinks.delta.fallback import delta_rs

@@ -20,9 +20,9 @@ import pytest
 from deltalake import DeltaTable, Field, write_deltalake
 from deltalake.schema import PrimitiveType
 
-from cdcsync_core.chunk import Split
 from cdcsync_core.errors import CdcError, Reason
-from cdcsync_core.position import FilePosition
+from cdcsync_core.positions.chunk import Split
+from cdcsync_core.positions.position import FilePosition
 from cdcsync_spark.sinks.contract.changes import Append, Commit, Replace, Upsert
 from cdcsync_spark.sinks.contract.writer import Busy, Closed
 from cdcsync_spark.sinks.delta.replica.sink import DeltaSink, DeltaTarget

@@ -25,10 +25,10 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from cdcsync_core.capture import Capture
-from cdcsync_core.schema_change import Converted, Filled, Kept, Origin
 from cdcsync_core.state import TableState
-from cdcsync_core.target_schema import TargetColumn, TargetSchema
+from cdcsync_core.tables.capture import Capture
+from cdcsync_core.tables.schema_change import Converted, Filled, Kept, Origin
+from cdcsync_core.tables.target_schema import TargetColumn, TargetSchema
 from cdcsync_spark.rows.arrow_types import arrow_schema
 from cdcsync_spark.sinks.contract.changes import Change, Commit, Empty, Evolve, Upsert
 from cdcsync_spark.sinks.delta.replica.sink import DeltaSink, DeltaTarget

@@ -11,7 +11,7 @@ import pytest
 from deltalake import DeltaTable
 
 from cdcsync_core.errors import PermanentError, Reason
-from cdcsync_core.schema_change import Filled, Kept
+from cdcsync_core.tables.schema_change import Filled, Kept
 from cdcsync_spark.sinks.contract.changes import Empty, Upsert
 from cdcsync_spark.sinks.contract.sink import Target
 from cdcsync_spark.sinks.contract.writer import Writer

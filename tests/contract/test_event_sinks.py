@@ -17,13 +17,13 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from cdcsync_core.capture import Capture
-from cdcsync_core.chunk import Split
 from cdcsync_core.errors import CdcError, Reason
 from cdcsync_core.gates import observed
-from cdcsync_core.position import FilePosition, LogOffset, Place, Position, TransactionId
-from cdcsync_core.source_table import TableId
+from cdcsync_core.positions.chunk import Split
+from cdcsync_core.positions.position import FilePosition, LogOffset, Place, Position, TransactionId
 from cdcsync_core.state import TableState
+from cdcsync_core.tables.capture import Capture
+from cdcsync_core.tables.source_table import TableId
 from cdcsync_spark.binlog.batch import BinlogBatch, TableBatch, Transactions, write_transactions
 from cdcsync_spark.binlog.schema.steps import Policy, SchemaStep
 from cdcsync_spark.rows.arrow_types import captured_schema

@@ -12,13 +12,13 @@ import pytest
 from deltalake import DeltaTable
 from deltalake import Field as DeltaField
 
-from cdcsync_core.chunk import Split
 from cdcsync_core.errors import CdcError, PermanentError, Reason
-from cdcsync_core.event_columns import EventColumns
-from cdcsync_core.position import Place
-from cdcsync_core.schema_change import Filled, Kept
+from cdcsync_core.positions.chunk import Split
+from cdcsync_core.positions.position import Place
 from cdcsync_core.state import TableState
-from cdcsync_core.target_schema import TargetSchema
+from cdcsync_core.tables.event_columns import EventColumns
+from cdcsync_core.tables.schema_change import Filled, Kept
+from cdcsync_core.tables.target_schema import TargetSchema
 from cdcsync_spark.sinks.contract.changes import Append, Commit, Evolve, Replace
 from cdcsync_spark.sinks.contract.sink import Sink
 from cdcsync_spark.sinks.delta.history.target import HistorySink, HistoryTarget

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from cdcsync_core.chunk import Split
 from cdcsync_core.errors import PermanentError, Reason
-from cdcsync_core.position import FilePosition
-from cdcsync_core.run import TableAssignment
+from cdcsync_core.positions.chunk import Split
+from cdcsync_core.positions.position import FilePosition
+from cdcsync_core.runs.run import TableAssignment
 from cdcsync_core.state import TableState
 from cdcsync_spark.sinks.contract.changes import Commit, Replace
 from cdcsync_spark.sinks.contract.checks import Superseded

@@ -11,14 +11,14 @@ from typing import Any
 import pyarrow.compute as pc
 import pytest
 
-from cdcsync_core.capture import Capture
-from cdcsync_core.chunk import Split
 from cdcsync_core.errors import CdcError, PermanentError, Reason
-from cdcsync_core.lineage import Lineage
-from cdcsync_core.position import FilePosition, Place
-from cdcsync_core.schema_change import Filled, Kept
-from cdcsync_core.source_table import TableId
+from cdcsync_core.positions.chunk import Split
+from cdcsync_core.positions.lineage import Lineage
+from cdcsync_core.positions.position import FilePosition, Place
 from cdcsync_core.state import TableState
+from cdcsync_core.tables.capture import Capture
+from cdcsync_core.tables.schema_change import Filled, Kept
+from cdcsync_core.tables.source_table import TableId
 from cdcsync_spark.sinks.contract.changes import (
     AdvancePosition,
     Append,

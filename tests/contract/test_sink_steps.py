@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import pytest
 
-from cdcsync_core.logical_type import LogicalType
-from cdcsync_core.schema_change import Kept
 from cdcsync_core.state import TableState
-from cdcsync_core.target_schema import TargetColumn, TargetSchema
+from cdcsync_core.tables.logical_type import LogicalType
+from cdcsync_core.tables.schema_change import Kept
+from cdcsync_core.tables.target_schema import TargetColumn, TargetSchema
 from cdcsync_spark.rows.arrow_types import projected
 from cdcsync_spark.sinks.contract.changes import Commit, Empty, Evolve, Upsert
 from cdcsync_spark.sinks.contract.sink import Target

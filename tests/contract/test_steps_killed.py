@@ -17,7 +17,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cdcsync_core.source_table import Column, SourceType
+from cdcsync_core.tables.source_table import Column, SourceType
 from cdcsync_spark.wire.sql.syntax.text import Statement
 from support.altered_source import Source
 from support.step_lives import Action, Life, Moment

@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 import yaml
 
-from cdcsync_core.manifest import parse_resource
-from cdcsync_core.run import RunKind
+from cdcsync_core.resource.manifest import parse_resource
+from cdcsync_core.runs.run import RunKind
 from cdcsync_kube.client import Api, ApiError
 from cdcsync_operator.cluster.objects import run_objects
 from cdcsync_operator.cluster.objects.driver_pod import Image, executor_pod, mounted_secrets

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from cdcsync_core.errors import Reason, fail
-from cdcsync_core.run import RunConfig, RunKind
+from cdcsync_core.runs.run import RunConfig, RunKind
 from cdcsync_kube.client import Api, ApiError, Object
 from cdcsync_operator.cluster.objects.run_objects import REPORT_TABLES
 from cdcsync_operator.cluster.policy.pod_policy import Policy

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from cdcsync_core.run import RunKind
+from cdcsync_core.runs.run import RunKind
 from support.deaths import Died, dying_at
 from support.in_process_sync import InProcessSync
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from cdcsync_core.run import RunKind
+from cdcsync_core.runs.run import RunKind
 from cdcsync_kube.client import Api, Object
 from support.in_process_sync import InProcessSync
 

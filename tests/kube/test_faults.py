@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from cdcsync_core.run import RunKind
-from cdcsync_core.status import Status
+from cdcsync_core.runs.run import RunKind
+from cdcsync_core.runs.status import Status
 from cdcsync_kube.client import Api, ApiError, Object
 from cdcsync_operator.cluster.objects.run_objects import RUN_LABEL
 from support.in_process_sync import InProcessSync

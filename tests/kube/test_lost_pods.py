@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from cdcsync_core.errors import Reason
-from cdcsync_core.run import RunKind
+from cdcsync_core.runs.run import RunKind
 from cdcsync_operator.cluster.objects.pod_outcome import LOST_NODE_TIMEOUT, UNSCHEDULABLE_TIMEOUT, UNSCHEDULED_SHOWN
 from support.in_process_sync import InProcessSync, ended_container
 

@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 import yaml
 
-from cdcsync_core.manifest import parse_resource
-from cdcsync_core.run import RunKind
+from cdcsync_core.resource.manifest import parse_resource
+from cdcsync_core.runs.run import RunKind
 from cdcsync_kube.client import Api, ApiError, Object
 from cdcsync_operator.cluster.namespaces import NamespaceRule, binding
 from cdcsync_operator.cluster.objects import run_objects

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from cdcsync_core.manifest import parse_resource
+from cdcsync_core.resource.manifest import parse_resource
 from cdcsync_kube.client import Api, ApiError, Object
 
 CRD = Path(__file__).resolve().parents[2] / "crds" / "cdcsync.yaml"

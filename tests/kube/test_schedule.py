@@ -6,8 +6,8 @@ import time
 
 import pytest
 
-from cdcsync_core.run import RunKind
-from cdcsync_core.status import Phase, Status
+from cdcsync_core.runs.run import RunKind
+from cdcsync_core.runs.status import Phase, Status
 from cdcsync_core.timestamps import unix_time
 from cdcsync_operator.cluster.controller import KubeController
 from support.in_process_sync import InProcessSync

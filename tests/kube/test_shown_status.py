@@ -9,8 +9,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from cdcsync_core.report import TableReport
-from cdcsync_core.run import RunKind
+from cdcsync_core.runs.report import TableReport
+from cdcsync_core.runs.run import RunKind
 from support.apiserver import NODE, kubeconfig
 from support.in_process_sync import InProcessSync, place
 

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 import yaml
 
-from cdcsync_core.manifest import parse_resource
-from cdcsync_core.secret_hosts import misdirected
+from cdcsync_core.resource.manifest import parse_resource
+from cdcsync_core.resource.secret_hosts import misdirected
 from cdcsync_kube.client import Api, ApiError, Object
 from cdcsync_operator.cluster.objects.driver_pod import Image
 from cdcsync_operator.cluster.policy.pod_policy import Policy, violations

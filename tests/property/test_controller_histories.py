@@ -20,9 +20,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cdcsync_core.errors import Reason, fail
-from cdcsync_core.report_merge import merge_report
-from cdcsync_core.run import ExitCode, RunKind, TablePhase
-from cdcsync_core.status import CONSISTENT, Phase, Status, should_write
+from cdcsync_core.runs.report_merge import merge_report
+from cdcsync_core.runs.run import ExitCode, RunKind, TablePhase
+from cdcsync_core.runs.status import CONSISTENT, Phase, Status, should_write
 from cdcsync_operator.decision.assignment import owned_tables
 from cdcsync_operator.decision.decide import decide
 from cdcsync_operator.decision.fingerprint import fingerprint

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cdcsync_core.capture import Capture
 from cdcsync_core.errors import DecodeError
-from cdcsync_core.run import Decoder
+from cdcsync_core.runs.run import Decoder
+from cdcsync_core.tables.capture import Capture
 from cdcsync_spark.delivery.changelog import Changelog
 from cdcsync_spark.delivery.upsert import fold
 from cdcsync_spark.wire.binlog.facts import Operation, RowsEvent

@@ -24,13 +24,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pyroaring import BitMap
 
-from cdcsync_core.capture import Capture
 from cdcsync_core.errors import CdcError
-from cdcsync_core.lineage import Lineage
-from cdcsync_core.manifest import load_manifest
-from cdcsync_core.source_table import Column, SourceTable, SourceType, TableId
+from cdcsync_core.positions.lineage import Lineage
+from cdcsync_core.resource.manifest import load_manifest
 from cdcsync_core.state import Identity, TableState
-from cdcsync_core.target_schema import TargetSchema
+from cdcsync_core.tables.capture import Capture
+from cdcsync_core.tables.source_table import Column, SourceTable, SourceType, TableId
+from cdcsync_core.tables.target_schema import TargetSchema
 from cdcsync_spark.sinks.delta.table.log import parsing
 from cdcsync_spark.sinks.delta.table.vector_files import Descriptor, z85
 from cdcsync_spark.sinks.delta.table.view import TableView, entry_text

@@ -7,7 +7,7 @@ from itertools import pairwise
 
 from hypothesis import given
 
-from cdcsync_core.gtid import Gtid, GtidSet
+from cdcsync_core.positions.gtid import Gtid, GtidSet
 from support.strategies import SOURCES, gtid_set, gtid_sets, gtid_worlds, gtids
 
 UNIVERSE = [Gtid(source, number) for source in SOURCES for number in range(1, 14)]

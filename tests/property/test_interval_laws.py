@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cdcsync_core.chunk import WHOLE, Bound, Intervals, Split
+from cdcsync_core.positions.chunk import WHOLE, Bound, Intervals, Split
 
 
 @st.composite

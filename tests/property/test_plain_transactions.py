@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cdcsync_core.capture import Capture
 from cdcsync_core.errors import DecodeError, Reason
-from cdcsync_core.gtid import GtidSet
-from cdcsync_core.position import FilePosition, GtidPosition, LogOffset, Position
-from cdcsync_core.source_table import Column, SourceTable, SourceType, TableId
+from cdcsync_core.positions.gtid import GtidSet
+from cdcsync_core.positions.position import FilePosition, GtidPosition, LogOffset, Position
+from cdcsync_core.tables.capture import Capture
+from cdcsync_core.tables.source_table import Column, SourceTable, SourceType, TableId
 from cdcsync_spark.binlog.schema.steps import Policy
 from cdcsync_spark.wire.binlog.parser import Flavor
 from support import events

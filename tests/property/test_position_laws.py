@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cdcsync_core.errors import PermanentError, Reason
-from cdcsync_core.gtid import Gtid
-from cdcsync_core.position import (
+from cdcsync_core.positions.gtid import Gtid
+from cdcsync_core.positions.position import (
     FilePosition,
     GtidPosition,
     LogOffset,

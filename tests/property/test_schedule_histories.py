@@ -12,8 +12,8 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cdcsync_core.run import RunKind, TablePhase
-from cdcsync_core.status import Phase
+from cdcsync_core.runs.run import RunKind, TablePhase
+from cdcsync_core.runs.status import Phase
 from cdcsync_core.timestamps import unix_time
 from cdcsync_operator.decision.fingerprint import fingerprint
 from cdcsync_operator.decision.observed import Action, StartRun

@@ -14,12 +14,12 @@ from pathlib import Path
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cdcsync_core.chunk import WHOLE, Intervals
 from cdcsync_core.errors import Reason
-from cdcsync_core.lineage import Lineage
-from cdcsync_core.position import FilePosition
+from cdcsync_core.positions.chunk import WHOLE, Intervals
+from cdcsync_core.positions.lineage import Lineage
+from cdcsync_core.positions.position import FilePosition
 from cdcsync_core.state import Identity, TableState
-from cdcsync_core.target_schema import TargetSchema
+from cdcsync_core.tables.target_schema import TargetSchema
 from cdcsync_spark.binlog.batch import BinlogBatch
 from cdcsync_spark.stream.applier import Applier, StreamTable
 from cdcsync_spark.wire.sql.syntax.text import Statement

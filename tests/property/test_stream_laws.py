@@ -19,15 +19,15 @@ from pathlib import Path
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cdcsync_core.capture import Capture
-from cdcsync_core.chunk import WHOLE, Intervals
 from cdcsync_core.errors import Reason, TransientError, fail
-from cdcsync_core.gtid import Gtid, GtidSet
-from cdcsync_core.lineage import Lineage
-from cdcsync_core.position import FilePosition, GtidPosition, LogOffset, Position, TransactionId, meet_all
-from cdcsync_core.source_table import Column, SourceTable, SourceType, TableId
+from cdcsync_core.positions.chunk import WHOLE, Intervals
+from cdcsync_core.positions.gtid import Gtid, GtidSet
+from cdcsync_core.positions.lineage import Lineage
+from cdcsync_core.positions.position import FilePosition, GtidPosition, LogOffset, Position, TransactionId, meet_all
 from cdcsync_core.state import Identity, TableState
-from cdcsync_core.target_schema import TargetSchema
+from cdcsync_core.tables.capture import Capture
+from cdcsync_core.tables.source_table import Column, SourceTable, SourceType, TableId
+from cdcsync_core.tables.target_schema import TargetSchema
 from cdcsync_spark.binlog.assembly.open_transaction import OpenTransaction
 from cdcsync_spark.binlog.assembly.sealed import PrepareNeeded
 from cdcsync_spark.binlog.assembly.spool import Spool

@@ -14,9 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cdcsync_core.errors import CdcError
-from cdcsync_core.gtid import Gtid, GtidSet
-from cdcsync_core.mariadb_gtid import MariaDbGtid
-from cdcsync_core.position import FilePosition, GtidPosition, LogOffset, Position, TransactionId
+from cdcsync_core.positions.gtid import Gtid, GtidSet
+from cdcsync_core.positions.mariadb_gtid import MariaDbGtid
+from cdcsync_core.positions.position import FilePosition, GtidPosition, LogOffset, Position, TransactionId
 from cdcsync_spark.binlog.assembly.transaction_ids import TransactionIds
 from cdcsync_spark.binlog.batch import Transactions, read_transactions, write_transactions
 

@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cdcsync_core.errors import PermanentError
-from cdcsync_core.gtid import GtidSet
-from cdcsync_core.lineage import Lineage
-from cdcsync_core.mariadb_gtid import MariaDbGtid, MariaDbGtidPos
-from cdcsync_core.position import FilePosition, GtidPosition, LogOffset, Watermark
-from cdcsync_core.watermark import join, watermark_from_dict, watermark_to_dict
+from cdcsync_core.positions.gtid import GtidSet
+from cdcsync_core.positions.lineage import Lineage
+from cdcsync_core.positions.mariadb_gtid import MariaDbGtid, MariaDbGtidPos
+from cdcsync_core.positions.position import FilePosition, GtidPosition, LogOffset, Watermark
+from cdcsync_core.positions.watermark import join, watermark_from_dict, watermark_to_dict
 from support.strategies import file_positions, gtid_positions, gtid_sets, log_offsets, position_pairs
 
 domains = st.dictionaries(st.integers(0, 3), st.tuples(st.integers(1, 3), st.integers(1, 9)), max_size=4)

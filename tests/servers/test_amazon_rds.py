@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from cdcsync_core.errors import Reason
-from cdcsync_core.spec import Spec
+from cdcsync_core.resource.spec import Spec
 from cdcsync_mysql.checks import Level
 from cdcsync_mysql.connection import connect
 from cdcsync_mysql.preflight import Preflight, _outlives, preflight

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from cdcsync_core.run import ExitCode
+from cdcsync_core.runs.run import ExitCode
 from cdcsync_spark.sinks.lake.layout import segment
 from support.fixtures import FreshDatabase, FreshServer
 from support.lake import rows_of

@@ -16,8 +16,8 @@ import pymysql
 import pytest
 
 from cdcsync_core.errors import CdcError, Reason
-from cdcsync_core.gtid import GtidSet
-from cdcsync_core.position import FilePosition, GtidPosition, Position
+from cdcsync_core.positions.gtid import GtidSet
+from cdcsync_core.positions.position import FilePosition, GtidPosition, Position
 from cdcsync_spark.binlog.dump.client import BinlogClient, DumpTakenOver
 from cdcsync_spark.binlog.reader import BinlogReader
 from cdcsync_spark.binlog.settings import ReaderSettings, Reconnect

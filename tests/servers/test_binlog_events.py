@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from pymysql.err import MySQLError
 
-from cdcsync_core.capture import Capture
 from cdcsync_core.errors import CdcError, Reason
-from cdcsync_core.position import FilePosition
+from cdcsync_core.positions.position import FilePosition
+from cdcsync_core.tables.capture import Capture
 from cdcsync_spark.rows.changes import ChangeKind
 from cdcsync_spark.wire.binlog.facts import (
     Fact,

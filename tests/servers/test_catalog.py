@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from cdcsync_core.errors import CdcError, Reason
-from cdcsync_core.source_table import TableId
-from cdcsync_core.table_selection import TableSelection
+from cdcsync_core.tables.source_table import TableId
+from cdcsync_core.tables.table_selection import TableSelection
 from cdcsync_mysql.catalog import as_planned, read_table, resolve
 from cdcsync_mysql.connection import Connection, connect, fetch
 from support.fixtures import FreshDatabase

@@ -12,8 +12,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from cdcsync_core.capture import Capture
-from cdcsync_core.position import LogOffset, Position, TransactionId
+from cdcsync_core.positions.position import LogOffset, Position, TransactionId
+from cdcsync_core.tables.capture import Capture
 from cdcsync_spark.rows.changes import KIND, TRANSACTION, ChangeKind, changes_schema
 from cdcsync_spark.rows.events import Events
 from cdcsync_spark.sinks.formats.debezium_reader import DebeziumReader

@@ -15,7 +15,7 @@ import fastavro
 import pyarrow as pa
 import pytest
 
-from cdcsync_core.position import LogOffset, TransactionId
+from cdcsync_core.positions.position import LogOffset, TransactionId
 from cdcsync_spark.rows.changes import TRANSACTION
 from cdcsync_spark.rows.events import Events
 from cdcsync_spark.sinks.formats.avro_records import Registered, debezium_avro, key_schema, value_schema

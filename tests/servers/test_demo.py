@@ -14,7 +14,7 @@ import psutil
 import pytest
 from deltalake import DeltaTable
 
-from cdcsync_core.run import ExitCode
+from cdcsync_core.runs.run import ExitCode
 from cdcsync_demo.shop import TABLES
 from support.lake import rows_of
 

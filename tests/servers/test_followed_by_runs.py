@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from cdcsync_core.run import ExitCode
+from cdcsync_core.runs.run import ExitCode
 from support.fixtures import FreshDatabase
 from support.servers import Server
 from support.sync_process import Gate, Sync

@@ -10,9 +10,9 @@ from typing import NamedTuple
 import pytest
 
 from cdcsync_core.errors import Reason
-from cdcsync_core.evolve import DroppedColumns
-from cdcsync_core.schema_change import Kind
 from cdcsync_core.state import LastChange
+from cdcsync_core.tables.evolve import DroppedColumns
+from cdcsync_core.tables.schema_change import Kind
 from cdcsync_spark.binlog.schema.steps import Policy
 from support.fixtures import FreshDatabase, variants
 from support.memory_target import MemorySink

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
-from cdcsync_core.run import ExitCode
+from cdcsync_core.runs.run import ExitCode
 from servers.test_history_tables import events_of
 from support.event_consumer import CheckingConsumer
 from support.fixtures import FreshDatabase

@@ -8,7 +8,7 @@ from itertools import islice
 
 import pytest
 
-from cdcsync_core.schema_change import Kind
+from cdcsync_core.tables.schema_change import Kind
 from support import generated_columns
 from support.fixtures import variants
 from support.predictions import Bench, Verdict, summary

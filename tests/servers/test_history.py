@@ -10,10 +10,10 @@ from dataclasses import replace
 import pytest
 
 from cdcsync_core.errors import PermanentError, Reason, TransientError
-from cdcsync_core.gtid import GtidSet
-from cdcsync_core.lineage import Lineage
-from cdcsync_core.mariadb_gtid import MariaDbGtidPos
-from cdcsync_core.position import Anchor, FilePosition, GtidPosition, Position
+from cdcsync_core.positions.gtid import GtidSet
+from cdcsync_core.positions.lineage import Lineage
+from cdcsync_core.positions.mariadb_gtid import MariaDbGtidPos
+from cdcsync_core.positions.position import Anchor, FilePosition, GtidPosition, Position
 from cdcsync_mysql import watermark
 from cdcsync_mysql.history import verify_resumable
 from cdcsync_mysql.logfile import file_created_at

@@ -9,7 +9,7 @@ import pytest
 from deltalake import DeltaTable
 
 from cdcsync_core.errors import Reason
-from cdcsync_core.schema_change import Kind
+from cdcsync_core.tables.schema_change import Kind
 from cdcsync_spark.binlog.schema.steps import Policy
 from cdcsync_spark.sinks.delta.history.target import HistorySink, HistoryTarget
 from cdcsync_spark.sinks.lake.policy import MaintenancePolicy

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 from click.testing import CliRunner, Result
 
-from cdcsync_core.run import ExitCode
+from cdcsync_core.runs.run import ExitCode
 from cdcsync_operator.cli.main import cli
 from support.compare import compare, source_rows
 from support.event_consumer import CheckingConsumer, Event, Row

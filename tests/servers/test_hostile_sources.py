@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from cdcsync_core.capture import Capture
 from cdcsync_core.errors import CdcError, Reason
-from cdcsync_core.source_table import Column, SourceTable, SourceType, TableId
-from cdcsync_core.spec import CdcSync, Spec
+from cdcsync_core.resource.spec import CdcSync, Spec
+from cdcsync_core.tables.capture import Capture
+from cdcsync_core.tables.source_table import Column, SourceTable, SourceType, TableId
 from cdcsync_mysql import question
 from cdcsync_mysql.connection import Source, Tls, connect, fetch
 from cdcsync_mysql.question import Limits, Question

@@ -16,10 +16,10 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from cdcsync_core.capture import Capture
 from cdcsync_core.errors import DecodeError
-from cdcsync_core.logical_type import INCOMPLETE
-from cdcsync_core.run import Decoder, ExitCode
+from cdcsync_core.runs.run import Decoder, ExitCode
+from cdcsync_core.tables.capture import Capture
+from cdcsync_core.tables.logical_type import INCOMPLETE
 from cdcsync_spark.wire.columns.charset_tables import SINGLE_BYTE
 from support.dump import changes, definition, log_end
 from support.fixtures import FreshDatabase

@@ -18,8 +18,8 @@ import pyarrow as pa
 import pytest
 
 from cdcsync_core.errors import CdcError, Reason
-from cdcsync_core.run import ExitCode
-from cdcsync_core.source_table import TableId
+from cdcsync_core.runs.run import ExitCode
+from cdcsync_core.tables.source_table import TableId
 from cdcsync_spark.sinks.formats.avro_records import key_schema, value_schema
 from cdcsync_spark.sinks.formats.json_records import Origin
 from cdcsync_spark.sinks.kafka.connection.registry import Registry

@@ -14,9 +14,9 @@ import pytest
 from confluent_kafka import Producer
 
 from cdcsync_core.errors import Reason
-from cdcsync_core.run import ExitCode
-from cdcsync_core.source_table import TableId
-from cdcsync_core.topic_check import Checks
+from cdcsync_core.runs.run import ExitCode
+from cdcsync_core.runs.topic_check import Checks
+from cdcsync_core.tables.source_table import TableId
 from cdcsync_spark.sinks.kafka.check import BrokerCheck
 from cdcsync_spark.sinks.kafka.connection.client import KafkaSettings
 from cdcsync_spark.sinks.kafka.topic.target import KafkaSink

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 
-from cdcsync_core.capture import Capture
 from cdcsync_core.errors import CdcError, Reason
 from cdcsync_core.gates import observed
-from cdcsync_core.source_table import TableId
 from cdcsync_core.state import TableState
+from cdcsync_core.tables.capture import Capture
+from cdcsync_core.tables.source_table import TableId
 from cdcsync_spark.rows.changes import ChangeKind
 from cdcsync_spark.sinks.kafka.connection.client import KafkaSettings
 from cdcsync_spark.sinks.kafka.topic.target import KafkaSink

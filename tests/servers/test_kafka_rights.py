@@ -22,7 +22,7 @@ from confluent_kafka.admin import (
 )
 
 from cdcsync_core.errors import CdcError, Reason
-from cdcsync_core.sink_spec import Sink
+from cdcsync_core.resource.sink_spec import Sink
 from cdcsync_spark.sinks import sink_from_spec
 from cdcsync_spark.sinks.contract.driver import Role
 from cdcsync_spark.sinks.formats.json_records import Records

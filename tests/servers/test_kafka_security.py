@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from cdcsync_core.errors import CdcError, Reason
-from cdcsync_core.sink_spec import Sink
+from cdcsync_core.resource.sink_spec import Sink
 from cdcsync_demo.server_process import LOOPBACK
 from cdcsync_spark.sinks import sink_from_spec
 from cdcsync_spark.sinks.contract.driver import Role

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from cdcsync_core.run import ExitCode
+from cdcsync_core.runs.run import ExitCode
 from contract.sinkcase import ORDERS
 from contract.test_event_sinks import END, LOW, NAME, Source, applier, read_snapshot
 from support.event_consumer import CheckingConsumer

@@ -9,8 +9,8 @@ from contextlib import contextmanager
 import pytest
 
 from cdcsync_core.errors import CdcError, Reason
-from cdcsync_core.source_table import TableId
-from cdcsync_core.spec import Spec
+from cdcsync_core.resource.spec import Spec
+from cdcsync_core.tables.source_table import TableId
 from cdcsync_mysql import lock_budget, session
 from cdcsync_mysql.catalog import Resolved, read_table, resolve
 from cdcsync_mysql.connection import connect, fetch

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 import structlog
 
-from cdcsync_core.position import LogOffset, Position
-from cdcsync_core.spec import Spec, replica_ids
+from cdcsync_core.positions.position import LogOffset, Position
+from cdcsync_core.resource.spec import Spec, replica_ids
 from cdcsync_mysql.preflight import preflight
 from cdcsync_spark.binlog.reader import BinlogReader
 from cdcsync_spark.binlog.settings import ReaderSettings
@@ -33,7 +33,7 @@ _IDS = replica_ids("shops", "shop")
 #: a driver's end of a dump: it receives what comes until its machine is gone
 _DRIVER = """
 import sys, pymysql
-from cdcsync_core.position import FilePosition, LogOffset
+from cdcsync_core.positions.position import FilePosition, LogOffset
 from cdcsync_spark.binlog.dump.client import BinlogClient
 host, port, flavor, file, offset, replica_id = sys.argv[1:]
 connection = pymysql.connect(host=host, port=int(port), user="driver", password="pw", autocommit=True)

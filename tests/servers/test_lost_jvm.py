@@ -14,7 +14,7 @@ import sys
 from concurrent.futures import Future
 from types import SimpleNamespace
 from cdcsync_core.errors import CdcError
-from cdcsync_core.run import RunKind
+from cdcsync_core.runs.run import RunKind
 from cdcsync_spark.app import driver
 from cdcsync_spark.engine.start import start_session
 

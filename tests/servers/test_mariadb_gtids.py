@@ -8,8 +8,8 @@ from dataclasses import replace
 
 import pytest
 
-from cdcsync_core.position import LogOffset
-from cdcsync_core.source_table import TableId
+from cdcsync_core.positions.position import LogOffset
+from cdcsync_core.tables.source_table import TableId
 from support.both_paths import Reading, outcome, stand_in
 from support.dump import log_end, raw_events
 from support.fixtures import FreshDatabase

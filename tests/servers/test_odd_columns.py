@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from cdcsync_core.errors import CdcError, Reason
-from cdcsync_core.position import FilePosition
+from cdcsync_core.positions.position import FilePosition
 from cdcsync_mysql.preflight import preflight
 from cdcsync_mysql.version import parse_version
 from support.compare import compare, source_rows

@@ -13,8 +13,8 @@ from typing import Any
 import pymysql
 import pytest
 
-from cdcsync_core.run import Decoder
-from cdcsync_core.source_table import TableId
+from cdcsync_core.runs.run import Decoder
+from cdcsync_core.tables.source_table import TableId
 from cdcsync_mysql import watermark
 from cdcsync_mysql.catalog import read_table
 from cdcsync_mysql.planner import plan

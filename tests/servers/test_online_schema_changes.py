@@ -15,7 +15,7 @@ from typing import Any
 import pymysql
 import pytest
 
-from cdcsync_core.run import ExitCode
+from cdcsync_core.runs.run import ExitCode
 from support.fixtures import FreshDatabase
 from support.online_changes import TABLE, GhostByHand, GhostItself, Migration, PtOnlineSchemaChange, make_table
 from support.servers import Server

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from cdcsync_core.errors import Reason
-from cdcsync_core.position import Position
+from cdcsync_core.positions.position import Position
 from cdcsync_spark.rows.changes import ChangeKind
 from cdcsync_spark.wire.binlog.facts import RowsEvent
 from cdcsync_spark.wire.binlog.json.json_diff import apply_diffs

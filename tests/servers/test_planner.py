@@ -9,10 +9,10 @@ from itertools import islice, pairwise
 
 import pytest
 
-from cdcsync_core.capture import Capture
-from cdcsync_core.chunk import Bound, Split
 from cdcsync_core.errors import PermanentError, Reason
-from cdcsync_core.source_table import TableId
+from cdcsync_core.positions.chunk import Bound, Split
+from cdcsync_core.tables.capture import Capture
+from cdcsync_core.tables.source_table import TableId
 from cdcsync_mysql import planner
 from cdcsync_mysql.catalog import read_table
 from cdcsync_mysql.connection import Connection, fetch

@@ -12,8 +12,8 @@ from typing import Any, cast
 import pytest
 
 from cdcsync_core.errors import CdcError, Reason
-from cdcsync_core.source_table import TableId
-from cdcsync_core.spec import Spec
+from cdcsync_core.resource.spec import Spec
+from cdcsync_core.tables.source_table import TableId
 from cdcsync_mysql.connection import Source, Tls, connect
 from cdcsync_mysql.preflight import Preflight, preflight
 from cdcsync_mysql.proof import tables_with_unlogged_cascades, verify_nothing_hidden

@@ -12,7 +12,7 @@ from confluent_kafka import TopicPartition
 from deltalake import DeltaTable
 
 from cdcsync_core.errors import CdcError, Reason
-from cdcsync_core.networks import VARIABLE
+from cdcsync_core.resource.networks import VARIABLE
 from cdcsync_lake.location import Location
 from cdcsync_mysql.connection import Source, connect
 from cdcsync_spark.sinks.kafka.connection.brokers import Brokers

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from cdcsync_core.errors import CdcError, Reason
-from cdcsync_core.manifest import load_manifest
+from cdcsync_core.resource.manifest import load_manifest
 from cdcsync_spark.sinks import check_servers
 from servers.test_verify import verify
 from support.fixtures import FreshDatabase

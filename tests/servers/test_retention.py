@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from cdcsync_core.spec import Schedule, Spec
+from cdcsync_core.resource.spec import Schedule, Spec
 from cdcsync_mysql.checks import Level
 from cdcsync_mysql.connection import Source
 from cdcsync_mysql.preflight import preflight

@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterator, Sequence
 
 import pytest
 
-from cdcsync_core.capture import Capture
 from cdcsync_core.errors import Reason
-from cdcsync_core.schema_change import Emptied, Followed, Kind, Renamed, Stop
-from cdcsync_core.source_table import TableId
+from cdcsync_core.tables.capture import Capture
+from cdcsync_core.tables.schema_change import Emptied, Followed, Kind, Renamed, Stop
+from cdcsync_core.tables.source_table import TableId
 from cdcsync_mysql.catalog import read_table
 from cdcsync_spark.wire.binlog.facts import RowsEvent
 from cdcsync_spark.wire.binlog.predicted_map import differences

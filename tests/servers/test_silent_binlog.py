@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from cdcsync_core.errors import CdcError, Reason
-from cdcsync_core.position import Position
+from cdcsync_core.positions.position import Position
 from cdcsync_mysql import watermark
 from cdcsync_spark.binlog.dump.reader_health import Received, ReceivedFile
 from cdcsync_spark.binlog.reader import BinlogReader

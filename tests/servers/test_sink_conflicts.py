@@ -12,7 +12,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from cdcsync_core.errors import RUN_AGAIN
-from cdcsync_core.run import ExitCode
+from cdcsync_core.runs.run import ExitCode
 from support.fixtures import FreshDatabase
 from support.servers import Server
 from support.sync_process import Sync

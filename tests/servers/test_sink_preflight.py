@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 
-from cdcsync_core.run import ExitCode
+from cdcsync_core.runs.run import ExitCode
 from contract.stores import ACCESS_KEY, REGION, SECRET_KEY, S3Server, s3_server
 from support.fixtures import FreshDatabase
 from support.lake import rows_of

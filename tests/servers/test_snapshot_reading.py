@@ -7,7 +7,7 @@ import pymysql
 import pytest
 
 from cdcsync_core.errors import PermanentError, Reason, TransientError
-from cdcsync_core.run import Decoder
+from cdcsync_core.runs.run import Decoder
 from cdcsync_mysql.connection import Tls, connect, fetch
 from cdcsync_mysql.failures import map_error
 from cdcsync_spark.snapshot.binary_select import read_select

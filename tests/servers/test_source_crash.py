@@ -15,10 +15,10 @@ import pyarrow as pa
 import pymysql
 import pytest
 
-from cdcsync_core.capture import Capture
 from cdcsync_core.errors import CdcError, Reason
-from cdcsync_core.position import LogOffset, Position
-from cdcsync_core.source_table import TableId
+from cdcsync_core.positions.position import LogOffset, Position
+from cdcsync_core.tables.capture import Capture
+from cdcsync_core.tables.source_table import TableId
 from cdcsync_spark.binlog.search.crash_tail import TailLimits
 from cdcsync_spark.stream.crash_repair import Piece, Repair
 from cdcsync_spark.wire.binlog.facts import FileLeft

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from pymysql.err import MySQLError
 
-from cdcsync_core.capture import Capture
-from cdcsync_core.source_table import TableId
+from cdcsync_core.tables.capture import Capture
+from cdcsync_core.tables.source_table import TableId
 from cdcsync_mysql.catalog import read_table
 from cdcsync_spark.wire.binlog.definition import check_table_map
 from cdcsync_spark.wire.binlog.facts import Fact, RowsEvent

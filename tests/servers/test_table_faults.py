@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from cdcsync_core.run import ExitCode
+from cdcsync_core.runs.run import ExitCode
 from cdcsync_operator.cli.main import cli
 from support.fixtures import FreshDatabase, usually_on
 from support.servers import Server

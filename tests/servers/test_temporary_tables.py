@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from cdcsync_core.errors import Reason
-from cdcsync_core.source_table import TableId
+from cdcsync_core.tables.source_table import TableId
 from cdcsync_mysql.connection import connect
 from cdcsync_mysql.reach import fault_of_reading, fault_of_writing
 from cdcsync_spark.binlog.schema.steps import Policy

@@ -21,11 +21,11 @@ import pytest
 import yaml
 from deltalake import DeltaTable, write_deltalake
 
-from cdcsync_core.capture import Capture
 from cdcsync_core.errors import Reason
-from cdcsync_core.run import ExitCode, TablePhase
-from cdcsync_core.status import TableStatus
-from cdcsync_core.verification import Kind, Reader, verdict
+from cdcsync_core.runs.run import ExitCode, TablePhase
+from cdcsync_core.runs.status import TableStatus
+from cdcsync_core.runs.verification import Kind, Reader, verdict
+from cdcsync_core.tables.capture import Capture
 from cdcsync_spark.sinks.contract.changes import Append, Commit, Upsert
 from support.deaths import Died, dying_at
 from support.fixtures import FreshDatabase, variants

@@ -13,7 +13,7 @@ import pytest
 from confluent_kafka import Producer
 
 from cdcsync_core.errors import Reason
-from cdcsync_core.verification import Kind
+from cdcsync_core.runs.verification import Kind
 from cdcsync_spark.sinks.kafka.connection.registry import Registry
 from cdcsync_spark.sinks.kafka.encoding import snapshot_records
 from cdcsync_spark.sinks.kafka.forms import AVRO, form_of

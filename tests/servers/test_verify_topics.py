@@ -13,7 +13,7 @@ import pytest
 from confluent_kafka import Producer, TopicPartition
 
 from cdcsync_core.errors import Reason
-from cdcsync_core.verification import Kind
+from cdcsync_core.runs.verification import Kind
 from servers.test_verify import KEYS, Writers, create_key_tables, table_of_rows, verify
 from support.fixtures import FreshDatabase
 from support.kafka import KafkaBroker

@@ -16,8 +16,8 @@ import pyarrow as pa
 import pytest
 
 from cdcsync_core.errors import CdcError, PermanentError, Reason
-from cdcsync_core.gtid import Gtid, GtidSet
-from cdcsync_core.position import FilePosition, GtidPosition, Position, TransactionId
+from cdcsync_core.positions.gtid import Gtid, GtidSet
+from cdcsync_core.positions.position import FilePosition, GtidPosition, Position, TransactionId
 from cdcsync_mysql import watermark
 from cdcsync_mysql.connection import Source
 from cdcsync_mysql.logfile import file_created_at

@@ -17,9 +17,9 @@ from random import Random
 
 import pytest
 
-from cdcsync_core.run import TablePhase
-from cdcsync_core.source_table import TableId
-from cdcsync_core.target_schema import TargetSchema
+from cdcsync_core.runs.run import TablePhase
+from cdcsync_core.tables.source_table import TableId
+from cdcsync_core.tables.target_schema import TargetSchema
 from cdcsync_mysql.catalog import read_table
 from cdcsync_spark.rows.arrow_types import arrow_schema
 from support.changing_tables import CHANGING, read_now

@@ -20,7 +20,7 @@ from typing import Any
 
 import pytest
 
-from cdcsync_core.run import ExitCode
+from cdcsync_core.runs.run import ExitCode
 from cdcsync_spark.sinks.kafka.transactions.session import state_topic
 from servers.test_kafka_sink import kafka_spec, new_name
 from stress.test_stress import SECONDS, SEED, Round, plans

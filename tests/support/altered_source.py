@@ -12,13 +12,13 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from cdcsync_core.capture import Capture
 from cdcsync_core.errors import CdcError
-from cdcsync_core.evolve import DroppedColumns
-from cdcsync_core.lineage import BinlogId
-from cdcsync_core.position import FilePosition, Place, TransactionId
-from cdcsync_core.schema_change import Emptied, Filled, Followed
-from cdcsync_core.source_table import Column, SourceTable, SourceType, TableId
+from cdcsync_core.positions.lineage import BinlogId
+from cdcsync_core.positions.position import FilePosition, Place, TransactionId
+from cdcsync_core.tables.capture import Capture
+from cdcsync_core.tables.evolve import DroppedColumns
+from cdcsync_core.tables.schema_change import Emptied, Filled, Followed
+from cdcsync_core.tables.source_table import Column, SourceTable, SourceType, TableId
 from cdcsync_spark.binlog.batch import BinlogBatch, TableBatch, Transactions, write_transactions
 from cdcsync_spark.binlog.schema.steps import Policy, SchemaStep, meaning
 from cdcsync_spark.rows.arrow_types import captured_schema

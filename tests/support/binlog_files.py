@@ -10,10 +10,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from cdcsync_core.capture import Capture
 from cdcsync_core.errors import CdcError, DecodeError
-from cdcsync_core.run import Decoder
-from cdcsync_core.source_table import LABELLED, Column, SourceTable, SourceType
+from cdcsync_core.runs.run import Decoder
+from cdcsync_core.tables.capture import Capture
+from cdcsync_core.tables.source_table import LABELLED, Column, SourceTable, SourceType
 from cdcsync_spark.wire.binlog import table_map as types
 from cdcsync_spark.wire.binlog.facts import (
     MappedColumn,

@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from cdcsync_core.capture import Capture
 from cdcsync_core.errors import CdcError
-from cdcsync_core.lineage import Lineage
-from cdcsync_core.position import Position
-from cdcsync_core.source_table import Column, SourceTable, SourceType, TableId
+from cdcsync_core.positions.lineage import Lineage
+from cdcsync_core.positions.position import Position
+from cdcsync_core.tables.capture import Capture
+from cdcsync_core.tables.source_table import Column, SourceTable, SourceType, TableId
 from cdcsync_mysql.connection import Source
 from cdcsync_spark.binlog.assembly.plain_path import PlainPath
 from cdcsync_spark.binlog.assembly.sealed import KeptRows, PrepareNeeded, ReachNeeded, SealedTransactions

@@ -23,14 +23,14 @@ from weakref import WeakValueDictionary
 import pyarrow as pa
 from pyroaring import BitMap
 
-from cdcsync_core.capture import Capture
 from cdcsync_core.errors import CdcError, Reason, fail
-from cdcsync_core.evolve import rewrites
 from cdcsync_core.gates import gate
-from cdcsync_core.schema_change import Origin
-from cdcsync_core.source_table import TableId
 from cdcsync_core.state import TableState
-from cdcsync_core.target_schema import TargetSchema
+from cdcsync_core.tables.capture import Capture
+from cdcsync_core.tables.evolve import rewrites
+from cdcsync_core.tables.schema_change import Origin
+from cdcsync_core.tables.source_table import TableId
+from cdcsync_core.tables.target_schema import TargetSchema
 from cdcsync_spark.sinks.contract.changes import Build, Commit, Staged
 from cdcsync_spark.sinks.contract.checks import no_copy_error, refuse_other_identity
 from cdcsync_spark.sinks.contract.sink import Capabilities

@@ -6,10 +6,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from cdcsync_core.capture import Capture
-from cdcsync_core.position import FilePosition, Position
-from cdcsync_core.run import Decoder
-from cdcsync_core.source_table import Column, SourceTable, SourceType, TableId
+from cdcsync_core.positions.position import FilePosition, Position
+from cdcsync_core.runs.run import Decoder
+from cdcsync_core.tables.capture import Capture
+from cdcsync_core.tables.source_table import Column, SourceTable, SourceType, TableId
 from cdcsync_spark.binlog.dump.client import BinlogClient
 from cdcsync_spark.wire.binlog.facts import Fact, RowsEvent
 from cdcsync_spark.wire.binlog.parser import EventParser

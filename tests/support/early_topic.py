@@ -10,7 +10,7 @@ from itertools import pairwise, starmap
 from pathlib import Path
 from typing import NamedTuple
 
-from cdcsync_core.chunk import Split
+from cdcsync_core.positions.chunk import Split
 from cdcsync_core.state import TableState
 from cdcsync_spark.rows.changes import ChangeKind
 from cdcsync_spark.sinks.kafka.topic.target import KafkaSink

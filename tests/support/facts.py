@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from cdcsync_core.errors import CdcError
-from cdcsync_core.gtid import Gtid
-from cdcsync_core.position import LogOffset, TransactionId
-from cdcsync_core.source_table import TableId
+from cdcsync_core.positions.gtid import Gtid
+from cdcsync_core.positions.position import LogOffset, TransactionId
+from cdcsync_core.tables.source_table import TableId
 from cdcsync_spark.wire.binlog import facts
 from cdcsync_spark.wire.binlog.facts import Operation, RowsEvent, TableMap
 

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 
 from hypothesis import strategies as st
 
-from cdcsync_core.capture import Capture
-from cdcsync_core.source_table import Column, SourceTable, SourceType, TableId
+from cdcsync_core.tables.capture import Capture
+from cdcsync_core.tables.source_table import Column, SourceTable, SourceType, TableId
 from cdcsync_spark.wire.binlog import table_map as types
 from cdcsync_spark.wire.binlog.facts import MappedColumn, Operation, RowsEvent, TableMap
 from cdcsync_spark.wire.binlog.images.image import layout

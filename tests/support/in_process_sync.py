@@ -9,15 +9,15 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
-from cdcsync_core.capture import Capture
-from cdcsync_core.chunk import Bound, Split
 from cdcsync_core.errors import CdcError
-from cdcsync_core.position import LogOffset
-from cdcsync_core.report import TableParts, TableReport
-from cdcsync_core.run import RunKind
-from cdcsync_core.source_table import Column, SourceTable, SourceType, TableId
-from cdcsync_core.spec import CdcSync
-from cdcsync_core.status import Status
+from cdcsync_core.positions.chunk import Bound, Split
+from cdcsync_core.positions.position import LogOffset
+from cdcsync_core.resource.spec import CdcSync
+from cdcsync_core.runs.report import TableParts, TableReport
+from cdcsync_core.runs.run import RunKind
+from cdcsync_core.runs.status import Status
+from cdcsync_core.tables.capture import Capture
+from cdcsync_core.tables.source_table import Column, SourceTable, SourceType, TableId
 from cdcsync_kube.client import Api, Object
 from cdcsync_operator.cluster.controller import KubeController
 from cdcsync_operator.cluster.objects.driver_pod import Image

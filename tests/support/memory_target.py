@@ -24,11 +24,11 @@ from weakref import WeakValueDictionary
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cdcsync_core.capture import Capture
 from cdcsync_core.errors import CdcError, Reason, fail
-from cdcsync_core.schema_change import Converted, Filled, Origin
-from cdcsync_core.source_table import TableId
 from cdcsync_core.state import TableState
+from cdcsync_core.tables.capture import Capture
+from cdcsync_core.tables.schema_change import Converted, Filled, Origin
+from cdcsync_core.tables.source_table import TableId
 from cdcsync_spark.rows.arrow_types import arrow_schema, captured_schema
 from cdcsync_spark.sinks.contract.changes import (
     AdvancePosition,

@@ -8,7 +8,7 @@ from typing import Any
 
 from deltalake import DeltaTable
 
-from cdcsync_core.status import Status
+from cdcsync_core.runs.status import Status
 from cdcsync_kube.client import Object
 from cdcsync_spark.sinks.lake.layout import segment
 from support.compare import compare, source_rows

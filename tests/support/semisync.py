@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from cdcsync_core.position import Place
+from cdcsync_core.positions.position import Place
 from cdcsync_mysql.connection import connect
 from support.servers import Server
 from support.source import source_of

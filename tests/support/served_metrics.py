@@ -3,9 +3,9 @@ everything is known."""
 
 from __future__ import annotations
 
-from cdcsync_core.run import Flow
-from cdcsync_core.status import ScheduleStatus, Status
-from cdcsync_core.status_part import StatusPosition
+from cdcsync_core.runs.run import Flow
+from cdcsync_core.runs.status import ScheduleStatus, Status
+from cdcsync_core.runs.status_part import StatusPosition
 from cdcsync_operator.cluster.metrics import Metrics
 from cdcsync_spark.run.metrics import DriverMetrics
 

@@ -18,7 +18,7 @@ from typing import Any, Literal, Protocol, TypeAlias
 
 import pymysql
 
-from cdcsync_core.position import Place
+from cdcsync_core.positions.position import Place
 from cdcsync_demo.embedded import (
     EmbeddedMariaDB,
     MariaDBBinaries,

@@ -21,14 +21,14 @@ from typing import Any
 import yaml
 
 from cdcsync_core.errors import CdcError
-from cdcsync_core.position import meet_all
-from cdcsync_core.run import TablePhase
-from cdcsync_core.source_table import TableId
-from cdcsync_core.spec import CdcSync
+from cdcsync_core.positions.position import meet_all
+from cdcsync_core.resource.spec import CdcSync
+from cdcsync_core.runs.run import TablePhase
+from cdcsync_core.runs.status import Status, TableStatus
+from cdcsync_core.runs.status_part import StatusPosition
 from cdcsync_core.state import Identity, TableState
-from cdcsync_core.status import Status, TableStatus
-from cdcsync_core.status_part import StatusPosition
-from cdcsync_core.target_schema import TargetSchema
+from cdcsync_core.tables.source_table import TableId
+from cdcsync_core.tables.target_schema import TargetSchema
 from cdcsync_mysql.catalog import read_table, resolve
 from cdcsync_mysql.connection import Source, connect, source_from_spec
 from cdcsync_mysql.planner import plan

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from cdcsync_core.capture import Capture
-from cdcsync_core.run import Decoder
+from cdcsync_core.runs.run import Decoder
+from cdcsync_core.tables.capture import Capture
 from cdcsync_spark.rows.arrow_types import captured_schema
 from cdcsync_spark.snapshot.split_read import READERS
 from support.servers import Server

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from cdcsync_core.lineage import Lineage
+from cdcsync_core.positions.lineage import Lineage
 from cdcsync_mysql.connection import Connection, Source, Tls, connect
 from cdcsync_mysql.server import ServerFacts, read_facts
 from cdcsync_spark.binlog.search.crash_tail import TailLimits, TailReader

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from cdcsync_core.capture import Capture
-from cdcsync_core.source_table import Column, SourceTable, SourceType, TableId
+from cdcsync_core.tables.capture import Capture
+from cdcsync_core.tables.source_table import Column, SourceTable, SourceType, TableId
 from cdcsync_spark.wire.sql.syntax.tokens import ANSI_QUOTES, NO_BACKSLASH_ESCAPES, UNKNOWN_SESSION, Session
 
 TYPES = {

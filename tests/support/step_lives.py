@@ -26,15 +26,15 @@ from typing import Any, cast
 
 import pyarrow as pa
 
-from cdcsync_core.capture import Capture
-from cdcsync_core.chunk import Bound, Split
 from cdcsync_core.errors import CdcError, Reason, fail
 from cdcsync_core.gates import observed
-from cdcsync_core.lineage import Lineage
-from cdcsync_core.position import FilePosition, Place, Position
-from cdcsync_core.run import Decoder, PlanShard, TableAssignment
-from cdcsync_core.spec import Tables
+from cdcsync_core.positions.chunk import Bound, Split
+from cdcsync_core.positions.lineage import Lineage
+from cdcsync_core.positions.position import FilePosition, Place, Position
+from cdcsync_core.resource.spec import Tables
+from cdcsync_core.runs.run import Decoder, PlanShard, TableAssignment
 from cdcsync_core.state import TableState
+from cdcsync_core.tables.capture import Capture
 from cdcsync_spark.rows.arrow_types import captured_schema
 from cdcsync_spark.run.context import RunContext
 from cdcsync_spark.run.progress import Reporter

@@ -11,12 +11,12 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
-from cdcsync_core.capture import Capture
-from cdcsync_core.chunk import Split
-from cdcsync_core.position import LogOffset, Position, meet_all
-from cdcsync_core.source_table import TableId
+from cdcsync_core.positions.chunk import Split
+from cdcsync_core.positions.position import LogOffset, Position, meet_all
 from cdcsync_core.state import Identity, TableState
-from cdcsync_core.target_schema import TargetSchema
+from cdcsync_core.tables.capture import Capture
+from cdcsync_core.tables.source_table import TableId
+from cdcsync_core.tables.target_schema import TargetSchema
 from cdcsync_mysql.catalog import read_table
 from cdcsync_mysql.connection import Source, Tls, connect
 from cdcsync_mysql.history import verify_resumable

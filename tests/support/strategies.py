@@ -5,9 +5,9 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from cdcsync_core.gtid import Gtid, GtidSet
-from cdcsync_core.mariadb_gtid import MariaDbGtidPos
-from cdcsync_core.position import FilePosition, GtidPosition, LogOffset, Position
+from cdcsync_core.positions.gtid import Gtid, GtidSet
+from cdcsync_core.positions.mariadb_gtid import MariaDbGtidPos
+from cdcsync_core.positions.position import FilePosition, GtidPosition, LogOffset, Position
 
 SOURCES = (
     "3e11fa47-71ca-11e1-9e33-c80aa9429562",

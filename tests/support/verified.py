@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cdcsync_core.verification import Progress, Reader, Step, TableResult, VerifyConfig
+from cdcsync_core.runs.verification import Progress, Reader, Step, TableResult, VerifyConfig
 from cdcsync_spark.verify.comparison import open_comparison
 from support.small_sync import SmallSync
 

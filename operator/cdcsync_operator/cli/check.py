@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import click
 
-from cdcsync_core.run import ExitCode
+from cdcsync_core.runs.run import ExitCode
 from cdcsync_operator.cli.command import exit_code, manifest_option, reporting
 from cdcsync_operator.cli.output import Output
 from cdcsync_operator.cli.plan import opened_manifest

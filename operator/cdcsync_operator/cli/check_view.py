@@ -9,10 +9,10 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table as Grid
 
-from cdcsync_core.quantity import show_seconds
-from cdcsync_core.sink_spec import Nouns
-from cdcsync_core.spec import SchemaChange, Spec
-from cdcsync_core.topic_check import Checks
+from cdcsync_core.resource.quantity import show_seconds
+from cdcsync_core.resource.sink_spec import Nouns
+from cdcsync_core.resource.spec import SchemaChange, Spec
+from cdcsync_core.runs.topic_check import Checks
 from cdcsync_lake.check import SinkCheck
 from cdcsync_mysql.checks import Check, Level, passed, refused, warned
 from cdcsync_mysql.preflight import Preflight

@@ -14,7 +14,7 @@ from typing import Any
 import click
 
 from cdcsync_core.errors import CdcError, Reason
-from cdcsync_core.run import ExitCode
+from cdcsync_core.runs.run import ExitCode
 from cdcsync_operator.cli.output import Output
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]

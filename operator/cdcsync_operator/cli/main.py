@@ -10,7 +10,7 @@ from importlib.util import find_spec
 
 import click
 
-from cdcsync_core.run import ExitCode
+from cdcsync_core.runs.run import ExitCode
 from cdcsync_operator.cli.check import check
 from cdcsync_operator.cli.explain import explain
 from cdcsync_operator.cli.plan import plan

@@ -13,13 +13,13 @@ import click
 from rich.console import Console
 from rich.table import Table as Grid
 
-from cdcsync_core.capture import Capture
-from cdcsync_core.chunk import Bound, Split
 from cdcsync_core.errors import PermanentError
-from cdcsync_core.run import ExitCode
-from cdcsync_core.spec import CdcSync
+from cdcsync_core.positions.chunk import Bound, Split
+from cdcsync_core.resource.spec import CdcSync
+from cdcsync_core.resource.topic_names import topic_name
+from cdcsync_core.runs.run import ExitCode
+from cdcsync_core.tables.capture import Capture
 from cdcsync_core.timestamps import utc
-from cdcsync_core.topic_names import topic_name
 from cdcsync_operator.cli.command import manifest_option, reporting
 from cdcsync_operator.cli.output import Output, shown
 from cdcsync_operator.local.store import ManifestFiles

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import click
 
-from cdcsync_core.run import Decoder, ExitCode
-from cdcsync_core.status import Condition, Phase, Status
+from cdcsync_core.runs.run import Decoder, ExitCode
+from cdcsync_core.runs.status import Condition, Phase, Status
 from cdcsync_operator.cli.command import manifest_option, reporting, state_dir_option
 from cdcsync_operator.cli.output import Output
 from cdcsync_operator.cli.run_view import open_view

@@ -16,9 +16,9 @@ from typing import Any
 
 from rich.live import Live
 
-from cdcsync_core.run import TablePhase
-from cdcsync_core.spec import CdcSync
-from cdcsync_core.status import Status, effective_lag
+from cdcsync_core.resource.spec import CdcSync
+from cdcsync_core.runs.run import TablePhase
+from cdcsync_core.runs.status import Status, effective_lag
 from cdcsync_operator.cli.output import Output
 from cdcsync_operator.cli.status_view import Rates, draw, summary
 from cdcsync_operator.reconcile.preflight import PreflightRunner

@@ -20,11 +20,11 @@ from rich.table import Table as Grid
 from rich.text import Text
 
 from cdcsync_core.errors import Reason, fail, message_parts
-from cdcsync_core.quantity import parse_seconds
-from cdcsync_core.run import ExitCode
-from cdcsync_core.spec import API_VERSION
-from cdcsync_core.status import Status, TableStatus, effective_lag
-from cdcsync_core.status_part import StatusPosition
+from cdcsync_core.resource.quantity import parse_seconds
+from cdcsync_core.resource.spec import API_VERSION
+from cdcsync_core.runs.run import ExitCode
+from cdcsync_core.runs.status import Status, TableStatus, effective_lag
+from cdcsync_core.runs.status_part import StatusPosition
 from cdcsync_kube.access import connect_api, has_cluster
 from cdcsync_kube.client import ApiError
 from cdcsync_operator.cli.command import reporting, state_dir_option

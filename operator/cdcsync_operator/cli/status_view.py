@@ -15,9 +15,9 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table as Grid
 from rich.text import Text
 
-from cdcsync_core.quantity import show_seconds
-from cdcsync_core.run import TablePhase
-from cdcsync_core.status import Phase, Status, TableStatus
+from cdcsync_core.resource.quantity import show_seconds
+from cdcsync_core.runs.run import TablePhase
+from cdcsync_core.runs.status import Phase, Status, TableStatus
 from cdcsync_operator.cli.output import shown
 
 _MAX_BARS = 15

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import click
 
-from cdcsync_core.quantity import parse_seconds
-from cdcsync_core.run import ExitCode
-from cdcsync_core.verification import Reader, verdict
+from cdcsync_core.resource.quantity import parse_seconds
+from cdcsync_core.runs.run import ExitCode
+from cdcsync_core.runs.verification import Reader, verdict
 from cdcsync_operator.cli.command import manifest_option, reporting, state_dir_option
 from cdcsync_operator.cli.output import Output
 from cdcsync_operator.cli.plan import opened_manifest

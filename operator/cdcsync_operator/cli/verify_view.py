@@ -13,8 +13,8 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table as Grid
 
 from cdcsync_core.errors import CdcError, from_json
-from cdcsync_core.quantity import show_seconds
-from cdcsync_core.verification import Difference, Progress, Step, TableResult
+from cdcsync_core.resource.quantity import show_seconds
+from cdcsync_core.runs.verification import Difference, Progress, Step, TableResult
 from cdcsync_operator.cli.output import Output, shown
 
 _SHOWN_TABLES = 30

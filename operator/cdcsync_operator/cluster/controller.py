@@ -17,9 +17,9 @@ from pathlib import Path
 
 from cdcsync_core.errors import CdcError, Reason
 from cdcsync_core.gates import gate
-from cdcsync_core.run import RunKind, TablePhase
-from cdcsync_core.spec import CdcSync
-from cdcsync_core.status import Phase, Status, with_condition
+from cdcsync_core.resource.spec import CdcSync
+from cdcsync_core.runs.run import RunKind, TablePhase
+from cdcsync_core.runs.status import Phase, Status, with_condition
 from cdcsync_core.timestamps import unix_time
 from cdcsync_kube.client import Api, ApiError
 from cdcsync_operator.cluster.events import EventPoster

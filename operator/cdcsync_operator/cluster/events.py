@@ -15,9 +15,9 @@ from datetime import UTC, datetime
 
 from cdcsync_core.errors import CdcError, Reason
 from cdcsync_core.quoting import visible
-from cdcsync_core.run import RunKind, TablePhase
-from cdcsync_core.spec import API_VERSION, KIND, CdcSync
-from cdcsync_core.status import Status, shown_message
+from cdcsync_core.resource.spec import API_VERSION, KIND, CdcSync
+from cdcsync_core.runs.run import RunKind, TablePhase
+from cdcsync_core.runs.status import Status, shown_message
 from cdcsync_kube.client import Api, ApiError, Object
 from cdcsync_operator.cluster.store import KubeStore
 from cdcsync_operator.decision.conditions import ROLLING_OUT

@@ -21,7 +21,7 @@ import kopf
 import structlog
 from kopf._cogs.structs import references
 
-from cdcsync_core.spec import GROUP
+from cdcsync_core.resource.spec import GROUP
 from cdcsync_kube.access import connect_api
 from cdcsync_kube.pages import serve
 from cdcsync_operator.cluster.objects.run_objects import PART_LABEL, SYNC_LABEL

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from cdcsync_core.status import Phase, Status
+from cdcsync_core.runs.status import Phase, Status
 from cdcsync_core.timestamps import unix_time
 from cdcsync_kube.pages import exposition, family
 from cdcsync_operator.cluster.settings import SAMPLE_LIMIT

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 
 import structlog
 
-from cdcsync_core.status import Status
+from cdcsync_core.runs.status import Status
 from cdcsync_kube.client import Api, ApiError, Object
 from cdcsync_operator.cluster.controller import KubeController
 from cdcsync_operator.cluster.lease import TIMEOUT, Lease

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from cdcsync_core.errors import Reason, fail
-from cdcsync_core.quantity import parse_seconds
+from cdcsync_core.resource.quantity import parse_seconds
 from cdcsync_operator.cluster.namespaces import NamespaceRule
 from cdcsync_operator.cluster.objects.driver_pod import Image
 from cdcsync_operator.cluster.policy.pod_policy import Policy

@@ -18,10 +18,10 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from cdcsync_core.chunk import Split
 from cdcsync_core.errors import CdcError
-from cdcsync_core.position import LogOffset
-from cdcsync_core.spec import CdcSync
+from cdcsync_core.positions.chunk import Split
+from cdcsync_core.positions.position import LogOffset
+from cdcsync_core.resource.spec import CdcSync
 from cdcsync_mysql.preflight import Preflight
 from cdcsync_mysql.question import LOGIN_SECONDS, Question, out_of_time
 from cdcsync_operator.cluster.quota.room import ANSWERS, Bounds, Room

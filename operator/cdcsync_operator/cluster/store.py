@@ -21,10 +21,10 @@ from typing import Any
 from pydantic import ValidationError
 
 from cdcsync_core.errors import Reason, fail
-from cdcsync_core.manifest import Secrets, parse_resource
-from cdcsync_core.secret_hosts import destinations, sent_unverified
-from cdcsync_core.spec import CdcSync, required_secrets
-from cdcsync_core.status import Status, TableStatus
+from cdcsync_core.resource.manifest import Secrets, parse_resource
+from cdcsync_core.resource.secret_hosts import destinations, sent_unverified
+from cdcsync_core.resource.spec import CdcSync, required_secrets
+from cdcsync_core.runs.status import Status, TableStatus
 from cdcsync_kube.client import Api, ApiError, Object
 from cdcsync_operator.cluster.objects.driver_pod import Image
 from cdcsync_operator.cluster.objects.owned import Owned, is_owned_by

@@ -13,9 +13,9 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 
 from cdcsync_core.errors import CdcError, Reason, fail
-from cdcsync_core.run import RunKind, TablePhase
-from cdcsync_core.spec import Spec
-from cdcsync_core.status import Status, TableStatus, only_tables
+from cdcsync_core.resource.spec import Spec
+from cdcsync_core.runs.run import RunKind, TablePhase
+from cdcsync_core.runs.status import Status, TableStatus, only_tables
 from cdcsync_operator.decision.needs import asked as generation_asked
 from cdcsync_operator.decision.observed import ObservedRun, ObservedTable
 from cdcsync_operator.decision.shared_targets import shared_targets

@@ -13,8 +13,16 @@ from dataclasses import dataclass
 from cdcsync_core.errors import Reason, fail, message_parts
 from cdcsync_core.quoting import quoted, visible
 from cdcsync_core.remedies import resnapshot
-from cdcsync_core.run import TablePhase
-from cdcsync_core.status import CONSISTENT, Phase, SinkWriteStatus, Status, TableStatus, effective_lag, with_condition
+from cdcsync_core.runs.run import TablePhase
+from cdcsync_core.runs.status import (
+    CONSISTENT,
+    Phase,
+    SinkWriteStatus,
+    Status,
+    TableStatus,
+    effective_lag,
+    with_condition,
+)
 from cdcsync_core.timestamps import utc
 from cdcsync_operator.decision.data_flow import STARTING, Doubt, flow_problem, sink_doubt, source_doubt
 from cdcsync_operator.decision.due_times import missed, will_be_lost

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from cdcsync_core.quantity import show_seconds
-from cdcsync_core.run import Flow
-from cdcsync_core.spec import Spec
+from cdcsync_core.resource.quantity import show_seconds
+from cdcsync_core.resource.spec import Spec
+from cdcsync_core.runs.run import Flow
 from cdcsync_operator.decision.observed import ObservedRun
 
 STARTING, SILENT, SOURCE_SILENT, SINK_SLOW = "Starting", "Silent", "SourceSilent", "SinkSlow"

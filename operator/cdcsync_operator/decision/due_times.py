@@ -10,8 +10,8 @@ comes before it is caught up. Pure.
 
 from __future__ import annotations
 
-from cdcsync_core.run import LOG_END, TablePhase
-from cdcsync_core.status import RunRef, ScheduleStatus
+from cdcsync_core.runs.run import LOG_END, TablePhase
+from cdcsync_core.runs.status import RunRef, ScheduleStatus
 from cdcsync_core.timestamps import unix_time, utc
 from cdcsync_operator.decision.observed import ObservedRun
 from cdcsync_operator.decision.situation import Situation

@@ -16,8 +16,8 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from cdcsync_core.run import RunKind
-from cdcsync_core.spec import Override, Spec
+from cdcsync_core.resource.spec import Override, Spec
+from cdcsync_core.runs.run import RunKind
 from cdcsync_operator.decision.runs import RUNS
 
 #: whether a stream ends when it has caught up depends on whether there is one, not on its times

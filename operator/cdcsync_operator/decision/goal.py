@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from cdcsync_core.errors import Reason
-from cdcsync_core.position import LogOffset, binlog_of
-from cdcsync_core.run import ExitCode
-from cdcsync_core.status import CONSISTENT, Phase, Status, TableStatus
+from cdcsync_core.positions.position import LogOffset, binlog_of
+from cdcsync_core.runs.run import ExitCode
+from cdcsync_core.runs.status import CONSISTENT, Phase, Status, TableStatus
 from cdcsync_operator.decision.conditions import TABLES_FAILED
 from cdcsync_operator.decision.needs import assigned
 

@@ -13,9 +13,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import IntEnum, StrEnum
 
-from cdcsync_core.run import TablePhase
-from cdcsync_core.spec import Spec
-from cdcsync_core.status import CONSISTENT, Status, TableStatus
+from cdcsync_core.resource.spec import Spec
+from cdcsync_core.runs.run import TablePhase
+from cdcsync_core.runs.status import CONSISTENT, Status, TableStatus
 
 #: names of tables, each with the generation of its content
 Generations = tuple[tuple[str, int], ...]

@@ -13,8 +13,8 @@ from functools import cached_property
 from typing import Any
 
 from cdcsync_core.errors import CdcError
-from cdcsync_core.run import Flow, RunKind
-from cdcsync_core.status import Status
+from cdcsync_core.runs.run import Flow, RunKind
+from cdcsync_core.runs.status import Status
 
 # ---- what is seen
 

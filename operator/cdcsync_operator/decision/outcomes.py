@@ -10,8 +10,8 @@ transient one waits (see restart.py). Pure.
 from __future__ import annotations
 
 from cdcsync_core.errors import Reason
-from cdcsync_core.run import ExitCode, RunKind, TablePhase
-from cdcsync_core.status import Restarts, RunRef
+from cdcsync_core.runs.run import ExitCode, RunKind, TablePhase
+from cdcsync_core.runs.status import Restarts, RunRef
 from cdcsync_core.timestamps import unix_time
 from cdcsync_operator.decision import restart
 from cdcsync_operator.decision.due_times import catches_up, with_caught_up

@@ -13,8 +13,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from cdcsync_core.run import LOG_END, RunKind, TablePhase
-from cdcsync_core.status import TableStatus
+from cdcsync_core.runs.run import LOG_END, RunKind, TablePhase
+from cdcsync_core.runs.status import TableStatus
 from cdcsync_operator.decision.due_times import catches_up, is_due
 from cdcsync_operator.decision.needs import Generations, Need, asked
 from cdcsync_operator.decision.observed import ObservedRun, RunState

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from cdcsync_core.run import RunKind
-from cdcsync_core.status import Phase
+from cdcsync_core.runs.run import RunKind
+from cdcsync_core.runs.status import Phase
 from cdcsync_operator.decision.needs import all_consistent
 from cdcsync_operator.decision.observed import ObservedRun
 from cdcsync_operator.decision.preflights import omits_a_table, source_was_unready

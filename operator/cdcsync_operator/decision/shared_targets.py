@@ -12,11 +12,11 @@ from collections.abc import Collection, Mapping
 from contextlib import suppress
 
 from cdcsync_core.errors import CdcError
-from cdcsync_core.run import TablePhase
-from cdcsync_core.sink_spec import Sink
-from cdcsync_core.source_table import TableId
-from cdcsync_core.status import TableStatus
-from cdcsync_core.topic_names import shared_topic, topic_name
+from cdcsync_core.resource.sink_spec import Sink
+from cdcsync_core.resource.topic_names import shared_topic, topic_name
+from cdcsync_core.runs.run import TablePhase
+from cdcsync_core.runs.status import TableStatus
+from cdcsync_core.tables.source_table import TableId
 
 #: the sync's own name is the same in all of its topics
 _SYNC = "n/n"

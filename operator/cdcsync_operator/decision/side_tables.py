@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from cdcsync_core.errors import CdcError, Reason, fail
-from cdcsync_core.table_selection import TableSelection
+from cdcsync_core.tables.table_selection import TableSelection
 
 #: gh-ost: the new table, changelog, checkpoints, the previous one; the other: new and previous
 _SUFFIXES = ("_gho", "_ghc", "_ghk", "_del", "_new", "_old")

@@ -12,9 +12,9 @@ from functools import cached_property
 from typing import Any
 
 from cdcsync_core.errors import Reason
-from cdcsync_core.run import RunKind
-from cdcsync_core.spec import CdcSync, Spec
-from cdcsync_core.status import Phase, Status, TableStatus, with_tables
+from cdcsync_core.resource.spec import CdcSync, Spec
+from cdcsync_core.runs.run import RunKind
+from cdcsync_core.runs.status import Phase, Status, TableStatus, with_tables
 from cdcsync_operator.decision import restart
 from cdcsync_operator.decision.needs import Needs, assigned, has_streamed, needs
 from cdcsync_operator.decision.observed import Observed, ObservedRun, PreflightResult

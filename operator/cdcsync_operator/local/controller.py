@@ -19,10 +19,10 @@ from pathlib import Path
 from types import FrameType
 
 from cdcsync_core.errors import CdcError, Reason, fail
-from cdcsync_core.manifest import Manifest
-from cdcsync_core.run import ExitCode, RunKind
-from cdcsync_core.spec import CdcSync
-from cdcsync_core.status import Status
+from cdcsync_core.resource.manifest import Manifest
+from cdcsync_core.resource.spec import CdcSync
+from cdcsync_core.runs.run import ExitCode, RunKind
+from cdcsync_core.runs.status import Status
 from cdcsync_operator.decision.goal import Progress, Until, snapshot_complete, verdict
 from cdcsync_operator.decision.observed import Decision
 from cdcsync_operator.local.drivers import LocalDrivers

@@ -28,8 +28,8 @@ from pathlib import Path
 
 from cdcsync_core.errors import Reason
 from cdcsync_core.quoting import quoted
-from cdcsync_core.report import ExitReport
-from cdcsync_core.run import ExitCode, Report
+from cdcsync_core.runs.report import ExitReport
+from cdcsync_core.runs.run import ExitCode, Report
 from cdcsync_operator.decision.observed import Exit
 from cdcsync_operator.local.oom import memory_limit, oom_kills
 

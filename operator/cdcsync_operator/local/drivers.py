@@ -16,13 +16,13 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from cdcsync_core.capture import Capture
 from cdcsync_core.errors import CdcError, PermanentError
-from cdcsync_core.report import failed_table
-from cdcsync_core.report_merge import merge_report
-from cdcsync_core.run import ExitCode, Flow, Report, RunConfig, RunKind, TableAssignment
-from cdcsync_core.spec import CdcSync
-from cdcsync_core.status import Status
+from cdcsync_core.resource.spec import CdcSync
+from cdcsync_core.runs.report import failed_table
+from cdcsync_core.runs.report_merge import merge_report
+from cdcsync_core.runs.run import ExitCode, Flow, Report, RunConfig, RunKind, TableAssignment
+from cdcsync_core.runs.status import Status
+from cdcsync_core.tables.capture import Capture
 from cdcsync_operator.decision.assignment import owned_tables
 from cdcsync_operator.decision.observed import Exit, ForgetRun, ObservedRun, RunState, StartRun, StopRun
 from cdcsync_operator.decision.runs import RUNS

@@ -21,9 +21,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from cdcsync_core.errors import CdcError, Reason, fail, from_json
-from cdcsync_core.run import ExitCode
-from cdcsync_core.spec import CdcSync
-from cdcsync_core.verification import Progress, Reader, TableResult, VerifyConfig, parse_line
+from cdcsync_core.resource.spec import CdcSync
+from cdcsync_core.runs.run import ExitCode
+from cdcsync_core.runs.verification import Progress, Reader, TableResult, VerifyConfig, parse_line
 from cdcsync_operator.local.state_folder import StateFolder
 
 COMMAND = (sys.executable, "-m", "cdcsync_spark.verify")

@@ -14,8 +14,8 @@ from pathlib import Path
 from cdcsync_core.errors import Reason, fail
 from cdcsync_core.migration import MigrationQuestion, ServerSession, StatementEffect, effects_from_json
 from cdcsync_core.quoting import quoted
-from cdcsync_core.source_table import TableId
-from cdcsync_core.spec import CdcSync
+from cdcsync_core.resource.spec import CdcSync
+from cdcsync_core.tables.source_table import TableId
 from cdcsync_mysql.connection import connect, source_from_spec
 from cdcsync_mysql.server import global_variables, read_facts
 from cdcsync_mysql.table_sizes import table_sizes

@@ -19,12 +19,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 
-from cdcsync_core.capture import Capture
-from cdcsync_core.chunk import Bound, Intervals, Split
 from cdcsync_core.errors import CdcError, Reason, TransientError, fail
+from cdcsync_core.positions.chunk import Bound, Intervals, Split
 from cdcsync_core.quoting import quoted
-from cdcsync_core.run import PlanShard, TableAssignment, TablePhase
-from cdcsync_core.status import Status, TableStatus
+from cdcsync_core.runs.run import PlanShard, TableAssignment, TablePhase
+from cdcsync_core.runs.status import Status, TableStatus
+from cdcsync_core.tables.capture import Capture
 from cdcsync_operator.reconcile.files import write_whole
 
 MAX_SPLITS = 1000

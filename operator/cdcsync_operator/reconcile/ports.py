@@ -11,8 +11,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-from cdcsync_core.spec import CdcSync
-from cdcsync_core.status import Status
+from cdcsync_core.resource.spec import CdcSync
+from cdcsync_core.runs.status import Status
 from cdcsync_operator.decision.observed import ForgetRun, ObservedRun, PreflightResult, RunPreflight, StartRun, StopRun
 
 

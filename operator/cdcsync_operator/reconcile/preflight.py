@@ -16,12 +16,12 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from cdcsync_core.capture import Capture
 from cdcsync_core.errors import CdcError, Reason, fail
-from cdcsync_core.position import LogOffset
+from cdcsync_core.positions.position import LogOffset
 from cdcsync_core.quoting import quoted
-from cdcsync_core.source_table import memory_of, too_many_tables
-from cdcsync_core.spec import CdcSync
+from cdcsync_core.resource.spec import CdcSync
+from cdcsync_core.tables.capture import Capture
+from cdcsync_core.tables.source_table import memory_of, too_many_tables
 from cdcsync_operator.decision.observed import PreflightResult, RunPreflight
 from cdcsync_operator.reconcile.files import write_atomically
 from cdcsync_operator.reconcile.planning import Splits

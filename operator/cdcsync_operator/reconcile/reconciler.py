@@ -12,8 +12,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from cdcsync_core.gates import gate
-from cdcsync_core.spec import CdcSync
-from cdcsync_core.status import Status, should_write
+from cdcsync_core.resource.spec import CdcSync
+from cdcsync_core.runs.status import Status, should_write
 from cdcsync_operator.decision.decide import decide
 from cdcsync_operator.decision.observed import (
     Action,

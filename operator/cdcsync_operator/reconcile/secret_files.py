@@ -17,7 +17,7 @@ import tempfile
 from contextlib import suppress
 from pathlib import Path
 
-from cdcsync_core.manifest import Secrets
+from cdcsync_core.resource.manifest import Secrets
 from cdcsync_operator.reconcile.files import write_atomically
 
 _PREFIX, _UNNAMED = "cdcsync-secrets-", "cdcsync-new-"

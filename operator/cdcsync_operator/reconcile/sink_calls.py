@@ -19,10 +19,10 @@ from pathlib import Path
 
 from cdcsync_core.errors import CdcError, Reason, fail
 from cdcsync_core.quoting import quoted
-from cdcsync_core.sink_spec import StoreUse
-from cdcsync_core.source_table import TableId
-from cdcsync_core.spec import CdcSync
-from cdcsync_core.topic_check import Checks, SinkQuestion
+from cdcsync_core.resource.sink_spec import StoreUse
+from cdcsync_core.resource.spec import CdcSync
+from cdcsync_core.runs.topic_check import Checks, SinkQuestion
+from cdcsync_core.tables.source_table import TableId
 from cdcsync_lake.check import SinkCheck, check_lake
 from cdcsync_lake.location import Location
 

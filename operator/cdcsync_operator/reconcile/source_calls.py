@@ -13,12 +13,12 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from cdcsync_core.capture import Capture
-from cdcsync_core.chunk import Bound, Split
 from cdcsync_core.errors import CdcError
-from cdcsync_core.position import LogOffset
-from cdcsync_core.source_table import TableId
-from cdcsync_core.spec import CdcSync, replica_id
+from cdcsync_core.positions.chunk import Bound, Split
+from cdcsync_core.positions.position import LogOffset
+from cdcsync_core.resource.spec import CdcSync, replica_id
+from cdcsync_core.tables.capture import Capture
+from cdcsync_core.tables.source_table import TableId
 from cdcsync_lake.check import SinkCheck
 from cdcsync_mysql import retention, watermark
 from cdcsync_mysql.checks import refused

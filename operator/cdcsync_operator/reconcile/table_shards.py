@@ -16,8 +16,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TypeAlias
 
-from cdcsync_core.run import TablePhase
-from cdcsync_core.status import Status, TableStatus
+from cdcsync_core.runs.run import TablePhase
+from cdcsync_core.runs.status import Status, TableStatus
 from cdcsync_operator.reconcile.files import write_atomically
 
 #: tables of which a status shows all, and how many it shows of more: few enough to be read

@@ -11,7 +11,7 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from cdcsync_core.errors import CdcError, Reason, fail
-from cdcsync_core.run import RunConfig, RunKind
+from cdcsync_core.runs.run import RunConfig, RunKind
 from cdcsync_spark.engine.jvm_exit import END_SECONDS, jvm_error
 from cdcsync_spark.run.context import Draining, RunContext, open_context
 from cdcsync_spark.run.progress import ControllerGone, Reports

@@ -18,8 +18,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Unpack
 
-from cdcsync_core.report import ReportParts
-from cdcsync_core.run import ExitCode, RunConfig, RunKind
+from cdcsync_core.runs.report import ReportParts
+from cdcsync_core.runs.run import ExitCode, RunConfig, RunKind
 from cdcsync_kube.access import in_pod
 from cdcsync_kube.client import Api
 from cdcsync_spark.app.program import run

@@ -8,8 +8,8 @@ import threading
 
 from cdcsync_core.errors import CdcError, Reason, TransientError, fail
 from cdcsync_core.quoting import quoted
-from cdcsync_core.report import ExitReport
-from cdcsync_core.run import ExitCode, RunConfig
+from cdcsync_core.runs.report import ExitReport
+from cdcsync_core.runs.run import ExitCode, RunConfig
 from cdcsync_spark.engine import prestart
 from cdcsync_spark.run.metrics import shown
 from cdcsync_spark.run.progress import ControllerGone, Reports

@@ -6,8 +6,8 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from cdcsync_core.spec import CdcSync
-from cdcsync_core.topic_check import SinkQuestion
+from cdcsync_core.resource.spec import CdcSync
+from cdcsync_core.runs.topic_check import SinkQuestion
 from cdcsync_spark.sinks import check_servers
 
 

@@ -18,8 +18,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from cdcsync_core.errors import CdcError, from_json
-from cdcsync_core.lineage import BinlogId
-from cdcsync_core.position import Position, TransactionId, position_from_dict, position_to_dict
+from cdcsync_core.positions.lineage import BinlogId
+from cdcsync_core.positions.position import Position, TransactionId, position_from_dict, position_to_dict
 from cdcsync_spark.binlog.assembly.transaction_ids import TransactionIds
 from cdcsync_spark.binlog.schema.steps import SchemaStep
 from cdcsync_spark.wire.binlog.facts import FileLeft

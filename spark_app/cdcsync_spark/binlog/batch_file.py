@@ -16,10 +16,10 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from cdcsync_core.capture import Capture
 from cdcsync_core.errors import CdcError, DecodeError
-from cdcsync_core.run import Decoder
-from cdcsync_core.source_table import TableId
+from cdcsync_core.runs.run import Decoder
+from cdcsync_core.tables.capture import Capture
+from cdcsync_core.tables.source_table import TableId
 from cdcsync_spark.binlog.assembly.sealed import KeptRows, SealedTransactions, Stop
 from cdcsync_spark.binlog.assembly.spool import Spooled, disk_error
 from cdcsync_spark.binlog.assembly.transaction_ids import TransactionIds

@@ -22,9 +22,9 @@ from dataclasses import replace
 from typing import Any
 
 from cdcsync_core.errors import CdcError, PermanentError, Reason, TransientError, fail
-from cdcsync_core.position import LogOffset, Position
+from cdcsync_core.positions.position import LogOffset, Position
 from cdcsync_core.quoting import quoted
-from cdcsync_core.source_table import TableId
+from cdcsync_core.tables.source_table import TableId
 from cdcsync_spark.binlog.assembly.open_transaction import OpenTransaction
 from cdcsync_spark.binlog.assembly.plain_path import PlainPath
 from cdcsync_spark.binlog.assembly.sealed import PrepareNeeded, ReachNeeded

@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from cdcsync_core.capture import Capture
-from cdcsync_core.lineage import Lineage
-from cdcsync_core.position import Position
-from cdcsync_core.run import Decoder
-from cdcsync_core.source_table import TableId
-from cdcsync_core.table_selection import TableSelection
+from cdcsync_core.positions.lineage import Lineage
+from cdcsync_core.positions.position import Position
+from cdcsync_core.runs.run import Decoder
+from cdcsync_core.tables.capture import Capture
+from cdcsync_core.tables.source_table import TableId
+from cdcsync_core.tables.table_selection import TableSelection
 from cdcsync_mysql.connection import Source
 from cdcsync_spark.binlog.schema.steps import Policy
 

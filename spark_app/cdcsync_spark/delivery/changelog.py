@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cdcsync_core.position import Position
+from cdcsync_core.positions.position import Position
 from cdcsync_spark.binlog.batch import BinlogBatch, TableBatch, Transactions, read_transactions
 from cdcsync_spark.rows.changes import TRANSACTION
 

@@ -18,9 +18,9 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from cdcsync_core.hidden import hidden
-from cdcsync_core.run import RunConfig, RunKind
-from cdcsync_core.run_size import size_of
-from cdcsync_core.spec import CdcSync
+from cdcsync_core.resource.spec import CdcSync
+from cdcsync_core.runs.run import RunConfig, RunKind
+from cdcsync_core.runs.run_size import size_of
 from cdcsync_spark.engine.start import start_session
 
 with hidden("pandas"):

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from cdcsync_core.capture import Capture
-from cdcsync_core.logical_type import DECIMAL, LogicalType, logical_type
-from cdcsync_core.source_table import SourceType
-from cdcsync_core.target_schema import TargetSchema
+from cdcsync_core.tables.capture import Capture
+from cdcsync_core.tables.logical_type import DECIMAL, LogicalType, logical_type
+from cdcsync_core.tables.source_table import SourceType
+from cdcsync_core.tables.target_schema import TargetSchema
 
 _PLAIN = (
     *(pa.bool_(), pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.float32(), pa.float64()),

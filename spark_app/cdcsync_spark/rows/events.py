@@ -18,7 +18,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cdcsync_core.position import TransactionId
+from cdcsync_core.positions.position import TransactionId
 from cdcsync_spark.rows.changes import KIND, TRANSACTION, ChangeKind
 
 

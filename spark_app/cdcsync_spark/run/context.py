@@ -12,8 +12,8 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from cdcsync_core.errors import CdcError
-from cdcsync_core.run import RunConfig, RunKind
-from cdcsync_core.spec import CdcSync
+from cdcsync_core.resource.spec import CdcSync
+from cdcsync_core.runs.run import RunConfig, RunKind
 from cdcsync_mysql.connection import Source, source_from_spec
 from cdcsync_mysql.proof import open_session
 from cdcsync_mysql.server import ServerFacts

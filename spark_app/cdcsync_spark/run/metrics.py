@@ -17,8 +17,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Unpack
 
-from cdcsync_core.report import ReportParts
-from cdcsync_core.run import RunConfig, TablePhase
+from cdcsync_core.runs.report import ReportParts
+from cdcsync_core.runs.run import RunConfig, TablePhase
 from cdcsync_core.timestamps import unix_time
 from cdcsync_spark.run.progress import Reports
 

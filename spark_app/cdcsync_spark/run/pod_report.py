@@ -25,8 +25,8 @@ from collections.abc import Callable
 from typing import Any, Unpack
 
 from cdcsync_core.errors import CdcError, Reason, fail
-from cdcsync_core.report import ReportParts
-from cdcsync_core.run import ExitCode
+from cdcsync_core.runs.report import ReportParts
+from cdcsync_core.runs.run import ExitCode
 from cdcsync_kube.client import Api, ApiError
 from cdcsync_spark.run.progress import ControllerGone
 

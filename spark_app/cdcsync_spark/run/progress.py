@@ -13,12 +13,12 @@ from datetime import UTC, datetime
 from typing import Protocol, Unpack
 
 from cdcsync_core.errors import CdcError
-from cdcsync_core.position import Position, position_to_dict
-from cdcsync_core.report import PositionJson, ReportParts, SchemaJson, SinkWriteJson, TableParts, TableReport
-from cdcsync_core.run import Report, TablePhase
-from cdcsync_core.schema_change import Proof
+from cdcsync_core.positions.position import Position, position_to_dict
+from cdcsync_core.positions.watermark import watermark_to_dict
+from cdcsync_core.runs.report import PositionJson, ReportParts, SchemaJson, SinkWriteJson, TableParts, TableReport
+from cdcsync_core.runs.run import Report, TablePhase
 from cdcsync_core.state import LastChange, SinkWrite, TableState
-from cdcsync_core.watermark import watermark_to_dict
+from cdcsync_core.tables.schema_change import Proof
 
 
 class ControllerGone(Exception):

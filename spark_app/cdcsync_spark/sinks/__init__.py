@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from cdcsync_core.sink_spec import Delta, Kafka, SinkKind, StoreUse
-from cdcsync_core.sink_spec import Sink as SinkSpec
-from cdcsync_core.source_table import TableId
-from cdcsync_core.topic_check import Checks
+from cdcsync_core.resource.sink_spec import Delta, Kafka, SinkKind, StoreUse
+from cdcsync_core.resource.sink_spec import Sink as SinkSpec
+from cdcsync_core.runs.topic_check import Checks
+from cdcsync_core.tables.source_table import TableId
 from cdcsync_lake.location import Location
 from cdcsync_spark.sinks.contract.driver import READER, Role, SinkDriver
 from cdcsync_spark.sinks.contract.sink import Sink

@@ -23,9 +23,9 @@ from typing import Self
 import pymysql
 from pymysql.constants import CR
 
-from cdcsync_core.capture import Capture
 from cdcsync_core.errors import DecodeError
-from cdcsync_core.source_table import quote
+from cdcsync_core.tables.capture import Capture
+from cdcsync_core.tables.source_table import quote
 from cdcsync_mysql.connection import Connection
 from cdcsync_mysql.protocol import (
     deprecates_eof,

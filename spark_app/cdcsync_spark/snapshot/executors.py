@@ -21,8 +21,8 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from cdcsync_core.errors import CdcError, Reason, fail
-from cdcsync_core.run import RunConfig
-from cdcsync_core.spec import GROUP
+from cdcsync_core.resource.spec import GROUP
+from cdcsync_core.runs.run import RunConfig
 from cdcsync_core.timestamps import unix_time
 from cdcsync_kube.access import in_pod
 from cdcsync_kube.client import Api, ApiError, Object

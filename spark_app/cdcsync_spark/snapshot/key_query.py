@@ -13,8 +13,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from cdcsync_core.capture import Capture
-from cdcsync_core.source_table import BINARIES, INTEGERS, TEXTS, Column, quote
+from cdcsync_core.tables.capture import Capture
+from cdcsync_core.tables.source_table import BINARIES, INTEGERS, TEXTS, Column, quote
 
 
 def condition(table: Capture, keys: pa.Table) -> str:

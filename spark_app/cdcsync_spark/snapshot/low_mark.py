@@ -21,8 +21,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from cdcsync_core.errors import Reason, fail
-from cdcsync_core.lineage import Lineage
-from cdcsync_core.position import FilePosition, Position
+from cdcsync_core.positions.lineage import Lineage
+from cdcsync_core.positions.position import FilePosition, Position
 from cdcsync_mysql import watermark
 from cdcsync_mysql.connection import Source
 from cdcsync_mysql.proof import open_session

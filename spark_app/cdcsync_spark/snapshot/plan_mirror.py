@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from cdcsync_core.errors import CdcError, Reason, fail
-from cdcsync_core.run import PlanShard
+from cdcsync_core.runs.run import PlanShard
 from cdcsync_kube.client import Api, ApiError, Object
 from cdcsync_spark.run.tracebacks import log_traceback
 

@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from cdcsync_core.capture import Capture
-from cdcsync_core.chunk import Bound, Split
-from cdcsync_core.run import PlanShard
+from cdcsync_core.positions.chunk import Bound, Split
+from cdcsync_core.runs.run import PlanShard
+from cdcsync_core.tables.capture import Capture
 
 #: the splits of a table from a frontier on, as the driver plans them by itself
 OwnPlan = Callable[[Capture, int, Bound], Iterator[Split]]

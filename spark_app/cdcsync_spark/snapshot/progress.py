@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from cdcsync_core.errors import CdcError
-from cdcsync_core.report import SnapshotReport, TableParts, TableReport
-from cdcsync_core.run import TablePhase
+from cdcsync_core.runs.report import SnapshotReport, TableParts, TableReport
+from cdcsync_core.runs.run import TablePhase
 from cdcsync_spark.run.progress import Reports, failed_entry, table_entry
 from cdcsync_spark.sinks.contract.sink import Counting
 from cdcsync_spark.sinks.contract.writer import total_counts

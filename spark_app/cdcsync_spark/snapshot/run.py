@@ -26,11 +26,11 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from cdcsync_core.chunk import Split
 from cdcsync_core.errors import CdcError, PermanentError, Reason, TransientError, fail
 from cdcsync_core.gates import gate
-from cdcsync_core.position import LogOffset, Position
-from cdcsync_core.run import TableAssignment
+from cdcsync_core.positions.chunk import Split
+from cdcsync_core.positions.position import LogOffset, Position
+from cdcsync_core.runs.run import TableAssignment
 from cdcsync_core.state import TableState
 from cdcsync_mysql.failures import is_unexplained, may_be_of_table, of_table
 from cdcsync_spark.run.context import RunContext

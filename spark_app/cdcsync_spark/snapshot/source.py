@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Protocol
 
-from cdcsync_core.capture import Capture
-from cdcsync_core.chunk import Bound, Split
-from cdcsync_core.lineage import Lineage
-from cdcsync_core.position import LogOffset, Position
+from cdcsync_core.positions.chunk import Bound, Split
+from cdcsync_core.positions.lineage import Lineage
+from cdcsync_core.positions.position import LogOffset, Position
+from cdcsync_core.tables.capture import Capture
 from cdcsync_mysql import watermark
 from cdcsync_mysql.connection import Source
 from cdcsync_mysql.lock_budget import LockBudget

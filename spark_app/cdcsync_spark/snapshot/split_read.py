@@ -19,14 +19,14 @@ import pyarrow as pa
 import pymysql
 from pymysql.cursors import SSCursor
 
-from cdcsync_core.capture import Capture
-from cdcsync_core.chunk import Split
 from cdcsync_core.errors import Reason, fail
 from cdcsync_core.gates import gate
-from cdcsync_core.lineage import Lineage
-from cdcsync_core.position import Position
+from cdcsync_core.positions.chunk import Split
+from cdcsync_core.positions.lineage import Lineage
+from cdcsync_core.positions.position import Position
 from cdcsync_core.remedies import resnapshot
-from cdcsync_core.run import Decoder
+from cdcsync_core.runs.run import Decoder
+from cdcsync_core.tables.capture import Capture
 from cdcsync_mysql.catalog import as_planned
 from cdcsync_mysql.connection import Source, map_error
 from cdcsync_mysql.proof import open_session

@@ -11,14 +11,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from cdcsync_core.chunk import Split
 from cdcsync_core.errors import PermanentError, Reason, fail
 from cdcsync_core.gates import gate
-from cdcsync_core.lineage import Lineage
+from cdcsync_core.positions.chunk import Split
+from cdcsync_core.positions.lineage import Lineage
 from cdcsync_core.remedies import resnapshot
-from cdcsync_core.run import TableAssignment
+from cdcsync_core.runs.run import TableAssignment
 from cdcsync_core.state import Identity, TableState
-from cdcsync_core.target_schema import TargetSchema
+from cdcsync_core.tables.target_schema import TargetSchema
 from cdcsync_spark.sinks.contract.changes import Commit, Replace, Staged
 from cdcsync_spark.sinks.contract.checks import refuse_other_copy, refuse_superseded
 from cdcsync_spark.sinks.contract.sink import Sink, Target

@@ -22,9 +22,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cdcsync_core.capture import Capture
 from cdcsync_core.errors import DecodeError
-from cdcsync_core.source_table import GEOMETRIES, LABELLED, Column, quote
+from cdcsync_core.tables.capture import Capture
+from cdcsync_core.tables.source_table import GEOMETRIES, LABELLED, Column, quote
 from cdcsync_spark.rows.arrow_types import arrow_type, captured_schema
 from cdcsync_spark.wire.columns.charset import is_utf8, stored_charset
 from cdcsync_spark.wire.columns.key_text import key_text

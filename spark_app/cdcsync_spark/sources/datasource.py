@@ -30,11 +30,11 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition,
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
-from cdcsync_core.capture import Capture
-from cdcsync_core.chunk import Split
-from cdcsync_core.lineage import BinlogId, Lineage
-from cdcsync_core.position import Position, position_from_dict, position_to_dict
-from cdcsync_core.spec import replica_id
+from cdcsync_core.positions.chunk import Split
+from cdcsync_core.positions.lineage import BinlogId, Lineage
+from cdcsync_core.positions.position import Position, position_from_dict, position_to_dict
+from cdcsync_core.resource.spec import replica_id
+from cdcsync_core.tables.capture import Capture
 from cdcsync_mysql import watermark
 from cdcsync_mysql.planner import plan
 from cdcsync_mysql.proof import open_session

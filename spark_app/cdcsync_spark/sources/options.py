@@ -22,10 +22,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import get_args
 
-from cdcsync_core.capture import Capture
-from cdcsync_core.connection_spec import is_loopback
 from cdcsync_core.errors import CdcError, Reason, fail
-from cdcsync_core.source_table import TableId
+from cdcsync_core.resource.connection_spec import is_loopback
+from cdcsync_core.tables.capture import Capture
+from cdcsync_core.tables.source_table import TableId
 from cdcsync_mysql.catalog import read_table
 from cdcsync_mysql.connection import Source, Tls, TlsMode, connect
 

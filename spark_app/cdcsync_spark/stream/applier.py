@@ -22,10 +22,10 @@ import pyarrow as pa
 
 from cdcsync_core.errors import RUN_AGAIN, CdcError, PermanentError, Reason, TransientError, fail
 from cdcsync_core.gates import gate
-from cdcsync_core.position import LogOffset, Position
+from cdcsync_core.positions.position import LogOffset, Position
+from cdcsync_core.positions.watermark import join
 from cdcsync_core.remedies import resnapshot
 from cdcsync_core.state import LastChange, TableState
-from cdcsync_core.watermark import join
 from cdcsync_mysql.failures import of_table
 from cdcsync_spark.binlog.batch import BinlogBatch, TableBatch
 from cdcsync_spark.binlog.schema.steps import NOT_FOLLOWED, Policy, SchemaStep

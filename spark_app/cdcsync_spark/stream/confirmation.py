@@ -23,13 +23,13 @@ import threading
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-from cdcsync_core.capture import Capture
-from cdcsync_core.confirmation import contradictions, other_defaults
 from cdcsync_core.errors import CdcError, Reason, fail
 from cdcsync_core.gates import gate
-from cdcsync_core.lineage import Lineage
-from cdcsync_core.position import LogOffset, Position
+from cdcsync_core.positions.lineage import Lineage
+from cdcsync_core.positions.position import LogOffset, Position
 from cdcsync_core.state import LastChange
+from cdcsync_core.tables.capture import Capture
+from cdcsync_core.tables.confirmation import contradictions, other_defaults
 from cdcsync_mysql.catalog import read_defaults, read_table
 from cdcsync_mysql.connection import Source
 from cdcsync_mysql.proof import open_session

@@ -24,13 +24,13 @@ from typing import Protocol
 
 import pyarrow as pa
 
-from cdcsync_core.capture import Capture
-from cdcsync_core.chunk import Split
 from cdcsync_core.errors import CdcError
-from cdcsync_core.lineage import Lineage
-from cdcsync_core.position import Anchor, FilePosition, LogOffset, Position
-from cdcsync_core.run import Decoder
-from cdcsync_core.source_table import TableId
+from cdcsync_core.positions.chunk import Split
+from cdcsync_core.positions.lineage import Lineage
+from cdcsync_core.positions.position import Anchor, FilePosition, LogOffset, Position
+from cdcsync_core.runs.run import Decoder
+from cdcsync_core.tables.capture import Capture
+from cdcsync_core.tables.source_table import TableId
 from cdcsync_mysql.connection import Source
 from cdcsync_mysql.logfile import file_created_at
 from cdcsync_mysql.proof import open_session

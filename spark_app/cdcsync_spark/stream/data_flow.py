@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, field
 
-from cdcsync_core.run import Flow
+from cdcsync_core.runs.run import Flow
 from cdcsync_spark.binlog.dump.reader_health import Received
 
 #: heartbeat intervals for which a heartbeat counts: one may be late

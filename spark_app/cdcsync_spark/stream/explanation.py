@@ -14,14 +14,14 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 
-from cdcsync_core.capture import Capture
 from cdcsync_core.errors import CdcError
-from cdcsync_core.evolve import NotCopied, rewrites
 from cdcsync_core.migration import Effect, Script, ServerSession, StatementEffect
-from cdcsync_core.schema_change import Emptied, Followed
-from cdcsync_core.source_table import TableId
-from cdcsync_core.table_selection import TableSelection
-from cdcsync_core.target_schema import TargetSchema
+from cdcsync_core.tables.capture import Capture
+from cdcsync_core.tables.evolve import NotCopied, rewrites
+from cdcsync_core.tables.schema_change import Emptied, Followed
+from cdcsync_core.tables.source_table import TableId
+from cdcsync_core.tables.table_selection import TableSelection
+from cdcsync_core.tables.target_schema import TargetSchema
 from cdcsync_spark.binlog.schema.new_tables import made_by
 from cdcsync_spark.binlog.schema.steps import Policy, meaning, not_followed
 from cdcsync_spark.binlog.schema.stop_reasons import shown, shown_text

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from cdcsync_core.evolve import DroppedColumns
-from cdcsync_core.spec import Spec
+from cdcsync_core.resource.spec import Spec
+from cdcsync_core.tables.evolve import DroppedColumns
 from cdcsync_spark.binlog.schema.steps import Policy
 from cdcsync_spark.sinks.contract.changes import Emit, Evolve
 from cdcsync_spark.sinks.contract.sink import Capabilities

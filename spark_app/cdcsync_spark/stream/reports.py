@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from cdcsync_core.report import TableReport
-from cdcsync_core.run import RunKind, TablePhase
+from cdcsync_core.runs.report import TableReport
+from cdcsync_core.runs.run import RunKind, TablePhase
 from cdcsync_spark.binlog.batch import BinlogBatch
 from cdcsync_spark.binlog.dump.reader_health import Received, ReceivedFile
 from cdcsync_spark.run.progress import Reports, failed_entry, position_entry, schema_part, table_entry

@@ -19,9 +19,9 @@ from pymysql.connections import Connection
 
 from cdcsync_core.errors import PermanentError
 from cdcsync_core.gates import gate
-from cdcsync_core.position import LogOffset, Place, Position, meet_all
-from cdcsync_core.run import LOG_END, RunKind, TableAssignment, TablePhase
-from cdcsync_core.spec import CdcSync, replica_ids
+from cdcsync_core.positions.position import LogOffset, Place, Position, meet_all
+from cdcsync_core.resource.spec import CdcSync, replica_ids
+from cdcsync_core.runs.run import LOG_END, RunKind, TableAssignment, TablePhase
 from cdcsync_core.state import Identity
 from cdcsync_mysql import watermark
 from cdcsync_mysql.proof import SourceSession, open_session

@@ -12,11 +12,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 from cdcsync_core.errors import CdcError
-from cdcsync_core.evolve import NotCopied, evolve, rewrites
-from cdcsync_core.position import Position
-from cdcsync_core.schema_change import Emptied, Filled, Followed, Kept
+from cdcsync_core.positions.position import Position
 from cdcsync_core.state import LastChange, TableState
-from cdcsync_core.target_schema import TargetSchema
+from cdcsync_core.tables.evolve import NotCopied, evolve, rewrites
+from cdcsync_core.tables.schema_change import Emptied, Filled, Followed, Kept
+from cdcsync_core.tables.target_schema import TargetSchema
 from cdcsync_spark.binlog.schema.steps import Policy, SchemaStep, meaning, not_followed, repeatable
 from cdcsync_spark.binlog.schema.stop_reasons import shown
 from cdcsync_spark.sinks.contract.changes import AdvancePosition, Change, Commit, Empty, Evolve

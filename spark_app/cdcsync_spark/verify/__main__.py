@@ -15,8 +15,8 @@ from pathlib import Path
 from types import FrameType
 
 from cdcsync_core.errors import CdcError, Reason, TransientError, fail
-from cdcsync_core.run import ExitCode
-from cdcsync_core.verification import Progress, TableResult, VerifyConfig, verdict
+from cdcsync_core.runs.run import ExitCode
+from cdcsync_core.runs.verification import Progress, TableResult, VerifyConfig, verdict
 from cdcsync_spark.run.tracebacks import log_traceback
 from cdcsync_spark.verify.comparison import open_comparison
 

@@ -12,11 +12,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from cdcsync_core.errors import CdcError, Reason, fail
-from cdcsync_core.run import TablePhase
-from cdcsync_core.source_table import TableId
-from cdcsync_core.spec import CdcSync, replica_id
+from cdcsync_core.resource.spec import CdcSync, replica_id
+from cdcsync_core.runs.run import TablePhase
+from cdcsync_core.runs.verification import Difference, Progress, Step, TableResult, VerifyConfig
 from cdcsync_core.state import TableState
-from cdcsync_core.verification import Difference, Progress, Step, TableResult, VerifyConfig
+from cdcsync_core.tables.source_table import TableId
 from cdcsync_mysql.catalog import resolve
 from cdcsync_mysql.connection import Source, source_from_spec
 from cdcsync_mysql.proof import open_session

@@ -14,11 +14,11 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from cdcsync_core.capture import Capture
 from cdcsync_core.errors import CdcError, Reason, fail
-from cdcsync_core.position import LogOffset, Position, meet_all
-from cdcsync_core.status import Phase, Status
-from cdcsync_core.verification import Kind, Reader, Step
+from cdcsync_core.positions.position import LogOffset, Position, meet_all
+from cdcsync_core.runs.status import Phase, Status
+from cdcsync_core.runs.verification import Kind, Reader, Step
+from cdcsync_core.tables.capture import Capture
 from cdcsync_mysql.connection import Source
 from cdcsync_mysql.proof import open_session
 from cdcsync_mysql.server import ServerFacts

@@ -22,7 +22,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cdcsync_core.capture import Capture
+from cdcsync_core.tables.capture import Capture
 
 Words = npt.NDArray[np.uint64]
 #: shape (rows, 2): the two halves of each row's digest

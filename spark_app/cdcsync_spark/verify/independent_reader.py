@@ -23,12 +23,12 @@ from typing import Any
 import pyarrow as pa
 from pymysql.cursors import DictCursor
 
-from cdcsync_core.capture import Capture
 from cdcsync_core.errors import CdcError, Reason, fail
-from cdcsync_core.gtid import Gtid
-from cdcsync_core.lineage import BinlogId, Lineage
-from cdcsync_core.position import FilePosition, GtidPosition, LogOffset, Place, Position, TransactionId
-from cdcsync_core.source_table import SourceType, TableId
+from cdcsync_core.positions.gtid import Gtid
+from cdcsync_core.positions.lineage import BinlogId, Lineage
+from cdcsync_core.positions.position import FilePosition, GtidPosition, LogOffset, Place, Position, TransactionId
+from cdcsync_core.tables.capture import Capture
+from cdcsync_core.tables.source_table import SourceType, TableId
 from cdcsync_mysql.connection import Connection, Source, connect
 from cdcsync_mysql.proof import open_session
 from cdcsync_mysql.server import read_facts, refuse_other_server

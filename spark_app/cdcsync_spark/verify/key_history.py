@@ -17,12 +17,12 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from cdcsync_core.capture import Capture
 from cdcsync_core.errors import CdcError, Reason, fail
-from cdcsync_core.lineage import Lineage
-from cdcsync_core.position import LogOffset, Position
-from cdcsync_core.run import Decoder
-from cdcsync_core.source_table import TableId
+from cdcsync_core.positions.lineage import Lineage
+from cdcsync_core.positions.position import LogOffset, Position
+from cdcsync_core.runs.run import Decoder
+from cdcsync_core.tables.capture import Capture
+from cdcsync_core.tables.source_table import TableId
 from cdcsync_mysql.connection import Source
 from cdcsync_spark.binlog.batch import BinlogBatch, TableBatch, read_transactions
 from cdcsync_spark.binlog.reader import BinlogReader

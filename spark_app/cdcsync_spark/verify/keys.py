@@ -15,10 +15,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cdcsync_core.capture import Capture
 from cdcsync_core.errors import Reason, fail
-from cdcsync_core.lineage import Lineage
+from cdcsync_core.positions.lineage import Lineage
 from cdcsync_core.remedies import resnapshot
+from cdcsync_core.tables.capture import Capture
 from cdcsync_mysql.catalog import same_definition
 from cdcsync_mysql.connection import Connection, Source, fetch
 from cdcsync_mysql.proof import open_session

@@ -20,11 +20,11 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from cdcsync_core.capture import Capture
-from cdcsync_core.chunk import Split
-from cdcsync_core.lineage import Lineage
-from cdcsync_core.position import Position
-from cdcsync_core.run import Decoder
+from cdcsync_core.positions.chunk import Split
+from cdcsync_core.positions.lineage import Lineage
+from cdcsync_core.positions.position import Position
+from cdcsync_core.runs.run import Decoder
+from cdcsync_core.tables.capture import Capture
 from cdcsync_mysql.connection import Source
 from cdcsync_mysql.planner import plan
 from cdcsync_mysql.proof import open_session

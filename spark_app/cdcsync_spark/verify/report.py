@@ -12,9 +12,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from cdcsync_core.capture import Capture
-from cdcsync_core.lineage import Lineage
-from cdcsync_core.verification import Difference, Kind
+from cdcsync_core.positions.lineage import Lineage
+from cdcsync_core.runs.verification import Difference, Kind
+from cdcsync_core.tables.capture import Capture
 from cdcsync_mysql.connection import Source
 from cdcsync_spark.sinks.contract.snapshot import TargetSnapshot
 from cdcsync_spark.verify.digest import Digester, DigestSet

@@ -15,9 +15,9 @@ from typing import NamedTuple
 
 import yaml
 
-from cdcsync_core.position import Position
+from cdcsync_core.positions.position import Position
+from cdcsync_core.runs.status import CONSISTENT, Status
 from cdcsync_core.state import TableState
-from cdcsync_core.status import CONSISTENT, Status
 from cdcsync_spark.sinks.contract.sink import Target
 from cdcsync_spark.sinks.contract.snapshot import InexactSnapshot, TargetSnapshot
 

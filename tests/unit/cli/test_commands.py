@@ -10,9 +10,9 @@ import pytest
 from click.testing import CliRunner, Result
 
 from cdcsync_core.errors import Reason, fail, message_parts
-from cdcsync_core.manifest import load_manifest
-from cdcsync_core.run import ExitCode, TablePhase
-from cdcsync_core.status import Phase, ScheduleStatus, Status, TableStatus, only_tables, with_condition
+from cdcsync_core.resource.manifest import load_manifest
+from cdcsync_core.runs.run import ExitCode, TablePhase
+from cdcsync_core.runs.status import Phase, ScheduleStatus, Status, TableStatus, only_tables, with_condition
 from cdcsync_operator.cli.command import exit_code
 from cdcsync_operator.cli.main import COMMANDS, cli
 from cdcsync_operator.cli.output import Output

@@ -14,13 +14,13 @@ from typing import Any
 
 import pytest
 
-from cdcsync_core.capture import Capture
-from cdcsync_core.chunk import Bound, Split
-from cdcsync_core.position import LogOffset
-from cdcsync_core.run import TablePhase
-from cdcsync_core.source_table import Column, SourceTable, SourceType, TableId
-from cdcsync_core.spec import CdcSync
-from cdcsync_core.status import Status
+from cdcsync_core.positions.chunk import Bound, Split
+from cdcsync_core.positions.position import LogOffset
+from cdcsync_core.resource.spec import CdcSync
+from cdcsync_core.runs.run import TablePhase
+from cdcsync_core.runs.status import Status
+from cdcsync_core.tables.capture import Capture
+from cdcsync_core.tables.source_table import Column, SourceTable, SourceType, TableId
 from cdcsync_core.timestamps import utc
 from cdcsync_kube.client import ApiError, Object
 from cdcsync_operator.cluster.controller import KubeController

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from cdcsync_core.run import RunKind
+from cdcsync_core.runs.run import RunKind
 from cdcsync_operator.cluster.objects import run_objects
 from cdcsync_operator.cluster.objects.driver_pod import Image, as_driven, driver_pod, executor_template, spark_settings
 from cdcsync_operator.decision.observed import StartRun

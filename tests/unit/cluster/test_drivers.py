@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from cdcsync_core.capture import Capture
-from cdcsync_core.chunk import Bound, Split
-from cdcsync_core.pod_size import SPLITS_IN_DRIVER
-from cdcsync_core.run import RunConfig, RunKind
-from cdcsync_core.source_table import Column, SourceTable, SourceType, TableId
-from cdcsync_core.status import Runs, Status
+from cdcsync_core.positions.chunk import Bound, Split
+from cdcsync_core.resource.pod_size import SPLITS_IN_DRIVER
+from cdcsync_core.runs.run import RunConfig, RunKind
+from cdcsync_core.runs.status import Runs, Status
+from cdcsync_core.tables.capture import Capture
+from cdcsync_core.tables.source_table import Column, SourceTable, SourceType, TableId
 from cdcsync_core.timestamps import utc
 from cdcsync_kube.client import ApiError
 from cdcsync_operator.cluster.objects.driver_pod import EXECUTOR_TEMPLATE, Image

@@ -3,8 +3,8 @@ to know is left out."""
 
 from __future__ import annotations
 
-from cdcsync_core.run import RunKind, TablePhase
-from cdcsync_core.status import (
+from cdcsync_core.runs.run import RunKind, TablePhase
+from cdcsync_core.runs.status import (
     Phase,
     ResnapshotStatus,
     Restarts,

@@ -6,7 +6,7 @@ import re
 import urllib.request
 from pathlib import Path
 
-from cdcsync_core.status import Phase, Status, TableCounts, with_condition
+from cdcsync_core.runs.status import Phase, Status, TableCounts, with_condition
 from cdcsync_kube.pages import serve
 from cdcsync_operator.cluster.metrics import OF_SYNC, Metrics
 from cdcsync_spark.run.metrics import OF_RUN

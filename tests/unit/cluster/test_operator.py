@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from cdcsync_core.spec import CdcSync
+from cdcsync_core.resource.spec import CdcSync
 from cdcsync_kube.client import ApiError
 from cdcsync_operator.cluster import operator as kube_operator
 from cdcsync_operator.cluster.controller import KubeController

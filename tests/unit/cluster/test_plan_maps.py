@@ -13,10 +13,10 @@ from contextlib import nullcontext
 
 import pytest
 
-from cdcsync_core.capture import Capture
-from cdcsync_core.chunk import Bound, Split
-from cdcsync_core.run import PlanShard, RunKind
-from cdcsync_core.status import Status
+from cdcsync_core.positions.chunk import Bound, Split
+from cdcsync_core.runs.run import PlanShard, RunKind
+from cdcsync_core.runs.status import Status
+from cdcsync_core.tables.capture import Capture
 from cdcsync_operator.cluster.objects.driver_pod import Image
 from cdcsync_operator.cluster.objects.run_objects import PLANNED
 from cdcsync_operator.cluster.quota.room import Bounds, Room, Rooms

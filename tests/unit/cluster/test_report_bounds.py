@@ -8,7 +8,7 @@ import tracemalloc
 import pytest
 
 from cdcsync_core.errors import CdcError, Reason
-from cdcsync_core.report import table_report
+from cdcsync_core.runs.report import table_report
 from cdcsync_kube.client import ApiError, Object
 from cdcsync_operator.cluster.quota.report_bounds import MOST_BYTES, ReportBounds
 from cdcsync_operator.cluster.quota.room import READ_REPORTS, REPORTS, Bounds, Room, Rooms

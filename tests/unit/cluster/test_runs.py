@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from cdcsync_core.run import LOG_END, ExitCode, RunKind
+from cdcsync_core.runs.run import LOG_END, ExitCode, RunKind
 from cdcsync_operator.cluster.objects.run_objects import LIST_BYTES, reports
 from cdcsync_operator.cluster.runs.run_ports import FoundRun
 from cdcsync_operator.decision.observed import Exit, StartRun

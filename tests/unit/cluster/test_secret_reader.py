@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from cdcsync_core.manifest import Secrets
+from cdcsync_core.resource.manifest import Secrets
 from cdcsync_operator.cluster.policy.secret_reader import MOST_BYTES, MOST_KEYS, SecretReader
 from cdcsync_operator.cluster.quota.room import Bounds, Room
 from unit.cluster.fake_api import FakeApi

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from cdcsync_core.errors import CdcError
-from cdcsync_core.position import LogOffset
-from cdcsync_core.run import TablePhase
-from cdcsync_core.spec import CdcSync
-from cdcsync_core.status import Phase, Status, TableStatus, only_tables
-from cdcsync_core.status_part import StatusPosition
+from cdcsync_core.positions.position import LogOffset
+from cdcsync_core.resource.spec import CdcSync
+from cdcsync_core.runs.run import TablePhase
+from cdcsync_core.runs.status import Phase, Status, TableStatus, only_tables
+from cdcsync_core.runs.status_part import StatusPosition
 from cdcsync_kube.client import ApiError
 from cdcsync_operator.cluster.controller import KubeController
 from cdcsync_operator.cluster.objects.driver_pod import Image

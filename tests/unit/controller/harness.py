@@ -6,11 +6,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from cdcsync_core.manifest import parse_resource
-from cdcsync_core.report_merge import merge_report
-from cdcsync_core.run import Report, RunKind
-from cdcsync_core.spec import CdcSync
-from cdcsync_core.status import Status
+from cdcsync_core.resource.manifest import parse_resource
+from cdcsync_core.resource.spec import CdcSync
+from cdcsync_core.runs.report_merge import merge_report
+from cdcsync_core.runs.run import Report, RunKind
+from cdcsync_core.runs.status import Status
 from cdcsync_core.timestamps import utc
 from cdcsync_operator.decision.assignment import owned_tables
 from cdcsync_operator.decision.decide import decide

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from cdcsync_core.errors import Reason
-from cdcsync_core.run import LOG_END, ExitCode, Flow, Report, RunKind, TablePhase
+from cdcsync_core.runs.run import LOG_END, ExitCode, Flow, Report, RunKind, TablePhase
 from cdcsync_operator.decision.observed import Exit, ObservedRun, RunState, StartRun
 from unit.controller.harness import WHOLE, place
 

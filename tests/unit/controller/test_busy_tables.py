@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from cdcsync_core.errors import Reason, fail
-from cdcsync_core.run import ExitCode, RunKind, TablePhase
-from cdcsync_core.status import Phase, TableStatus
+from cdcsync_core.runs.run import ExitCode, RunKind, TablePhase
+from cdcsync_core.runs.status import Phase, TableStatus
 from cdcsync_operator.decision.goal import Progress, Until, verdict
 from cdcsync_operator.decision.observed import RunPreflight
 from unit.controller.harness import ControllerHarness

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from cdcsync_core.errors import Reason, fail
-from cdcsync_core.run import RunKind, TablePhase
-from cdcsync_core.status import Phase, TableStatus
-from cdcsync_core.status_part import StatusPosition
+from cdcsync_core.runs.run import RunKind, TablePhase
+from cdcsync_core.runs.status import Phase, TableStatus
+from cdcsync_core.runs.status_part import StatusPosition
 from cdcsync_operator.decision.observed import RunPreflight, RunState, StopRun
 from unit.controller.harness import ControllerHarness, place
 

@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 
 from cdcsync_core.errors import Reason, fail
-from cdcsync_core.run import RunKind, TablePhase
-from cdcsync_core.status import Phase, Runs, Status
+from cdcsync_core.runs.run import RunKind, TablePhase
+from cdcsync_core.runs.status import Phase, Runs, Status
 from cdcsync_operator.decision.observed import ForgetRun, ObservedRun, RunPreflight, RunState, StartRun, StopRun
 from unit.controller.harness import WHOLE, ControllerHarness, place, reported, resource
 

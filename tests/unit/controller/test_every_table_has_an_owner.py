@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from cdcsync_core.errors import Reason, fail
-from cdcsync_core.run import RunKind, TablePhase
-from cdcsync_core.status import Phase, Status
+from cdcsync_core.runs.run import RunKind, TablePhase
+from cdcsync_core.runs.status import Phase, Status
 from cdcsync_core.timestamps import utc
 from unit.controller.harness import WHOLE, ControllerHarness, place, resource
 from unit.controller.test_concurrent_runs import AGAIN, reading_again, table

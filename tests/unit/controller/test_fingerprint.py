@@ -12,9 +12,9 @@ from typing import Any, get_args
 import pytest
 from pydantic import BaseModel
 
-from cdcsync_core.run import RunKind
-from cdcsync_core.sink_spec import SinkKind
-from cdcsync_core.spec import Spec
+from cdcsync_core.resource.sink_spec import SinkKind
+from cdcsync_core.resource.spec import Spec
+from cdcsync_core.runs.run import RunKind
 from cdcsync_operator.decision.fingerprint import changed_fields, fingerprint
 from unit.controller.harness import ControllerHarness, resource
 

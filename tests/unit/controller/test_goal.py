@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from cdcsync_core.position import LogOffset
-from cdcsync_core.run import ExitCode, TablePhase
-from cdcsync_core.status import Phase, RunRef, Runs, Status, TableStatus, only_tables, with_condition
-from cdcsync_core.status_part import StatusPosition
+from cdcsync_core.positions.position import LogOffset
+from cdcsync_core.runs.run import ExitCode, TablePhase
+from cdcsync_core.runs.status import Phase, RunRef, Runs, Status, TableStatus, only_tables, with_condition
+from cdcsync_core.runs.status_part import StatusPosition
 from cdcsync_operator.decision.goal import Progress, Until, verdict
 
 DONE, RETRY, ACT = ExitCode.DONE, ExitCode.RETRY, ExitCode.USER_MUST_ACT

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from cdcsync_core.errors import Reason, fail
-from cdcsync_core.run import ExitCode, RunKind
-from cdcsync_core.status import TableStatus
+from cdcsync_core.runs.run import ExitCode, RunKind
+from cdcsync_core.runs.status import TableStatus
 from cdcsync_operator.decision.observed import RunPreflight
 from cdcsync_operator.decision.preflights import PREFLIGHT_EVERY, PROMPTED_EVERY
 from unit.controller.harness import ControllerHarness, place, resource

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from cdcsync_core.errors import Reason, fail
-from cdcsync_core.run import Flow, RunKind
-from cdcsync_core.status import Phase
+from cdcsync_core.runs.run import Flow, RunKind
+from cdcsync_core.runs.status import Phase
 from unit.controller.harness import ControllerHarness
 
 NO_SOURCE = fail(Reason.SOURCE_UNREACHABLE, "no answer")

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from cdcsync_core.capture import Capture
-from cdcsync_core.chunk import Bound, Split
 from cdcsync_core.errors import Reason, fail
-from cdcsync_core.run import PlanShard
+from cdcsync_core.positions.chunk import Bound, Split
+from cdcsync_core.runs.run import PlanShard
+from cdcsync_core.tables.capture import Capture
 from cdcsync_operator.reconcile.planning import MAX_SPLITS, PlanFolder, Planner, Splits, TablePlan
 from unit.local.harness import table
 

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from cdcsync_core.errors import Reason, fail
-from cdcsync_core.run import RunKind, TablePhase
-from cdcsync_core.status import Phase, Status, TableStatus
-from cdcsync_core.status_part import StatusPosition
+from cdcsync_core.runs.run import RunKind, TablePhase
+from cdcsync_core.runs.status import Phase, Status, TableStatus
+from cdcsync_core.runs.status_part import StatusPosition
 from unit.controller.harness import WHOLE, ControllerHarness, place, reported, resource
 
 SNAPSHOT, STREAM, CATCH_UP = RunKind.SNAPSHOT, RunKind.STREAM, RunKind.CATCH_UP

@@ -6,8 +6,8 @@ from __future__ import annotations
 import pytest
 
 from cdcsync_core.errors import CdcError
-from cdcsync_core.spec import AutoRestart, Backoff
-from cdcsync_core.status import Restarts
+from cdcsync_core.resource.spec import AutoRestart, Backoff
+from cdcsync_core.runs.status import Restarts
 from cdcsync_operator.cluster.settings import from_environment
 from cdcsync_operator.decision.restart import after_failure, delay, exhausted, floored, is_stable, wait_left
 from unit.controller.harness import resource

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from cdcsync_core.errors import CdcError, Reason, fail
-from cdcsync_core.manifest import parse_resource
-from cdcsync_core.run import LOG_END, RunKind
-from cdcsync_core.status import Phase
+from cdcsync_core.resource.manifest import parse_resource
+from cdcsync_core.runs.run import LOG_END, RunKind
+from cdcsync_core.runs.status import Phase
 from cdcsync_core.timestamps import unix_time, utc
 from unit.controller.harness import ControllerHarness, resource
 

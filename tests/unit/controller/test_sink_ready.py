@@ -6,8 +6,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from cdcsync_core.errors import Reason, fail
-from cdcsync_core.run import RunKind
-from cdcsync_core.status import Phase
+from cdcsync_core.runs.run import RunKind
+from cdcsync_core.runs.status import Phase
 from cdcsync_operator.decision.observed import RunPreflight
 from cdcsync_operator.decision.preflights import PREFLIGHT_RETRY
 from cdcsync_operator.reconcile.sink_calls import check_sink, check_sink_from_cluster

@@ -8,9 +8,9 @@ from typing import Literal
 
 import pytest
 
-from cdcsync_core.event_columns import EventColumns
-from cdcsync_core.sink_spec import Endpoint, Sink, SinkKind, StoreUse
-from cdcsync_core.spec import CdcSync
+from cdcsync_core.resource.sink_spec import Endpoint, Sink, SinkKind, StoreUse
+from cdcsync_core.resource.spec import CdcSync
+from cdcsync_core.tables.event_columns import EventColumns
 from cdcsync_lake.check import SinkCheck
 from cdcsync_lake.location import Location
 from cdcsync_operator.cluster.objects.driver_pod import Image

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from cdcsync_core.capture import Capture
 from cdcsync_core.errors import CdcError, Reason
-from cdcsync_core.source_table import Column, SourceTable, SourceType, TableId, memory_of
+from cdcsync_core.tables.capture import Capture
+from cdcsync_core.tables.source_table import Column, SourceTable, SourceType, TableId, memory_of
 from cdcsync_operator.cluster.quota.room import Bounds, Room
 from cdcsync_operator.reconcile.preflight import TableRecord
 

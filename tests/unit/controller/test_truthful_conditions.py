@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from cdcsync_core.errors import Reason, fail
-from cdcsync_core.run import Flow, RunKind, TablePhase
-from cdcsync_core.status import Phase
+from cdcsync_core.runs.run import Flow, RunKind, TablePhase
+from cdcsync_core.runs.status import Phase
 from cdcsync_operator.cluster.events import replaced
 from cdcsync_operator.decision.decide import decide
 from cdcsync_operator.decision.observed import Observed

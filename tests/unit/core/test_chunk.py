@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from cdcsync_core.chunk import WHOLE, Intervals, Split
+from cdcsync_core.positions.chunk import WHOLE, Intervals, Split
 
 
 def test_an_empty_split_is_refused() -> None:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cdcsync_core.cron_schedule import check_cron, check_zone, longest_gap, next_after
+from cdcsync_core.resource.cron_schedule import check_cron, check_zone, longest_gap, next_after
 
 #: cron, zone, the local time of the search, and the next times in the zone
 TIMES = [

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from cdcsync_core.capture import Capture
-from cdcsync_core.evolve import DroppedColumns, NotCopied, evolve, rewrites
-from cdcsync_core.schema_change import Converted, Filled, Followed, Kept, Origin
-from cdcsync_core.source_table import Column, SourceTable, SourceType, TableId
-from cdcsync_core.target_schema import TargetColumn, TargetSchema
+from cdcsync_core.tables.capture import Capture
+from cdcsync_core.tables.evolve import DroppedColumns, NotCopied, evolve, rewrites
+from cdcsync_core.tables.schema_change import Converted, Filled, Followed, Kept, Origin
+from cdcsync_core.tables.source_table import Column, SourceTable, SourceType, TableId
+from cdcsync_core.tables.target_schema import TargetColumn, TargetSchema
 
 KEEP, DROP = DroppedColumns
 

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from cdcsync_core.lineage import Lineage
-from cdcsync_core.position import FilePosition, Place
+from cdcsync_core.positions.lineage import Lineage
+from cdcsync_core.positions.position import FilePosition, Place
 from cdcsync_core.state import SinkWrite, TableState
 from unit.core.test_state import EMPTY
 

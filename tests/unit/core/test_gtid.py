@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cdcsync_core.gtid import Gtid, GtidSet
+from cdcsync_core.positions.gtid import Gtid, GtidSet
 
 A = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
 B = "4e11fa47-71ca-11e1-9e33-c80aa9429562"

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cdcsync_core.networks import address_of, parse_networks, refusing
+from cdcsync_core.resource.networks import address_of, parse_networks, refusing
 
 METADATA = parse_networks(("169.254.0.0/16",))
 

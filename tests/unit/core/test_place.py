@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from cdcsync_core.errors import PermanentError, Reason
-from cdcsync_core.gtid import GtidSet
-from cdcsync_core.lineage import Lineage
-from cdcsync_core.position import (
+from cdcsync_core.positions.gtid import GtidSet
+from cdcsync_core.positions.lineage import Lineage
+from cdcsync_core.positions.position import (
     Anchor,
     FilePosition,
     GtidPosition,
@@ -25,9 +25,9 @@ from cdcsync_core.position import (
     position_from_dict,
     position_to_dict,
 )
+from cdcsync_core.positions.watermark import join, watermark_from_dict, watermark_to_dict
 from cdcsync_core.state import Identity, TableState
-from cdcsync_core.target_schema import TargetSchema
-from cdcsync_core.watermark import join, watermark_from_dict, watermark_to_dict
+from cdcsync_core.tables.target_schema import TargetSchema
 from support.statements import ORDERS
 
 HERE, THERE = "mysql:3e11fa47", "mysql:71ca11e1"

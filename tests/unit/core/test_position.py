@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from cdcsync_core.errors import PermanentError, Reason
-from cdcsync_core.gtid import Gtid, GtidSet
-from cdcsync_core.mariadb_gtid import MariaDbGtidPos
-from cdcsync_core.position import (
+from cdcsync_core.positions.gtid import Gtid, GtidSet
+from cdcsync_core.positions.mariadb_gtid import MariaDbGtidPos
+from cdcsync_core.positions.position import (
     FilePosition,
     GtidPosition,
     LogOffset,

@@ -6,11 +6,11 @@ import json
 
 import pytest
 
-from cdcsync_core.capture import Capture
-from cdcsync_core.chunk import Split
 from cdcsync_core.errors import DecodeError, PermanentError, Reason, TransientError, fail, from_json
-from cdcsync_core.run import Decoder, PlanShard, Report, RunConfig, RunKind, TableAssignment
-from cdcsync_core.source_table import Column, SourceTable, SourceType, TableId
+from cdcsync_core.positions.chunk import Split
+from cdcsync_core.runs.run import Decoder, PlanShard, Report, RunConfig, RunKind, TableAssignment
+from cdcsync_core.tables.capture import Capture
+from cdcsync_core.tables.source_table import Column, SourceTable, SourceType, TableId
 
 TABLE = Capture(
     SourceTable(

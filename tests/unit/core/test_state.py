@@ -8,18 +8,18 @@ from dataclasses import replace
 
 import pytest
 
-from cdcsync_core.capture import Capture
-from cdcsync_core.chunk import Split
 from cdcsync_core.errors import PermanentError
-from cdcsync_core.gtid import GtidSet
-from cdcsync_core.lineage import Lineage
-from cdcsync_core.logical_type import LogicalType
-from cdcsync_core.mariadb_gtid import MariaDbGtidPos
-from cdcsync_core.position import FilePosition, GtidPosition, LogOffset, Place, Position, Watermark
-from cdcsync_core.schema_change import Kind
-from cdcsync_core.source_table import Column, SourceTable, SourceType, TableId
+from cdcsync_core.positions.chunk import Split
+from cdcsync_core.positions.gtid import GtidSet
+from cdcsync_core.positions.lineage import Lineage
+from cdcsync_core.positions.mariadb_gtid import MariaDbGtidPos
+from cdcsync_core.positions.position import FilePosition, GtidPosition, LogOffset, Place, Position, Watermark
 from cdcsync_core.state import STATE_VERSION, Identity, LastChange, TableState
-from cdcsync_core.target_schema import TargetColumn, TargetSchema
+from cdcsync_core.tables.capture import Capture
+from cdcsync_core.tables.logical_type import LogicalType
+from cdcsync_core.tables.schema_change import Kind
+from cdcsync_core.tables.source_table import Column, SourceTable, SourceType, TableId
+from cdcsync_core.tables.target_schema import TargetColumn, TargetSchema
 
 UUID = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
 TABLE = Capture(SourceTable(TableId("shop", "orders"), (Column("id", SourceType.parse("bigint"), False),)), ("id",))

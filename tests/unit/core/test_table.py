@@ -9,10 +9,10 @@ from dataclasses import replace
 import pyarrow as pa
 import pytest
 
-from cdcsync_core.capture import Capture
 from cdcsync_core.errors import PermanentError, Reason
-from cdcsync_core.logical_type import lossy
-from cdcsync_core.source_table import Column, SourceTable, SourceType, TableId
+from cdcsync_core.tables.capture import Capture
+from cdcsync_core.tables.logical_type import lossy
+from cdcsync_core.tables.source_table import Column, SourceTable, SourceType, TableId
 from cdcsync_spark.rows.arrow_types import arrow_type, captured_schema
 
 INT = SourceType.parse("int")

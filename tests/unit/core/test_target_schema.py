@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from cdcsync_core.capture import Capture
-from cdcsync_core.logical_type import NAMES, LogicalType
-from cdcsync_core.source_table import Column, SourceTable, SourceType, TableId
-from cdcsync_core.target_schema import TargetColumn, TargetSchema
+from cdcsync_core.tables.capture import Capture
+from cdcsync_core.tables.logical_type import NAMES, LogicalType
+from cdcsync_core.tables.source_table import Column, SourceTable, SourceType, TableId
+from cdcsync_core.tables.target_schema import TargetColumn, TargetSchema
 
 COLUMNS = tuple(Column(n, SourceType.parse(t)) for n, t in {"b": "int", "a": "bigint unsigned", "x": "blob"}.items())
 CAPTURE = Capture(SourceTable(TableId("shop", "t"), COLUMNS), ("a", "b"), frozenset({"x"}))

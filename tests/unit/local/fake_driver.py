@@ -19,7 +19,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from cdcsync_core.run import LOG_END, PlanShard, RunConfig, RunKind
+from cdcsync_core.runs.run import LOG_END, PlanShard, RunConfig, RunKind
 
 WORLD = Path(os.environ["FAKE_WORLD"])
 WHOLE = [{"start": None, "end": None}]

@@ -9,14 +9,14 @@ from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from pathlib import Path
 
-from cdcsync_core.capture import Capture
-from cdcsync_core.chunk import Bound, Split
 from cdcsync_core.errors import CdcError
-from cdcsync_core.position import LogOffset
-from cdcsync_core.run import ExitCode, RunKind
-from cdcsync_core.source_table import Column, SourceTable, SourceType, TableId
-from cdcsync_core.spec import CdcSync
-from cdcsync_core.status import Status
+from cdcsync_core.positions.chunk import Bound, Split
+from cdcsync_core.positions.position import LogOffset
+from cdcsync_core.resource.spec import CdcSync
+from cdcsync_core.runs.run import ExitCode, RunKind
+from cdcsync_core.runs.status import Status
+from cdcsync_core.tables.capture import Capture
+from cdcsync_core.tables.source_table import Column, SourceTable, SourceType, TableId
 from cdcsync_operator.decision.goal import Until
 from cdcsync_operator.decision.observed import ObservedTable, PreflightResult
 from cdcsync_operator.local.controller import LocalController, open_local

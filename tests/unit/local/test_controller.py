@@ -15,8 +15,8 @@ import pytest
 import yaml
 
 from cdcsync_core.errors import CdcError, Reason, fail
-from cdcsync_core.run import ExitCode, RunKind
-from cdcsync_core.status import Phase, Status
+from cdcsync_core.runs.run import ExitCode, RunKind
+from cdcsync_core.runs.status import Phase, Status
 from cdcsync_core.timestamps import unix_time
 from cdcsync_operator.decision.goal import Until
 from cdcsync_operator.local.driver_process import DriverProcess

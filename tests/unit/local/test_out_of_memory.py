@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from bench.accounted import Group, make_group
-from cdcsync_core.run import Report
+from cdcsync_core.runs.run import Report
 from cdcsync_operator.decision.observed import Exit
 from cdcsync_operator.local import driver_process
 from cdcsync_operator.local.driver_process import DriverProcess, RunFiles

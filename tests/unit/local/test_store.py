@@ -8,8 +8,8 @@ import pytest
 import yaml
 
 from cdcsync_core.errors import CdcError
-from cdcsync_core.manifest import load_manifest
-from cdcsync_core.status import Status, TableStatus, with_tables
+from cdcsync_core.resource.manifest import load_manifest
+from cdcsync_core.runs.status import Status, TableStatus, with_tables
 from cdcsync_operator.local.state_folder import StateFolder
 from cdcsync_operator.local.store import LocalStore, ManifestFiles, read_state
 

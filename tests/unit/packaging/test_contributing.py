@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from cdcsync_core.run import RunKind
+from cdcsync_core.runs.run import RunKind
 from cdcsync_spark.app.driver import APPLICATIONS
 
 ROOT = Path(__file__).resolve().parents[3]

@@ -12,8 +12,8 @@ from pathlib import Path
 import yaml
 
 from cdcsync_core.errors import Reason
-from cdcsync_core.run import TablePhase
-from cdcsync_core.status import Phase
+from cdcsync_core.runs.run import TablePhase
+from cdcsync_core.runs.status import Phase
 
 ROOT = Path(__file__).resolve().parents[3]
 

@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 import yaml
 
-from cdcsync_core.manifest import parse_resource, read_yaml
-from cdcsync_core.spec import KIND
+from cdcsync_core.resource.manifest import parse_resource, read_yaml
+from cdcsync_core.resource.spec import KIND
 from cdcsync_operator.cli.main import cli
 
 ROOT = Path(__file__).resolve().parents[3]

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from cdcsync_core.errors import CdcError, Reason
-from cdcsync_core.target_schema import TargetSchema
+from cdcsync_core.tables.target_schema import TargetSchema
 from cdcsync_spark.sinks.contract.changes import Upsert
 from cdcsync_spark.sinks.delta.fallback.merge import check_counts, merge_source
 from cdcsync_spark.sinks.delta.table.schema import unused_name

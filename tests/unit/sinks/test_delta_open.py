@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from cdcsync_core.errors import CdcError, Reason
-from cdcsync_core.source_table import TableId
+from cdcsync_core.tables.source_table import TableId
 from cdcsync_spark.sinks.delta.table import open as opening
 from cdcsync_spark.sinks.delta.table import weight
 from cdcsync_spark.sinks.delta.table.log import Log, entry_name

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 from deltalake import Schema
 
-from cdcsync_core.event_columns import EventColumns
+from cdcsync_core.tables.event_columns import EventColumns
 from cdcsync_spark.rows.arrow_types import _PLAIN
 from cdcsync_spark.sinks.delta.table.history_rows import with_event_columns
 from cdcsync_spark.sinks.delta.table.schema import schema_json

@@ -19,8 +19,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyroaring import BitMap
 
-from cdcsync_core.capture import Capture
 from cdcsync_core.errors import PermanentError, Reason
+from cdcsync_core.tables.capture import Capture
 from cdcsync_spark.rows.arrow_types import captured_schema
 from cdcsync_spark.sinks.lake.keys import key_index, scratch
 from cdcsync_spark.sinks.lake.keys.key_codes import Codes, KeyCodec

@@ -9,7 +9,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from cdcsync_core.errors import Reason, fail
-from cdcsync_core.source_table import TableId
+from cdcsync_core.tables.source_table import TableId
 from cdcsync_spark.sinks.contract.writer import Maintenance, Step
 from cdcsync_spark.sinks.delta.replica import maintenance as delta_maintenance
 from cdcsync_spark.sinks.delta.table.table_path import TablePath

@@ -8,7 +8,7 @@ import time
 import pytest
 
 from cdcsync_core.errors import CdcError, Reason, fail
-from cdcsync_core.networks import VARIABLE
+from cdcsync_core.resource.networks import VARIABLE
 from cdcsync_spark.sinks.kafka.connection import checked_names
 from cdcsync_spark.sinks.kafka.connection.brokers import Brokers
 from cdcsync_spark.sinks.kafka.connection.client import KafkaSettings

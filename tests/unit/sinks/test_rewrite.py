@@ -9,9 +9,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from cdcsync_core.logical_type import LogicalType
-from cdcsync_core.schema_change import Converted, Filled, Kept, Origin
-from cdcsync_core.target_schema import TargetColumn, TargetSchema
+from cdcsync_core.tables.logical_type import LogicalType
+from cdcsync_core.tables.schema_change import Converted, Filled, Kept, Origin
+from cdcsync_core.tables.target_schema import TargetColumn, TargetSchema
 from cdcsync_spark.sinks.lake.rewrite import needed, rewritten
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from cdcsync_core.errors import CdcError, Reason
-from cdcsync_core.sink_spec import Sink
+from cdcsync_core.resource.sink_spec import Sink
 from cdcsync_lake.location import Location
 from cdcsync_spark.sinks import sink_from_spec
 from cdcsync_spark.sinks.delta.replica.sink import DeltaSink

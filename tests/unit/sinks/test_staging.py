@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from cdcsync_core.errors import CdcError, Reason
-from cdcsync_core.target_schema import TargetSchema
+from cdcsync_core.tables.target_schema import TargetSchema
 from cdcsync_spark.sinks.lake import staging
 from cdcsync_spark.sinks.lake.staging import FileSizes
 from cdcsync_spark.sinks.lake.storage.stores import open_store

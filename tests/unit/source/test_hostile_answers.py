@@ -17,12 +17,12 @@ from typing import Any
 import pymysql
 import pytest
 
-from cdcsync_core.capture import Capture
-from cdcsync_core.chunk import Split
 from cdcsync_core.errors import CdcError, Reason
-from cdcsync_core.position import FilePosition, LogOffset
-from cdcsync_core.run import Decoder
-from cdcsync_core.source_table import Column, SourceTable, SourceType, TableId
+from cdcsync_core.positions.chunk import Split
+from cdcsync_core.positions.position import FilePosition, LogOffset
+from cdcsync_core.runs.run import Decoder
+from cdcsync_core.tables.capture import Capture
+from cdcsync_core.tables.source_table import Column, SourceTable, SourceType, TableId
 from cdcsync_mysql import connection as connections
 from cdcsync_mysql import watermark
 from cdcsync_mysql.connection import Source, SourceConnection, Tls, connect, fetch, fetch_dicts, map_error

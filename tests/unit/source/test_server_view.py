@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from cdcsync_core.errors import CdcError, Reason
-from cdcsync_core.mariadb_gtid import MariaDbGtidPos
-from cdcsync_core.position import FilePosition, LogOffset, position_from_dict
-from cdcsync_core.source_table import TableId
-from cdcsync_core.spec import Spec
+from cdcsync_core.positions.mariadb_gtid import MariaDbGtidPos
+from cdcsync_core.positions.position import FilePosition, LogOffset, position_from_dict
+from cdcsync_core.resource.spec import Spec
+from cdcsync_core.tables.source_table import TableId
 from cdcsync_mysql.cascades import cascades
 from cdcsync_mysql.catalog import check_spelling
 from cdcsync_mysql.checks import Level

@@ -5,9 +5,9 @@ from __future__ import annotations
 
 import pytest
 
-from cdcsync_core.capture import Capture
-from cdcsync_core.chunk import KeyValue, Split
-from cdcsync_core.source_table import Column, SourceTable, SourceType, TableId
+from cdcsync_core.positions.chunk import KeyValue, Split
+from cdcsync_core.tables.capture import Capture
+from cdcsync_core.tables.source_table import Column, SourceTable, SourceType, TableId
 from cdcsync_mysql.splitquery import key_form, key_literal, order_by, select_key, unsupported_key_reason, where
 
 

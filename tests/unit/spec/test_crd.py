@@ -13,10 +13,10 @@ import pytest
 import yaml
 from pydantic import BaseModel
 
-from cdcsync_core.quantity import parse_cpu, parse_seconds, parse_size
-from cdcsync_core.spec import Spec
-from cdcsync_core.status import Status
-from cdcsync_core.status_part import StatusPosition, StatusServer, StatusSplit, StatusWatermark
+from cdcsync_core.resource.quantity import parse_cpu, parse_seconds, parse_size
+from cdcsync_core.resource.spec import Spec
+from cdcsync_core.runs.status import Status
+from cdcsync_core.runs.status_part import StatusPosition, StatusServer, StatusSplit, StatusWatermark
 from cdcsync_operator.cluster.policy.pod_policy import ALLOWED_BY, COMMANDS, CONTAINER_FIELDS, POD_FIELDS, VOLUMES
 
 ROOT = Path(__file__).resolve().parents[3]

@@ -6,9 +6,9 @@ from __future__ import annotations
 import pytest
 
 from cdcsync_core.errors import CdcError, PermanentError, Reason
-from cdcsync_core.manifest import load_manifest, parse_resource, read_yaml
-from cdcsync_core.sink_spec import Endpoint, Sink, StoreUse
-from cdcsync_core.spec import Tables, replica_id
+from cdcsync_core.resource.manifest import load_manifest, parse_resource, read_yaml
+from cdcsync_core.resource.sink_spec import Endpoint, Sink, StoreUse
+from cdcsync_core.resource.spec import Tables, replica_id
 
 SECRET = """
 apiVersion: v1

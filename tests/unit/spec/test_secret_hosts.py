@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from cdcsync_core.errors import PermanentError
-from cdcsync_core.manifest import Secrets, load_manifest
-from cdcsync_core.secret_hosts import admits
+from cdcsync_core.resource.manifest import Secrets, load_manifest
+from cdcsync_core.resource.secret_hosts import admits
 from cdcsync_operator.cluster.objects.driver_pod import Image
 from cdcsync_operator.cluster.policy.pod_policy import Policy
 from cdcsync_operator.cluster.store import KubeStore

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
-from cdcsync_core.table_selection import TableSelection, check_pattern, matches
+from cdcsync_core.tables.table_selection import TableSelection, check_pattern, matches
 
 _PARTS = ("a", "b", "A", r"\.", ".", "|", "(", ")", "(?:", "[", "]", "*", "+", "?", "^", "$", r"\Q", r"\E", "{1}", "-")
 _DATABASES = ("a", "b", "A", "aa", "ab", "a.b", "b.a", "-", "a-")

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import pytest
 
-from cdcsync_core.spec import Tables
-from cdcsync_core.table_selection import literal_name
+from cdcsync_core.resource.spec import Tables
+from cdcsync_core.tables.table_selection import literal_name
 
 
 @pytest.mark.parametrize(

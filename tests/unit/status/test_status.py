@@ -8,10 +8,10 @@ import random
 
 import pytest
 
-from cdcsync_core.chunk import Intervals, Split
-from cdcsync_core.report_merge import merge_report
-from cdcsync_core.run import Report, RunKind, TablePhase
-from cdcsync_core.status import (
+from cdcsync_core.positions.chunk import Intervals, Split
+from cdcsync_core.runs.report_merge import merge_report
+from cdcsync_core.runs.run import Report, RunKind, TablePhase
+from cdcsync_core.runs.status import (
     MAX_MESSAGE,
     Phase,
     RunRef,
@@ -24,7 +24,7 @@ from cdcsync_core.status import (
     should_write,
     with_condition,
 )
-from cdcsync_core.status_part import StatusPosition
+from cdcsync_core.runs.status_part import StatusPosition
 
 WHOLE = ({"start": None, "end": None},)
 RUNNING = Status(

@@ -7,15 +7,15 @@ from dataclasses import replace
 
 import pytest
 
-from cdcsync_core.capture import Capture
-from cdcsync_core.chunk import WHOLE, Intervals
-from cdcsync_core.lineage import Lineage
-from cdcsync_core.position import FilePosition, LogOffset, position_to_dict
-from cdcsync_core.run import TablePhase
-from cdcsync_core.source_table import Column, SourceTable, SourceType, TableId
+from cdcsync_core.positions.chunk import WHOLE, Intervals
+from cdcsync_core.positions.lineage import Lineage
+from cdcsync_core.positions.position import FilePosition, LogOffset, position_to_dict
+from cdcsync_core.runs.run import TablePhase
+from cdcsync_core.runs.status import RunRef, Runs, Status, TableStatus, only_tables
 from cdcsync_core.state import Identity, TableState
-from cdcsync_core.status import RunRef, Runs, Status, TableStatus, only_tables
-from cdcsync_core.target_schema import TargetSchema
+from cdcsync_core.tables.capture import Capture
+from cdcsync_core.tables.source_table import Column, SourceTable, SourceType, TableId
+from cdcsync_core.tables.target_schema import TargetSchema
 from cdcsync_spark.verify.target_position import position_of
 
 

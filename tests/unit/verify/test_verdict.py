@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from cdcsync_core.errors import Reason, fail
-from cdcsync_core.run import ExitCode
-from cdcsync_core.verification import Difference, Kind, Progress, Step, TableResult, parse_line, verdict
+from cdcsync_core.runs.run import ExitCode
+from cdcsync_core.runs.verification import Difference, Kind, Progress, Step, TableResult, parse_line, verdict
 
 EQUAL = TableResult("shop.a", source_rows=3, target_rows=3, ranges=1, counts={})
 DIFFERENT = TableResult(

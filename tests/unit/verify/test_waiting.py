@@ -11,8 +11,8 @@ import pyarrow as pa
 import pytest
 import yaml
 
-from cdcsync_core.position import Place
-from cdcsync_core.verification import Reader
+from cdcsync_core.positions.position import Place
+from cdcsync_core.runs.verification import Reader
 from cdcsync_spark.verify.confirm import Confirmation, Suspect
 from cdcsync_spark.verify.target_position import SyncStatus
 from contract.sinkcase import ORDERS, whole_snapshot

@@ -13,12 +13,12 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 
-from cdcsync_core.networks import VARIABLE
-from cdcsync_core.pod_size import SPLITS_IN_DRIVER, DriverSize
-from cdcsync_core.quantity import show_cpu
-from cdcsync_core.run import RunKind
-from cdcsync_core.run_size import size_of
-from cdcsync_core.spec import CdcSync, Spec, required_secrets
+from cdcsync_core.resource.networks import VARIABLE
+from cdcsync_core.resource.pod_size import SPLITS_IN_DRIVER, DriverSize
+from cdcsync_core.resource.quantity import show_cpu
+from cdcsync_core.resource.spec import CdcSync, Spec, required_secrets
+from cdcsync_core.runs.run import RunKind
+from cdcsync_core.runs.run_size import size_of
 from cdcsync_operator.cluster.objects.pod_template import Object, merged
 from cdcsync_operator.cluster.objects.run_objects import AUTH_KEY, KIND_LABEL, auth_name, labels, metadata
 from cdcsync_operator.decision.observed import StartRun

@@ -16,7 +16,7 @@ from typing import Any
 
 from cdcsync_core.errors import Reason
 from cdcsync_core.quoting import quoted
-from cdcsync_core.run import ExitCode, RunKind
+from cdcsync_core.runs.run import ExitCode, RunKind
 from cdcsync_operator.cluster.objects.run_objects import KIND_LABEL
 from cdcsync_operator.decision.observed import Exit
 from cdcsync_operator.decision.runs import RUNS

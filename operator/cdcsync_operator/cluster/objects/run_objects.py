@@ -21,9 +21,9 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from cdcsync_core.report import TableReport
-from cdcsync_core.run import PlanShard
-from cdcsync_core.spec import API_VERSION, GROUP, KIND, CdcSync
+from cdcsync_core.resource.spec import API_VERSION, GROUP, KIND, CdcSync
+from cdcsync_core.runs.report import TableReport
+from cdcsync_core.runs.run import PlanShard
 from cdcsync_operator.decision.needs import Generations
 from cdcsync_operator.decision.observed import StartRun
 from cdcsync_operator.decision.runs import RUNS

@@ -25,8 +25,8 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from cdcsync_core.quoting import quoted
-from cdcsync_core.run import RunKind
-from cdcsync_core.spec import CdcSync, Spec
+from cdcsync_core.resource.spec import CdcSync, Spec
+from cdcsync_core.runs.run import RunKind
 from cdcsync_operator.cluster.objects.driver_pod import Image, driver_pod, executor_pod
 from cdcsync_operator.cluster.policy import restricted_pod
 from cdcsync_operator.cluster.policy.source_networks import refused_hosts

@@ -18,10 +18,10 @@ from dataclasses import dataclass, field
 
 from pydantic import SecretStr
 
-from cdcsync_core.manifest import SECRET_LABEL, Secrets, missing_secrets
 from cdcsync_core.quoting import quoted
-from cdcsync_core.secret_hosts import misdirected, unverified
-from cdcsync_core.spec import CdcSync, required_secrets
+from cdcsync_core.resource.manifest import SECRET_LABEL, Secrets, missing_secrets
+from cdcsync_core.resource.secret_hosts import misdirected, unverified
+from cdcsync_core.resource.spec import CdcSync, required_secrets
 from cdcsync_kube.client import Api, Object
 from cdcsync_lake.location import CREDENTIAL
 from cdcsync_operator.cluster.quota.room import SECRETS, Room

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from cdcsync_core.networks import parse_networks, refusing
-from cdcsync_core.sink_spec import Endpoint
-from cdcsync_core.spec import Spec
+from cdcsync_core.resource.networks import parse_networks, refusing
+from cdcsync_core.resource.sink_spec import Endpoint
+from cdcsync_core.resource.spec import Spec
 
 #: this machine, link-local addresses, what is no address of a server, and where clouds answer with
 #: a machine's metadata and credentials: AWS (link-local, fd00:ec2::254), Alibaba, Azure

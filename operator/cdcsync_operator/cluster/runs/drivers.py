@@ -23,14 +23,14 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from secrets import token_hex
 
-from cdcsync_core.capture import Capture
 from cdcsync_core.errors import CdcError, PermanentError
 from cdcsync_core.gates import gate
-from cdcsync_core.report import TableReport, failed_table
-from cdcsync_core.report_merge import merge_report
-from cdcsync_core.run import ExitCode, Report, RunConfig, TableAssignment
-from cdcsync_core.spec import CdcSync
-from cdcsync_core.status import Status
+from cdcsync_core.resource.spec import CdcSync
+from cdcsync_core.runs.report import TableReport, failed_table
+from cdcsync_core.runs.report_merge import merge_report
+from cdcsync_core.runs.run import ExitCode, Report, RunConfig, TableAssignment
+from cdcsync_core.runs.status import Status
+from cdcsync_core.tables.capture import Capture
 from cdcsync_kube.client import Api, ApiError, Object
 from cdcsync_operator.cluster.objects import run_objects
 from cdcsync_operator.cluster.objects.driver_pod import (

@@ -17,8 +17,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from cdcsync_core.errors import Reason, fail
-from cdcsync_core.run import PlanShard
-from cdcsync_core.spec import CdcSync
+from cdcsync_core.resource.spec import CdcSync
+from cdcsync_core.runs.run import PlanShard
 from cdcsync_kube.client import Object
 from cdcsync_operator.cluster.objects import run_objects
 from cdcsync_operator.cluster.quota.room import Room

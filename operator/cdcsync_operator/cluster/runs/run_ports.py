@@ -16,8 +16,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from cdcsync_core.errors import Reason
-from cdcsync_core.report import TableReport, table_report
-from cdcsync_core.run import ExitCode, Flow, Report, RunKind
+from cdcsync_core.runs.report import TableReport, table_report
+from cdcsync_core.runs.run import ExitCode, Flow, Report, RunKind
 from cdcsync_core.timestamps import unix_time
 from cdcsync_kube.client import Api, ApiError, Object
 from cdcsync_operator.cluster.objects.owned import is_owned_by

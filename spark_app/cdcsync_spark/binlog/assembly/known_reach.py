@@ -7,7 +7,7 @@ answer says whether the change may reach others.
 
 from __future__ import annotations
 
-from cdcsync_core.source_table import TableId
+from cdcsync_core.tables.source_table import TableId
 from cdcsync_spark.wire.sql.changes.exclusion import is_dml
 from cdcsync_spark.wire.sql.changes.relations import may_relate
 from cdcsync_spark.wire.sql.row_changes.dml import Dml, read_dml

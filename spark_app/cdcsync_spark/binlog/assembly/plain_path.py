@@ -15,8 +15,8 @@ from dataclasses import replace
 import numpy as np
 
 from cdcsync_core.errors import DecodeError
-from cdcsync_core.position import LogOffset, Position
-from cdcsync_core.source_table import TableId
+from cdcsync_core.positions.position import LogOffset, Position
+from cdcsync_core.tables.source_table import TableId
 from cdcsync_spark.binlog.assembly.plain_transactions import TRANSACTION_BYTES, PlainTransactions
 from cdcsync_spark.binlog.assembly.spool import EVENT_BYTES
 from cdcsync_spark.binlog.assembly.transaction_ids import TransactionIds

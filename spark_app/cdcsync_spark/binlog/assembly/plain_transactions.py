@@ -8,9 +8,9 @@ from itertools import pairwise
 
 import numpy as np
 
-from cdcsync_core.gtid import GtidSet, Interval
-from cdcsync_core.position import LogOffset
-from cdcsync_core.source_table import TableId
+from cdcsync_core.positions.gtid import GtidSet, Interval
+from cdcsync_core.positions.position import LogOffset
+from cdcsync_core.tables.source_table import TableId
 from cdcsync_spark.binlog.assembly.transaction_ids import TransactionIds
 from cdcsync_spark.wire.binlog.columnar.plain import Stretch
 from cdcsync_spark.wire.binlog.columnar.plain_rows import PlainRows

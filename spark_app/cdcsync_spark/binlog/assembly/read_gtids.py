@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cdcsync_core.gtid import Gtid, GtidSet
+from cdcsync_core.positions.gtid import Gtid, GtidSet
 
 
 class ReadGtids:

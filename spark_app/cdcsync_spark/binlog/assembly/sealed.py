@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from cdcsync_core.errors import CdcError
-from cdcsync_core.position import FilePosition, LogOffset, Position
-from cdcsync_core.source_table import TableId
+from cdcsync_core.positions.position import FilePosition, LogOffset, Position
+from cdcsync_core.tables.source_table import TableId
 from cdcsync_spark.binlog.assembly.spool import Spooled
 from cdcsync_spark.binlog.assembly.transaction_ids import TransactionIds
 from cdcsync_spark.binlog.schema.steps import SchemaStep

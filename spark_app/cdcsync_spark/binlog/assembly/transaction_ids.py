@@ -17,9 +17,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from cdcsync_core.gtid import Gtid
-from cdcsync_core.lineage import BinlogId
-from cdcsync_core.position import (
+from cdcsync_core.positions.gtid import Gtid
+from cdcsync_core.positions.lineage import BinlogId
+from cdcsync_core.positions.position import (
     FilePosition,
     LogOffset,
     Place,

@@ -28,10 +28,10 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from cdcsync_core.errors import CdcError
-from cdcsync_core.mariadb_gtid import MariaDbGtidPos
-from cdcsync_core.position import Anchor, FilePosition, GtidPosition, LogOffset, Position, TransactionId
-from cdcsync_core.schema_change import Emptied, Followed
-from cdcsync_core.source_table import TableId
+from cdcsync_core.positions.mariadb_gtid import MariaDbGtidPos
+from cdcsync_core.positions.position import Anchor, FilePosition, GtidPosition, LogOffset, Position, TransactionId
+from cdcsync_core.tables.schema_change import Emptied, Followed
+from cdcsync_core.tables.source_table import TableId
 from cdcsync_spark.binlog.assembly.known_reach import KnownReach
 from cdcsync_spark.binlog.assembly.open_transaction import OpenTransaction
 from cdcsync_spark.binlog.assembly.plain_transactions import TRANSACTION_BYTES, PlainTransactions

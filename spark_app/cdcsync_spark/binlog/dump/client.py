@@ -21,8 +21,8 @@ import pymysql
 from pymysql.cursors import Cursor
 
 from cdcsync_core.errors import CdcError, DecodeError, Reason, TransientError, fail
-from cdcsync_core.gtid import GtidSet
-from cdcsync_core.position import FilePosition, GtidPosition, LogOffset, Position
+from cdcsync_core.positions.gtid import GtidSet
+from cdcsync_core.positions.position import FilePosition, GtidPosition, LogOffset, Position
 from cdcsync_core.quoting import quoted
 from cdcsync_core.remedies import RESNAPSHOT_ALL
 from cdcsync_mysql.protocol import interrupt, send_command, skip_packet, socket_of

@@ -15,9 +15,9 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from cdcsync_core.errors import CdcError
-from cdcsync_core.lineage import Lineage
-from cdcsync_core.position import FilePosition, GtidPosition, LogOffset, Position
-from cdcsync_core.source_table import TableId
+from cdcsync_core.positions.lineage import Lineage
+from cdcsync_core.positions.position import FilePosition, GtidPosition, LogOffset, Position
+from cdcsync_core.tables.source_table import TableId
 from cdcsync_mysql.connection import Source
 from cdcsync_mysql.proof import open_session, tables_with_unlogged_cascades
 from cdcsync_mysql.watermark import high

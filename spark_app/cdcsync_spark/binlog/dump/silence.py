@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from cdcsync_core.errors import Reason, TransientError, fail
-from cdcsync_core.position import LogOffset, Position
+from cdcsync_core.positions.position import LogOffset, Position
 from cdcsync_spark.logs import get_logger
 
 _log = get_logger()

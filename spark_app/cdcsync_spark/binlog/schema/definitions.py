@@ -12,10 +12,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Set
 from types import MappingProxyType
 
-from cdcsync_core.capture import Capture
 from cdcsync_core.errors import CdcError
-from cdcsync_core.schema_change import Emptied, Followed, unchanged
-from cdcsync_core.source_table import TableId
+from cdcsync_core.tables.capture import Capture
+from cdcsync_core.tables.schema_change import Emptied, Followed, unchanged
+from cdcsync_core.tables.source_table import TableId
 from cdcsync_spark.binlog.schema.steps import Policy, contradicted, meaning, names
 from cdcsync_spark.binlog.schema.stop_reasons import statement_error
 from cdcsync_spark.wire.binlog.facts import TableMap

@@ -13,8 +13,8 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterator
 
-from cdcsync_core.source_table import TableId
-from cdcsync_core.table_selection import TableSelection
+from cdcsync_core.tables.source_table import TableId
+from cdcsync_core.tables.table_selection import TableSelection
 from cdcsync_spark.wire.sql.syntax.text import Statement
 
 #: names of tables without interest that are kept; with more of them some are matched again

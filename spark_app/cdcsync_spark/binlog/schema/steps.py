@@ -19,15 +19,25 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-from cdcsync_core.capture import Capture
 from cdcsync_core.errors import CdcError, PermanentError, Reason
-from cdcsync_core.evolve import DroppedColumns
-from cdcsync_core.gtid import Gtid
-from cdcsync_core.position import LogOffset, TransactionId, binlog_of
+from cdcsync_core.positions.gtid import Gtid
+from cdcsync_core.positions.position import LogOffset, TransactionId, binlog_of
 from cdcsync_core.remedies import resnapshot
-from cdcsync_core.schema_change import Emptied, Filled, Followed, Kind, Outcome, Renamed, Resnapshot, Stop, unchanged
-from cdcsync_core.source_table import TableId
 from cdcsync_core.state import TableState
+from cdcsync_core.tables.capture import Capture
+from cdcsync_core.tables.evolve import DroppedColumns
+from cdcsync_core.tables.schema_change import (
+    Emptied,
+    Filled,
+    Followed,
+    Kind,
+    Outcome,
+    Renamed,
+    Resnapshot,
+    Stop,
+    unchanged,
+)
+from cdcsync_core.tables.source_table import TableId
 from cdcsync_spark.binlog.schema.stop_reasons import FOLLOWABLE, NO_DDL, shown, statement_error
 from cdcsync_spark.wire.sql.changes.exclusion import is_dml
 from cdcsync_spark.wire.sql.changes.schema_change import apply_to

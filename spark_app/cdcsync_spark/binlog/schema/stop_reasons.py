@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from cdcsync_core.errors import CdcError, PermanentError, Reason
 from cdcsync_core.remedies import RESNAPSHOT_ALL, resnapshot
-from cdcsync_core.source_table import TableId
+from cdcsync_core.tables.source_table import TableId
 from cdcsync_spark.wire.sql.changes.exclusion import is_dml
 from cdcsync_spark.wire.sql.syntax.text import Statement
 

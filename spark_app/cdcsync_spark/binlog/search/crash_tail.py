@@ -25,13 +25,13 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from cdcsync_core.capture import Capture
 from cdcsync_core.errors import CdcError, PermanentError, Reason, fail
-from cdcsync_core.lineage import Lineage
-from cdcsync_core.position import FilePosition, LogOffset, Place, file_number
+from cdcsync_core.positions.lineage import Lineage
+from cdcsync_core.positions.position import FilePosition, LogOffset, Place, file_number
 from cdcsync_core.remedies import RESNAPSHOT_ALL
-from cdcsync_core.run import Decoder
-from cdcsync_core.source_table import TableId
+from cdcsync_core.runs.run import Decoder
+from cdcsync_core.tables.capture import Capture
+from cdcsync_core.tables.source_table import TableId
 from cdcsync_mysql.connection import Source, fetch
 from cdcsync_mysql.proof import open_session
 from cdcsync_mysql.server import global_variables

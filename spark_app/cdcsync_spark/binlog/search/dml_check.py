@@ -19,9 +19,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Set
 from dataclasses import dataclass
 
-from cdcsync_core.lineage import Lineage
-from cdcsync_core.position import LogOffset
-from cdcsync_core.source_table import TableId
+from cdcsync_core.positions.lineage import Lineage
+from cdcsync_core.positions.position import LogOffset
+from cdcsync_core.tables.source_table import TableId
 from cdcsync_mysql.connection import Connection, Source
 from cdcsync_mysql.proof import open_session
 from cdcsync_mysql.reach import cascading_to, fault_of_reading, fault_of_writing

@@ -22,10 +22,10 @@ from dataclasses import dataclass, field, replace
 from enum import Enum, auto
 
 from cdcsync_core.errors import Reason, fail
-from cdcsync_core.lineage import Lineage
-from cdcsync_core.position import FilePosition, LogOffset, TransactionId, file_number
+from cdcsync_core.positions.lineage import Lineage
+from cdcsync_core.positions.position import FilePosition, LogOffset, TransactionId, file_number
 from cdcsync_core.remedies import RESNAPSHOT_ALL
-from cdcsync_core.source_table import TableId
+from cdcsync_core.tables.source_table import TableId
 from cdcsync_mysql.connection import Source, fetch
 from cdcsync_mysql.proof import open_session
 from cdcsync_spark.binlog.assembly.open_transaction import OpenTransaction

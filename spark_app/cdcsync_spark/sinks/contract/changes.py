@@ -9,8 +9,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from cdcsync_core.schema_change import Origin
 from cdcsync_core.state import TableState
+from cdcsync_core.tables.schema_change import Origin
 from cdcsync_spark.rows.events import Events
 
 

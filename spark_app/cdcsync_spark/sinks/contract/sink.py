@@ -9,9 +9,9 @@ from typing import Protocol, runtime_checkable
 
 import pyarrow as pa
 
-from cdcsync_core.capture import Capture
-from cdcsync_core.source_table import TableId
 from cdcsync_core.state import TableState
+from cdcsync_core.tables.capture import Capture
+from cdcsync_core.tables.source_table import TableId
 from cdcsync_spark.sinks.contract.changes import Build, Change, Staged
 from cdcsync_spark.sinks.contract.snapshot import Readable
 from cdcsync_spark.sinks.contract.writer import Outcome, Writer

@@ -8,7 +8,7 @@ from typing import Protocol, runtime_checkable
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cdcsync_core.position import Position
+from cdcsync_core.positions.position import Position
 from cdcsync_core.state import TableState
 
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-from cdcsync_core.source_table import TableId
+from cdcsync_core.tables.source_table import TableId
 from cdcsync_spark.sinks.contract.sink import Target
 from cdcsync_spark.sinks.contract.snapshot import TargetSnapshot
 

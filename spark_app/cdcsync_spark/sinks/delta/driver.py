@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from cdcsync_core.sink_spec import Delta
-from cdcsync_core.source_table import TableId
-from cdcsync_core.topic_check import Checks
+from cdcsync_core.resource.sink_spec import Delta
+from cdcsync_core.runs.topic_check import Checks
+from cdcsync_core.tables.source_table import TableId
 from cdcsync_spark.sinks.contract.driver import Role
 from cdcsync_spark.sinks.contract.sink import Sink
 from cdcsync_spark.sinks.delta.history.target import HistorySink

@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cdcsync_core.source_table import Column
+from cdcsync_core.tables.source_table import Column
 from cdcsync_spark.sinks.formats.avro_columns import Decoder, decoder, records
 from cdcsync_spark.sinks.formats.avro_records import HEAD_BYTES, MAGIC, avro_name
 from cdcsync_spark.sinks.formats.record_reader import LastRows

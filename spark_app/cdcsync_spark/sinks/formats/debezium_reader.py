@@ -15,7 +15,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from cdcsync_core.source_table import GEOMETRIES, Column, SourceType
+from cdcsync_core.tables.source_table import GEOMETRIES, Column, SourceType
 from cdcsync_spark.sinks.formats.debezium_text import SRID_BYTES, with_escapes
 from cdcsync_spark.sinks.formats.json_reader import Row, last_row, loads, rows_table
 from cdcsync_spark.sinks.formats.record_reader import LastRows

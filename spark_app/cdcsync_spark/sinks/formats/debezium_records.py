@@ -19,7 +19,7 @@ from importlib.metadata import version
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cdcsync_core.position import LogOffset
+from cdcsync_core.positions.position import LogOffset
 from cdcsync_spark.rows.changes import TRANSACTION, ChangeKind
 from cdcsync_spark.rows.events import Events
 from cdcsync_spark.sinks.formats.debezium_text import debezium_name, debezium_texts

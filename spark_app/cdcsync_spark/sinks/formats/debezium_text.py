@@ -20,7 +20,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cdcsync_core.source_table import GEOMETRIES, Column, SourceType
+from cdcsync_core.tables.source_table import GEOMETRIES, Column, SourceType
 from cdcsync_spark.sinks.formats.json_text import Quoted, Style, bracketed, quoted_texts
 
 _STYLE = Style(escape="\\u{:04X}")

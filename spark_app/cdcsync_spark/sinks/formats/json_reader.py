@@ -16,7 +16,7 @@ from typing import Any
 import pyarrow as pa
 
 from cdcsync_core.peer_json import parse_json
-from cdcsync_core.source_table import Column
+from cdcsync_core.tables.source_table import Column
 from cdcsync_spark.sinks.formats.record_reader import LastRows
 
 Row = dict[str, Any]

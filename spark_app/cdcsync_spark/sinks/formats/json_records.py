@@ -25,8 +25,8 @@ from typing import NamedTuple, TypeAlias
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cdcsync_core.position import LogOffset, TransactionId
-from cdcsync_core.source_table import Column, TableId
+from cdcsync_core.positions.position import LogOffset, TransactionId
+from cdcsync_core.tables.source_table import Column, TableId
 from cdcsync_spark.rows.changes import KIND, TRANSACTION, ChangeKind
 from cdcsync_spark.rows.events import Events
 from cdcsync_spark.sinks.formats.json_text import Style, json_parts, json_rows, quoted, single

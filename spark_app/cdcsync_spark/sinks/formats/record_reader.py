@@ -11,7 +11,7 @@ from typing import NamedTuple, Protocol
 
 import pyarrow as pa
 
-from cdcsync_core.source_table import Column
+from cdcsync_core.tables.source_table import Column
 
 
 class LastRows(NamedTuple):

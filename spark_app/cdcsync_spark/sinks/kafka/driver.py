@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from cdcsync_core.sink_spec import Kafka
-from cdcsync_core.source_table import TableId
-from cdcsync_core.topic_check import Checks
+from cdcsync_core.resource.sink_spec import Kafka
+from cdcsync_core.runs.topic_check import Checks
+from cdcsync_core.tables.source_table import TableId
 from cdcsync_spark.sinks.contract.driver import READER, Role
 from cdcsync_spark.sinks.contract.staging import Staging
 from cdcsync_spark.sinks.kafka.check import BrokerCheck

@@ -35,7 +35,7 @@ import pyarrow.compute as pc
 from confluent_kafka import KafkaException, Message, TopicPartition
 
 from cdcsync_core.errors import CdcError, Reason, fail
-from cdcsync_core.position import Position
+from cdcsync_core.positions.position import Position
 from cdcsync_core.remedies import resnapshot
 from cdcsync_core.state import TableState
 from cdcsync_spark.rows.arrow_types import captured_schema

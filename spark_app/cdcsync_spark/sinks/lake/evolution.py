@@ -12,8 +12,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 from cdcsync_core.errors import CdcError, Reason, fail
 from cdcsync_core.remedies import resnapshot
-from cdcsync_core.schema_change import Filled
 from cdcsync_core.state import TableState
+from cdcsync_core.tables.schema_change import Filled
 from cdcsync_spark.rows.arrow_types import arrow_schema
 from cdcsync_spark.sinks.contract.changes import Evolve
 from cdcsync_spark.sinks.lake.file_changes import AddedFile, FileChanges

@@ -17,7 +17,7 @@ import pyarrow as pa
 from pyroaring import BitMap
 
 from cdcsync_core.errors import Reason, fail
-from cdcsync_core.target_schema import TargetSchema
+from cdcsync_core.tables.target_schema import TargetSchema
 from cdcsync_spark.rows.arrow_types import arrow_schema
 from cdcsync_spark.sinks.contract.changes import Upsert
 from cdcsync_spark.sinks.lake.keys.key_index import KeyIndex

@@ -30,8 +30,8 @@ from enum import Enum, auto
 from typing import Protocol, TypeVar
 
 from cdcsync_core.errors import CdcError
-from cdcsync_core.schema_change import Origin
 from cdcsync_core.state import TableState
+from cdcsync_core.tables.schema_change import Origin
 from cdcsync_spark.sinks.contract.changes import Commit
 from cdcsync_spark.sinks.contract.writer import Step
 from cdcsync_spark.sinks.lake.file_changes import AddedFile, FileChanges

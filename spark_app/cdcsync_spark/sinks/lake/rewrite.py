@@ -12,8 +12,8 @@ from collections.abc import Iterable, Iterator, Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cdcsync_core.schema_change import Converted, Filled, Origin
-from cdcsync_core.target_schema import TargetSchema
+from cdcsync_core.tables.schema_change import Converted, Filled, Origin
+from cdcsync_core.tables.target_schema import TargetSchema
 from cdcsync_spark.rows.arrow_types import arrow_schema
 
 

@@ -22,7 +22,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from cdcsync_core.errors import Reason, fail
-from cdcsync_core.target_schema import TargetSchema
+from cdcsync_core.tables.target_schema import TargetSchema
 from cdcsync_spark.rows.arrow_types import arrow_schema
 from cdcsync_spark.sinks.contract.changes import Append, Change, Replace, StagedPart
 from cdcsync_spark.sinks.lake.bounds import BoundsOfFile, FileBounds

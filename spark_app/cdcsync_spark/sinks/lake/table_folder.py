@@ -11,7 +11,7 @@ from functools import partial
 from pyroaring import BitMap
 
 from cdcsync_core.errors import RUN_AGAIN, CdcError, Reason, fail
-from cdcsync_core.source_table import TableId
+from cdcsync_core.tables.source_table import TableId
 from cdcsync_spark.sinks.lake.deletion_vectors import deleted_rows
 from cdcsync_spark.sinks.lake.layout import segment
 from cdcsync_spark.sinks.lake.live_file import LiveFile

@@ -30,7 +30,7 @@ from tenacity import RetryCallState, Retrying, retry_if_exception_type, stop_aft
 from cdcsync_core.errors import CdcError
 from cdcsync_core.gates import gate
 from cdcsync_core.state import TableState
-from cdcsync_core.target_schema import TargetSchema
+from cdcsync_core.tables.target_schema import TargetSchema
 from cdcsync_spark.logs import get_logger
 from cdcsync_spark.sinks.contract.changes import (
     AdvancePosition,

@@ -12,11 +12,11 @@ import re
 from collections.abc import Callable
 from dataclasses import replace
 
-from cdcsync_core.capture import Capture
 from cdcsync_core.errors import CdcError, Reason, fail
 from cdcsync_core.remedies import RESNAPSHOT
-from cdcsync_core.source_table import BINARIES, GEOMETRIES, INTEGERS, LABELLED, TEXTS, Column, SourceType
 from cdcsync_core.stops import UNANNOUNCED
+from cdcsync_core.tables.capture import Capture
+from cdcsync_core.tables.source_table import BINARIES, GEOMETRIES, INTEGERS, LABELLED, TEXTS, Column, SourceType
 from cdcsync_spark.wire.binlog import table_map as types
 from cdcsync_spark.wire.binlog.facts import MappedColumn, TableMap
 from cdcsync_spark.wire.binlog.images.image import OLD_TEMPORALS

@@ -12,9 +12,9 @@ from enum import IntEnum
 from typing import NamedTuple
 
 from cdcsync_core.errors import CdcError
-from cdcsync_core.gtid import Gtid
-from cdcsync_core.position import LogOffset, TransactionId
-from cdcsync_core.source_table import TableId
+from cdcsync_core.positions.gtid import Gtid
+from cdcsync_core.positions.position import LogOffset, TransactionId
+from cdcsync_core.tables.source_table import TableId
 from cdcsync_spark.wire.sql.syntax.text import Statement
 
 

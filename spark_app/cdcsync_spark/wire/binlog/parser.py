@@ -31,11 +31,11 @@ from enum import Enum, auto
 from typing import Literal
 
 from cdcsync_core.errors import DecodeError, Reason, fail
-from cdcsync_core.gtid import Gtid
-from cdcsync_core.lineage import BinlogId
-from cdcsync_core.position import LogOffset, Place, TransactionId, file_number
+from cdcsync_core.positions.gtid import Gtid
+from cdcsync_core.positions.lineage import BinlogId
+from cdcsync_core.positions.position import LogOffset, Place, TransactionId, file_number
 from cdcsync_core.remedies import RESNAPSHOT_ALL
-from cdcsync_core.source_table import TableId
+from cdcsync_core.tables.source_table import TableId
 from cdcsync_spark.wire.binlog.event import events, sql_forms
 from cdcsync_spark.wire.binlog.event.compression import unpack_payload
 from cdcsync_spark.wire.binlog.event.event_type import IN_PAYLOAD, MARIADB_KINDS, WITHOUT_FACTS, EventType

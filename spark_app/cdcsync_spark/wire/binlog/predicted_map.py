@@ -12,10 +12,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from cdcsync_core.capture import Capture
 from cdcsync_core.errors import CdcError
-from cdcsync_core.schema_change import Filled, Followed
-from cdcsync_core.source_table import INTEGERS, LABELLED, Column, SourceType
+from cdcsync_core.tables.capture import Capture
+from cdcsync_core.tables.schema_change import Filled, Followed
+from cdcsync_core.tables.source_table import INTEGERS, LABELLED, Column, SourceType
 from cdcsync_spark.wire.binlog import table_map as types
 from cdcsync_spark.wire.binlog.definition import check_table_map, shown
 from cdcsync_spark.wire.binlog.facts import MappedColumn, TableMap

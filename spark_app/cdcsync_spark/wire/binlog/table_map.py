@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple, TypeVar
 
 from cdcsync_core.errors import DecodeError
-from cdcsync_core.source_table import TableId
+from cdcsync_core.tables.source_table import TableId
 from cdcsync_spark.wire.binlog.facts import MappedColumn, TableMap
 from cdcsync_spark.wire.columns.cursor import Buffer, Cursor
 

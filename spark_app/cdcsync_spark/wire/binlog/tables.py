@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from cdcsync_core.errors import DecodeError
-from cdcsync_core.source_table import TableId
+from cdcsync_core.tables.source_table import TableId
 from cdcsync_spark.wire.binlog.definition import is_functional
 from cdcsync_spark.wire.binlog.event.compression import unpack_mariadb
 from cdcsync_spark.wire.binlog.event.event_type import EventType

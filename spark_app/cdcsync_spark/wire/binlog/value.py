@@ -19,8 +19,8 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from cdcsync_core.errors import DecodeError
-from cdcsync_core.logical_type import MAX_DECIMAL_PRECISION
-from cdcsync_core.source_table import BINARIES, GEOMETRIES, INTEGERS, TEXTS, Column, SourceType
+from cdcsync_core.tables.logical_type import MAX_DECIMAL_PRECISION
+from cdcsync_core.tables.source_table import BINARIES, GEOMETRIES, INTEGERS, TEXTS, Column, SourceType
 from cdcsync_spark.rows.arrow_types import arrow_type
 from cdcsync_spark.wire.binlog import table_map as types
 from cdcsync_spark.wire.binlog import temporal

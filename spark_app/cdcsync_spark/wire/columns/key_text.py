@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 import pyarrow as pa
 
-from cdcsync_core.capture import Capture
 from cdcsync_core.errors import CdcError
-from cdcsync_core.source_table import Column
+from cdcsync_core.tables.capture import Capture
+from cdcsync_core.tables.source_table import Column
 
 #: of a key's value
 _SHOWN = 64

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cdcsync_core.errors import DecodeError
-from cdcsync_core.source_table import SourceType
+from cdcsync_core.tables.source_table import SourceType
 from cdcsync_spark.wire.columns.charset import BEYOND_UTF8MB3, Decode, contains_ascii, is_single_byte, is_utf8
 from cdcsync_spark.wire.columns.gather import Numbers, is_ascii, largest_byte, strings, utf8
 from cdcsync_spark.wire.columns.replacement import checked, first_refused, reader

@@ -16,11 +16,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from cdcsync_core.capture import Capture
 from cdcsync_core.errors import CdcError, DecodeError, Reason, fail
 from cdcsync_core.remedies import resnapshot
-from cdcsync_core.source_table import INTEGERS, LABELLED, Column
 from cdcsync_core.stops import RESULT_HAS
+from cdcsync_core.tables.capture import Capture
+from cdcsync_core.tables.source_table import INTEGERS, LABELLED, Column
 from cdcsync_spark.rows.arrow_types import arrow_type, captured_schema
 from cdcsync_spark.wire.columns.charset import charset_of, same_charset
 from cdcsync_spark.wire.columns.gather import Cursors, Flags, Lanes, Numbers

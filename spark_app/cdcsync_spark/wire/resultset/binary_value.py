@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from cdcsync_core.errors import DecodeError
-from cdcsync_core.source_table import BINARIES, GEOMETRIES, TEXTS, SourceType
+from cdcsync_core.tables.source_table import BINARIES, GEOMETRIES, TEXTS, SourceType
 from cdcsync_spark.rows.arrow_types import arrow_type
 from cdcsync_spark.wire.columns import instants, texts
 from cdcsync_spark.wire.columns.charset import stored_charset

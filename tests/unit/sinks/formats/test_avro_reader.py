@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cdcsync_core.source_table import TableId
+from cdcsync_core.tables.source_table import TableId
 from cdcsync_spark.rows.changes import ChangeKind, changes_schema
 from cdcsync_spark.rows.events import Events
 from cdcsync_spark.sinks.formats.avro_columns import decoder, records

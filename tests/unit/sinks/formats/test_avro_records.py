@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cdcsync_core.errors import CdcError
-from cdcsync_core.position import LogOffset, TransactionId
-from cdcsync_core.source_table import TableId
+from cdcsync_core.positions.position import LogOffset, TransactionId
+from cdcsync_core.tables.source_table import TableId
 from cdcsync_spark.rows.changes import ChangeKind, changes_schema
 from cdcsync_spark.rows.events import Events
 from cdcsync_spark.sinks.formats.avro_records import Registered, debezium_avro, key_schema, value_schema

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from cdcsync_core.position import LogOffset
+from cdcsync_core.positions.position import LogOffset
 from cdcsync_spark.rows.events import Events
 from cdcsync_spark.sinks.formats.debezium_records import debezium_exact_json
 from cdcsync_spark.sinks.formats.json_records import Header, Records, slices

@@ -7,7 +7,7 @@ import json
 import pyarrow as pa
 import pytest
 
-from cdcsync_core.source_table import Column, SourceType
+from cdcsync_core.tables.source_table import Column, SourceType
 from cdcsync_spark.sinks.formats.debezium_reader import DebeziumReader
 from cdcsync_spark.sinks.formats.debezium_text import debezium_name, debezium_texts, java_text
 

@@ -13,10 +13,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from cdcsync_core.gtid import Gtid
-from cdcsync_core.logical_type import DECIMAL, NAMES, LogicalType
-from cdcsync_core.position import LogOffset, TransactionId
-from cdcsync_core.source_table import TableId
+from cdcsync_core.positions.gtid import Gtid
+from cdcsync_core.positions.position import LogOffset, TransactionId
+from cdcsync_core.tables.logical_type import DECIMAL, NAMES, LogicalType
+from cdcsync_core.tables.source_table import TableId
 from cdcsync_spark.rows.arrow_types import in_arrow
 from cdcsync_spark.rows.changes import ChangeKind, changes_schema
 from cdcsync_spark.rows.events import Events

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from cdcsync_core.source_table import TableId
+from cdcsync_core.tables.source_table import TableId
 from cdcsync_spark.sinks.formats.json_reader import READABLE, keys_table, last_row, rows_table
 from cdcsync_spark.sinks.formats.json_records import FORMS, Origin, Records
 from cdcsync_spark.sinks.formats.record_steps import columns_of

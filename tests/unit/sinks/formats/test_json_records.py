@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cdcsync_core.gtid import Gtid
-from cdcsync_core.position import LogOffset, TransactionId
-from cdcsync_core.source_table import TableId
+from cdcsync_core.positions.gtid import Gtid
+from cdcsync_core.positions.position import LogOffset, TransactionId
+from cdcsync_core.tables.source_table import TableId
 from cdcsync_spark.rows.changes import ChangeKind, changes_schema
 from cdcsync_spark.rows.events import Events
 from cdcsync_spark.sinks.formats.json_records import FORMS, Origin, Records, slices

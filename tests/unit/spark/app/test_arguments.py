@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from cdcsync_core.run import Decoder, ExitCode, RunConfig, RunKind
+from cdcsync_core.runs.run import Decoder, ExitCode, RunConfig, RunKind
 from cdcsync_spark.__main__ import _config, main
 
 

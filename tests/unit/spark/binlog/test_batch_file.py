@@ -12,11 +12,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from cdcsync_core.capture import Capture
 from cdcsync_core.errors import CdcError, Reason, fail
-from cdcsync_core.gtid import Gtid
-from cdcsync_core.position import FilePosition, TransactionId
-from cdcsync_core.source_table import Column, SourceTable, SourceType, TableId
+from cdcsync_core.positions.gtid import Gtid
+from cdcsync_core.positions.position import FilePosition, TransactionId
+from cdcsync_core.tables.capture import Capture
+from cdcsync_core.tables.source_table import Column, SourceTable, SourceType, TableId
 from cdcsync_spark.binlog.assembly.sealed import SealedTransactions, Stop
 from cdcsync_spark.binlog.assembly.spool import Spool, Spooled
 from cdcsync_spark.binlog.assembly.transaction_ids import TransactionIds

@@ -11,8 +11,8 @@ from typing import Any, Self
 import pytest
 
 from cdcsync_core.errors import CdcError, Reason
-from cdcsync_core.gtid import GtidSet
-from cdcsync_core.position import FilePosition, GtidPosition, LogOffset, Position
+from cdcsync_core.positions.gtid import GtidSet
+from cdcsync_core.positions.position import FilePosition, GtidPosition, LogOffset, Position
 from cdcsync_spark.binlog.dump.client import BinlogClient, encode_gtid_set
 
 UUID = "3e11fa47-71ca-11e1-9e33-c80aa9429562"

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import pytest
 
-from cdcsync_core.source_table import TableId
-from cdcsync_core.table_selection import TableSelection
+from cdcsync_core.tables.source_table import TableId
+from cdcsync_core.tables.table_selection import TableSelection
 from cdcsync_spark.binlog.schema.new_tables import NewTables, made_by
 from cdcsync_spark.wire.sql.syntax.text import Statement
 

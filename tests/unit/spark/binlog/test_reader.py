@@ -20,11 +20,11 @@ from typing import Any, cast
 import pyarrow as pa
 import pytest
 
-from cdcsync_core.capture import Capture
 from cdcsync_core.errors import CdcError, DecodeError, PermanentError, Reason, TransientError, fail
-from cdcsync_core.lineage import Lineage
-from cdcsync_core.position import FilePosition, LogOffset, Position
-from cdcsync_core.source_table import Column, SourceTable, SourceType, TableId
+from cdcsync_core.positions.lineage import Lineage
+from cdcsync_core.positions.position import FilePosition, LogOffset, Position
+from cdcsync_core.tables.capture import Capture
+from cdcsync_core.tables.source_table import Column, SourceTable, SourceType, TableId
 from cdcsync_mysql.connection import Source
 from cdcsync_spark.binlog.assembly.open_transaction import OpenTransaction
 from cdcsync_spark.binlog.assembly.spool import EVENT_BYTES, Spool

@@ -8,12 +8,12 @@ from dataclasses import replace
 
 import pytest
 
-from cdcsync_core.capture import Capture
 from cdcsync_core.errors import CdcError, Reason
-from cdcsync_core.gtid import Gtid
-from cdcsync_core.position import LogOffset, TransactionId
-from cdcsync_core.schema_change import Emptied, Followed, Kind
-from cdcsync_core.source_table import Column, SourceTable, SourceType, TableId
+from cdcsync_core.positions.gtid import Gtid
+from cdcsync_core.positions.position import LogOffset, TransactionId
+from cdcsync_core.tables.capture import Capture
+from cdcsync_core.tables.schema_change import Emptied, Followed, Kind
+from cdcsync_core.tables.source_table import Column, SourceTable, SourceType, TableId
 from cdcsync_spark.binlog.schema.steps import Policy, SchemaStep, meaning, repeatable
 from cdcsync_spark.wire.sql.syntax.text import Statement
 from cdcsync_spark.wire.sql.syntax.tokens import Session, Started

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from cdcsync_core.errors import CdcError, PermanentError, Reason, TransientError, fail
-from cdcsync_core.position import FilePosition, LogOffset, Position
+from cdcsync_core.positions.position import FilePosition, LogOffset, Position
 from cdcsync_spark.binlog.dump.silence import Silence
 
 HERE, BEYOND = LogOffset("binlog.000001", 500), LogOffset("binlog.000001", 600)

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cdcsync_core.errors import CdcError, Reason, fail
-from cdcsync_core.source_table import TableId
+from cdcsync_core.tables.source_table import TableId
 from cdcsync_spark.binlog.assembly.spool import Spool, Spooled, disk_error
 from cdcsync_spark.wire.binlog.facts import Operation
 from support.facts import rows

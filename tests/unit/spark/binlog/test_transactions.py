@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from cdcsync_core.capture import Capture
 from cdcsync_core.errors import PermanentError, Reason, fail
-from cdcsync_core.gtid import Gtid, GtidSet
-from cdcsync_core.mariadb_gtid import UNKNOWN, MariaDbGtidPos
-from cdcsync_core.position import FilePosition, GtidPosition, Position, TransactionId
-from cdcsync_core.source_table import Column, SourceTable, SourceType, TableId
+from cdcsync_core.positions.gtid import Gtid, GtidSet
+from cdcsync_core.positions.mariadb_gtid import UNKNOWN, MariaDbGtidPos
+from cdcsync_core.positions.position import FilePosition, GtidPosition, Position, TransactionId
+from cdcsync_core.tables.capture import Capture
+from cdcsync_core.tables.source_table import Column, SourceTable, SourceType, TableId
 from cdcsync_spark.binlog.assembly.open_transaction import OpenTransaction
 from cdcsync_spark.binlog.assembly.sealed import PrepareNeeded, SealedTransactions
 from cdcsync_spark.binlog.assembly.spool import EVENT_BYTES, Spool

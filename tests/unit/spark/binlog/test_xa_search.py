@@ -3,7 +3,7 @@ is found."""
 
 from __future__ import annotations
 
-from cdcsync_core.source_table import TableId
+from cdcsync_core.tables.source_table import TableId
 from cdcsync_spark.binlog.search.xa_search import FileXa, Known, PreparePlace
 from cdcsync_spark.wire.binlog.facts import Fact, Progress, TransactionRollback, XaEnd, XaPrepare
 from support.facts import Pen, at, rows

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from cdcsync_core.position import FilePosition, LogOffset, TransactionId
+from cdcsync_core.positions.position import FilePosition, LogOffset, TransactionId
 from cdcsync_spark.binlog.batch import BinlogBatch, TableBatch, Transactions, write_transactions
 from cdcsync_spark.delivery.changelog import Changelog, open_changelog
 from cdcsync_spark.rows.changes import ChangeKind, changes_schema

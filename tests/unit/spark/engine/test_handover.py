@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from cdcsync_core.position import FilePosition, LogOffset
+from cdcsync_core.positions.position import FilePosition, LogOffset
 from cdcsync_spark.binlog.batch import BinlogBatch
 from cdcsync_spark.engine.base import Ending
 from cdcsync_spark.engine.handover import BatchChannel, BatchSource, SourceEnded

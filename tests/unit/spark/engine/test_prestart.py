@@ -10,8 +10,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from cdcsync_core.errors import Reason, TransientError
-from cdcsync_core.run import RunConfig, RunKind
-from cdcsync_core.spec import CdcSync
+from cdcsync_core.resource.spec import CdcSync
+from cdcsync_core.runs.run import RunConfig, RunKind
 from cdcsync_spark.engine.prestart import begin
 
 RESOURCE: dict[str, Any] = {

@@ -11,7 +11,7 @@ from typing import Any, cast
 import pytest
 
 from cdcsync_core.errors import CdcError
-from cdcsync_core.position import FilePosition, LogOffset
+from cdcsync_core.positions.position import FilePosition, LogOffset
 from cdcsync_spark.binlog.batch import BinlogBatch
 from cdcsync_spark.engine import spark_engine
 from cdcsync_spark.engine.base import Ending

@@ -14,11 +14,11 @@ from typing import Any, cast
 
 import pytest
 
-from cdcsync_core.capture import Capture
-from cdcsync_core.chunk import Split
 from cdcsync_core.errors import Reason, TransientError
-from cdcsync_core.run import PlanShard
-from cdcsync_core.source_table import Column, SourceTable, SourceType, TableId
+from cdcsync_core.positions.chunk import Split
+from cdcsync_core.runs.run import PlanShard
+from cdcsync_core.tables.capture import Capture
+from cdcsync_core.tables.source_table import Column, SourceTable, SourceType, TableId
 from cdcsync_kube.client import Api, ApiError
 from cdcsync_spark.app.pod import PodReports
 from cdcsync_spark.run.context import Draining, RunContext

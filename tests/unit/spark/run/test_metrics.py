@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from cdcsync_core.run import Flow, RunConfig, RunKind
+from cdcsync_core.runs.run import Flow, RunConfig, RunKind
 from cdcsync_kube import pages
 from cdcsync_kube.pages import serve
 from cdcsync_spark.run.metrics import VARIABLE, DriverMetrics, Shown, shown

@@ -10,15 +10,15 @@ from dataclasses import replace
 
 import pytest
 
-from cdcsync_core.capture import Capture
 from cdcsync_core.errors import Reason, fail
-from cdcsync_core.lineage import Lineage
-from cdcsync_core.position import FilePosition, LogOffset
-from cdcsync_core.run import Report, TablePhase
-from cdcsync_core.schema_change import Kind
-from cdcsync_core.source_table import Column, SourceTable, SourceType, TableId
+from cdcsync_core.positions.lineage import Lineage
+from cdcsync_core.positions.position import FilePosition, LogOffset
+from cdcsync_core.runs.run import Report, TablePhase
 from cdcsync_core.state import Identity, LastChange, TableState
-from cdcsync_core.target_schema import TargetSchema
+from cdcsync_core.tables.capture import Capture
+from cdcsync_core.tables.schema_change import Kind
+from cdcsync_core.tables.source_table import Column, SourceTable, SourceType, TableId
+from cdcsync_core.tables.target_schema import TargetSchema
 from cdcsync_spark.run.progress import ControllerGone, Reporter, failed_entry, position_entry, schema_part, table_entry
 
 TABLE = Capture(SourceTable(TableId("shop", "orders"), (Column("id", SourceType.parse("int"), False),)), ("id",))

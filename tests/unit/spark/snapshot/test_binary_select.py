@@ -12,9 +12,9 @@ from typing import Any
 import pymysql
 import pytest
 
-from cdcsync_core.capture import Capture
 from cdcsync_core.errors import DecodeError, Reason
-from cdcsync_core.source_table import Column, SourceTable, SourceType, TableId
+from cdcsync_core.tables.capture import Capture
+from cdcsync_core.tables.source_table import Column, SourceTable, SourceType, TableId
 from cdcsync_mysql.failures import map_error
 from cdcsync_spark.snapshot.binary_select import read_select, select_list
 from support.results import EOF, KILLED, definition, packets, response, row

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from cdcsync_core.capture import Capture
-from cdcsync_core.chunk import Bound, Split
-from cdcsync_core.lineage import Lineage
-from cdcsync_core.run import PlanShard, TableAssignment
-from cdcsync_core.source_table import Column, SourceTable, SourceType, TableId
+from cdcsync_core.positions.chunk import Bound, Split
+from cdcsync_core.positions.lineage import Lineage
+from cdcsync_core.runs.run import PlanShard, TableAssignment
+from cdcsync_core.tables.capture import Capture
+from cdcsync_core.tables.source_table import Column, SourceTable, SourceType, TableId
 from cdcsync_spark.sinks.delta.replica.sink import DeltaSink
 from cdcsync_spark.sinks.lake.storage.stores import open_store
 from cdcsync_spark.snapshot.plan_reader import PlanFeed

@@ -21,16 +21,16 @@ from typing import Any, cast
 import pyarrow as pa
 import pytest
 
-from cdcsync_core.capture import Capture
-from cdcsync_core.chunk import Bound, Split
 from cdcsync_core.errors import CdcError, PermanentError, Reason, TransientError, UnlistedError, fail
-from cdcsync_core.lineage import Lineage
-from cdcsync_core.position import FilePosition, LogOffset, Position
-from cdcsync_core.run import Decoder, PlanShard, TableAssignment
-from cdcsync_core.source_table import Column, SourceTable, SourceType, TableId
-from cdcsync_core.spec import Tables
+from cdcsync_core.positions.chunk import Bound, Split
+from cdcsync_core.positions.lineage import Lineage
+from cdcsync_core.positions.position import FilePosition, LogOffset, Position
+from cdcsync_core.resource.spec import Tables
+from cdcsync_core.runs.run import Decoder, PlanShard, TableAssignment
 from cdcsync_core.state import Identity, SinkWrite, TableState
-from cdcsync_core.target_schema import TargetSchema
+from cdcsync_core.tables.capture import Capture
+from cdcsync_core.tables.source_table import Column, SourceTable, SourceType, TableId
+from cdcsync_core.tables.target_schema import TargetSchema
 from cdcsync_spark.rows.arrow_types import captured_schema
 from cdcsync_spark.run.context import RunContext
 from cdcsync_spark.run.progress import Reporter

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from cdcsync_core.errors import PermanentError, Reason
-from cdcsync_core.source_table import TableId
+from cdcsync_core.tables.source_table import TableId
 from cdcsync_spark.sources.options import SourceOptions, whole
 
 GIVEN = {"host": "127.0.0.1", "usernameFile": "/run/u", "passwordFile": "/run/p", "table": "shop.orders"}

@@ -10,14 +10,14 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
-from cdcsync_core.capture import Capture
-from cdcsync_core.chunk import Intervals, Split
 from cdcsync_core.errors import CdcError, Reason
-from cdcsync_core.lineage import Lineage
-from cdcsync_core.position import FilePosition, Place, TransactionId
-from cdcsync_core.source_table import Column, SourceTable, SourceType, TableId
+from cdcsync_core.positions.chunk import Intervals, Split
+from cdcsync_core.positions.lineage import Lineage
+from cdcsync_core.positions.position import FilePosition, Place, TransactionId
 from cdcsync_core.state import Identity, TableState
-from cdcsync_core.target_schema import TargetSchema
+from cdcsync_core.tables.capture import Capture
+from cdcsync_core.tables.source_table import Column, SourceTable, SourceType, TableId
+from cdcsync_core.tables.target_schema import TargetSchema
 from cdcsync_spark.binlog.batch import BinlogBatch, TableBatch, Transactions, write_transactions
 from cdcsync_spark.rows.arrow_types import captured_schema
 from cdcsync_spark.rows.changes import ChangeKind, changes_schema

@@ -10,15 +10,15 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from cdcsync_core.capture import Capture
-from cdcsync_core.chunk import WHOLE, Intervals
 from cdcsync_core.errors import PermanentError, Reason, TransientError, fail
-from cdcsync_core.gtid import Gtid, GtidSet
-from cdcsync_core.lineage import Lineage
-from cdcsync_core.position import FilePosition, GtidPosition, LogOffset, Position, TransactionId
-from cdcsync_core.source_table import Column, SourceTable, SourceType, TableId
+from cdcsync_core.positions.chunk import WHOLE, Intervals
+from cdcsync_core.positions.gtid import Gtid, GtidSet
+from cdcsync_core.positions.lineage import Lineage
+from cdcsync_core.positions.position import FilePosition, GtidPosition, LogOffset, Position, TransactionId
 from cdcsync_core.state import Identity, SinkWrite, TableState
-from cdcsync_core.target_schema import TargetSchema
+from cdcsync_core.tables.capture import Capture
+from cdcsync_core.tables.source_table import Column, SourceTable, SourceType, TableId
+from cdcsync_core.tables.target_schema import TargetSchema
 from cdcsync_spark.binlog.batch import BinlogBatch, TableBatch, Transactions, write_transactions
 from cdcsync_spark.rows.arrow_types import captured_schema
 from cdcsync_spark.rows.changes import ChangeKind, changes_schema

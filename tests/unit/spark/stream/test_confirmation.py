@@ -7,10 +7,10 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from cdcsync_core.capture import Capture
 from cdcsync_core.errors import CdcError, Reason, fail
-from cdcsync_core.position import FilePosition, LogOffset
+from cdcsync_core.positions.position import FilePosition, LogOffset
 from cdcsync_core.state import LastChange
+from cdcsync_core.tables.capture import Capture
 from cdcsync_spark.stream.applier import StreamTable
 from cdcsync_spark.stream.confirmation import Answer, Confirmation, Shown
 from contract.sinkcase import ORDERS, first_state

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from cdcsync_core.run import Flow
+from cdcsync_core.runs.run import Flow
 from cdcsync_spark.binlog.dump.reader_health import Received, ReceivedFile
 from cdcsync_spark.stream.data_flow import Backlog, flow, idle_since, lag_seconds
 

@@ -10,16 +10,16 @@ from typing import Any
 
 import pytest
 
-from cdcsync_core.capture import Capture
-from cdcsync_core.chunk import WHOLE, Intervals
 from cdcsync_core.errors import Reason, fail
-from cdcsync_core.lineage import Lineage
-from cdcsync_core.position import FilePosition, LogOffset
-from cdcsync_core.run import RunKind, TablePhase
-from cdcsync_core.source_table import Column, SourceTable, SourceType, TableId
-from cdcsync_core.spec import CdcSync, replica_id
+from cdcsync_core.positions.chunk import WHOLE, Intervals
+from cdcsync_core.positions.lineage import Lineage
+from cdcsync_core.positions.position import FilePosition, LogOffset
+from cdcsync_core.resource.spec import CdcSync, replica_id
+from cdcsync_core.runs.run import RunKind, TablePhase
 from cdcsync_core.state import Identity, TableState
-from cdcsync_core.target_schema import TargetSchema
+from cdcsync_core.tables.capture import Capture
+from cdcsync_core.tables.source_table import Column, SourceTable, SourceType, TableId
+from cdcsync_core.tables.target_schema import TargetSchema
 from cdcsync_core.timestamps import unix_time
 from cdcsync_spark.binlog.batch import BinlogBatch
 from cdcsync_spark.binlog.dump.reader_health import Received

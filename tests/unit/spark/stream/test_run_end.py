@@ -10,15 +10,15 @@ from typing import Any, cast
 
 import pytest
 
-from cdcsync_core.capture import Capture
-from cdcsync_core.chunk import WHOLE, Intervals
 from cdcsync_core.errors import CdcError, Reason, fail
-from cdcsync_core.lineage import Lineage
-from cdcsync_core.position import FilePosition
-from cdcsync_core.run import RunKind
-from cdcsync_core.source_table import Column, SourceTable, SourceType, TableId
+from cdcsync_core.positions.chunk import WHOLE, Intervals
+from cdcsync_core.positions.lineage import Lineage
+from cdcsync_core.positions.position import FilePosition
+from cdcsync_core.runs.run import RunKind
 from cdcsync_core.state import Identity, TableState
-from cdcsync_core.target_schema import TargetSchema
+from cdcsync_core.tables.capture import Capture
+from cdcsync_core.tables.source_table import Column, SourceTable, SourceType, TableId
+from cdcsync_core.tables.target_schema import TargetSchema
 from cdcsync_spark.binlog.batch import BinlogBatch, TableBatch
 from cdcsync_spark.engine.base import Ending
 from cdcsync_spark.sinks.contract.changes import Build

@@ -8,9 +8,9 @@ from dataclasses import replace
 
 import pytest
 
-from cdcsync_core.capture import Capture
 from cdcsync_core.errors import DecodeError
-from cdcsync_core.run import Decoder
+from cdcsync_core.runs.run import Decoder
+from cdcsync_core.tables.capture import Capture
 from cdcsync_spark.wire.binlog import table_map as types
 from cdcsync_spark.wire.binlog.facts import Operation, RowsEvent, TableMap
 from cdcsync_spark.wire.binlog.rows import batches, decode

@@ -7,10 +7,10 @@ import struct
 
 import pytest
 
-from cdcsync_core.capture import Capture
 from cdcsync_core.errors import CdcError, Reason
-from cdcsync_core.run import Decoder
-from cdcsync_core.source_table import Column, SourceTable, SourceType, TableId
+from cdcsync_core.runs.run import Decoder
+from cdcsync_core.tables.capture import Capture
+from cdcsync_core.tables.source_table import Column, SourceTable, SourceType, TableId
 from cdcsync_spark.wire.binlog.facts import RowsEvent
 from cdcsync_spark.wire.binlog.predicted_map import differences
 from cdcsync_spark.wire.binlog.rows import decode

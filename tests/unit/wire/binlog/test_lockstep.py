@@ -8,9 +8,9 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from cdcsync_core.capture import Capture
 from cdcsync_core.errors import DecodeError
-from cdcsync_core.run import Decoder
+from cdcsync_core.runs.run import Decoder
+from cdcsync_core.tables.capture import Capture
 from cdcsync_spark.wire.binlog import table_map as types
 from cdcsync_spark.wire.binlog.facts import Operation, RowsEvent, TableMap
 from cdcsync_spark.wire.binlog.images.image import layout

@@ -10,9 +10,9 @@ import pyarrow as pa
 import pytest
 
 from cdcsync_core.errors import CdcError, DecodeError, Reason
-from cdcsync_core.gtid import Gtid
-from cdcsync_core.position import LogOffset, TransactionId
-from cdcsync_core.source_table import TableId
+from cdcsync_core.positions.gtid import Gtid
+from cdcsync_core.positions.position import LogOffset, TransactionId
+from cdcsync_core.tables.source_table import TableId
 from cdcsync_spark.wire.binlog.event.events import parse_query, parse_version
 from cdcsync_spark.wire.binlog.facts import (
     Fact,

@@ -6,9 +6,9 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from cdcsync_core.capture import Capture
 from cdcsync_core.errors import CdcError, DecodeError, Reason
-from cdcsync_core.source_table import Column, SourceTable, SourceType, TableId
+from cdcsync_core.tables.capture import Capture
+from cdcsync_core.tables.source_table import Column, SourceTable, SourceType, TableId
 from cdcsync_spark.rows.arrow_types import captured_schema
 from cdcsync_spark.rows.changes import ChangeKind, changes_schema
 from cdcsync_spark.wire.binlog.definition import check_table_map

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from cdcsync_core.schema_change import Followed, unchanged
+from cdcsync_core.tables.schema_change import Followed, unchanged
 from cdcsync_spark.wire.binlog.predicted_map import shown_by_rows, unseen_by_rows
 from cdcsync_spark.wire.sql.changes.schema_change import apply_to
 from cdcsync_spark.wire.sql.syntax.text import Statement

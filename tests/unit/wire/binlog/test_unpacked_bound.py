@@ -11,7 +11,7 @@ import pytest
 from hypothesis import strategies as st
 
 from cdcsync_core.errors import DecodeError
-from cdcsync_core.run import Decoder
+from cdcsync_core.runs.run import Decoder
 from cdcsync_spark.binlog.dump import event_bound
 from cdcsync_spark.wire.binlog import table_map as types
 from cdcsync_spark.wire.binlog.event import compression

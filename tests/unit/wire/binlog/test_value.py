@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from cdcsync_core.errors import DecodeError
-from cdcsync_core.source_table import Column, SourceType, TableId
+from cdcsync_core.tables.source_table import Column, SourceType, TableId
 from cdcsync_spark.wire.binlog import table_map as types
 from cdcsync_spark.wire.binlog.columns import convert as convert_cells
 from cdcsync_spark.wire.binlog.facts import MappedColumn, TableMap

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from cdcsync_core.capture import Capture
-from cdcsync_core.logical_type import NAMES, LogicalType
-from cdcsync_core.source_table import Column, SourceTable, SourceType, TableId
-from cdcsync_core.target_schema import TargetColumn, TargetSchema
+from cdcsync_core.tables.capture import Capture
+from cdcsync_core.tables.logical_type import NAMES, LogicalType
+from cdcsync_core.tables.source_table import Column, SourceTable, SourceType, TableId
+from cdcsync_core.tables.target_schema import TargetColumn, TargetSchema
 from cdcsync_spark.rows.arrow_types import arrow_schema, captured_schema, in_arrow, projected
 
 COLUMNS = (Column("id", SourceType.parse("int"), False), Column("v", SourceType.parse("varchar(9)", "utf8mb4")))

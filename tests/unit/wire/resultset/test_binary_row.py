@@ -15,9 +15,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cdcsync_core.capture import Capture
 from cdcsync_core.errors import CdcError, DecodeError, PermanentError, Reason
-from cdcsync_core.source_table import Column, SourceTable, SourceType, TableId
+from cdcsync_core.tables.capture import Capture
+from cdcsync_core.tables.source_table import Column, SourceTable, SourceType, TableId
 from cdcsync_spark.rows.arrow_types import captured_schema
 from cdcsync_spark.wire.columns.gather import PAD
 from cdcsync_spark.wire.resultset import binary_row

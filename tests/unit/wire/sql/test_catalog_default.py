@@ -8,8 +8,8 @@ from decimal import Decimal
 
 import pytest
 
-from cdcsync_core.schema_change import Value
-from cdcsync_core.source_table import Column, SourceType
+from cdcsync_core.tables.schema_change import Value
+from cdcsync_core.tables.source_table import Column, SourceType
 from cdcsync_spark.wire.sql.column.catalog_default import OTHER, STATEMENT_TIME, catalog_default, predicted_default
 from cdcsync_spark.wire.sql.syntax.tokens import Session
 

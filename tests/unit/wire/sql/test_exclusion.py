@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from cdcsync_core.source_table import TableId
+from cdcsync_core.tables.source_table import TableId
 from cdcsync_spark.wire.sql.changes.exclusion import is_dml, touches
 
 ORDERS = TableId("shop", "orders")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cdcsync_core.source_table import TableId
+from cdcsync_core.tables.source_table import TableId
 from cdcsync_spark.wire.sql.changes.relations import may_relate, may_take_view, may_unrelate
 from cdcsync_spark.wire.sql.syntax.text import Statement
 from cdcsync_spark.wire.sql.syntax.tokens import UNKNOWN_SESSION, Session

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cdcsync_core.capture import Capture
-from cdcsync_core.schema_change import (
+from cdcsync_core.tables.capture import Capture
+from cdcsync_core.tables.schema_change import (
     Converted,
     Filled,
     Followed,
@@ -24,7 +24,7 @@ from cdcsync_core.schema_change import (
     Resnapshot,
     Stop,
 )
-from cdcsync_core.source_table import Column, SourceType, TableId
+from cdcsync_core.tables.source_table import Column, SourceType, TableId
 from cdcsync_spark.wire.sql.changes.schema_change import apply, apply_to
 from cdcsync_spark.wire.sql.syntax.text import Statement
 from cdcsync_spark.wire.sql.syntax.tokens import ANSI_QUOTES, NO_BACKSLASH_ESCAPES, Session, Started

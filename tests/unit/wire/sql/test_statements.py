@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cdcsync_core.capture import Capture
-from cdcsync_core.source_table import SourceTable, TableId
+from cdcsync_core.tables.capture import Capture
+from cdcsync_core.tables.source_table import SourceTable, TableId
 from cdcsync_spark.wire.sql.changes.statement import may_change
 from cdcsync_spark.wire.sql.syntax.text import Statement
 from cdcsync_spark.wire.sql.syntax.tokens import UNKNOWN_SESSION, Session

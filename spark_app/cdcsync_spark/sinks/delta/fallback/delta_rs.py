@@ -20,7 +20,7 @@ from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundErr
 from deltalake.transaction import AddAction
 
 from cdcsync_core.state import TableState
-from cdcsync_core.target_schema import TargetSchema
+from cdcsync_core.tables.target_schema import TargetSchema
 from cdcsync_spark.rows.arrow_types import arrow_schema
 from cdcsync_spark.sinks.contract.changes import Append, Commit, Replace, Upsert
 from cdcsync_spark.sinks.delta.fallback import merge as delta_merge

@@ -24,7 +24,7 @@ import pyarrow.compute as pc
 from cdcsync_core.errors import CdcError, Reason, fail
 from cdcsync_core.remedies import STOP_OTHER_WRITER
 from cdcsync_core.state import TableState
-from cdcsync_core.target_schema import TargetSchema
+from cdcsync_core.tables.target_schema import TargetSchema
 from cdcsync_spark.rows.arrow_types import arrow_schema
 from cdcsync_spark.sinks.contract.changes import Upsert
 from cdcsync_spark.sinks.delta.table.schema import unused_name

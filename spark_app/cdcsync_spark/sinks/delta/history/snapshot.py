@@ -14,8 +14,8 @@ from functools import cached_property
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cdcsync_core.event_columns import EventColumns
 from cdcsync_core.state import TableState
+from cdcsync_core.tables.event_columns import EventColumns
 from cdcsync_spark.rows.arrow_types import arrow_schema
 from cdcsync_spark.sinks.delta.table import refusals
 from cdcsync_spark.sinks.delta.table.history_rows import history_schema, present

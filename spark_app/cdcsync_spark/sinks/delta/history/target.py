@@ -26,13 +26,13 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from cdcsync_core.capture import Capture
 from cdcsync_core.errors import CdcError, Reason, fail
-from cdcsync_core.event_columns import EventColumns
 from cdcsync_core.gates import gate
 from cdcsync_core.remedies import resnapshot
-from cdcsync_core.source_table import TableId
 from cdcsync_core.state import TableState
+from cdcsync_core.tables.capture import Capture
+from cdcsync_core.tables.event_columns import EventColumns
+from cdcsync_core.tables.source_table import TableId
 from cdcsync_spark.sinks.contract.changes import (
     Build,
     Commit,

@@ -18,10 +18,10 @@ from typing import Any, ClassVar
 
 import pyarrow as pa
 
-from cdcsync_core.event_columns import EventColumns
 from cdcsync_core.gates import gate
 from cdcsync_core.state import TableState
-from cdcsync_core.target_schema import TargetSchema
+from cdcsync_core.tables.event_columns import EventColumns
+from cdcsync_core.tables.target_schema import TargetSchema
 from cdcsync_spark.sinks.contract.changes import AdvancePosition, Append, Change, Commit, Emit, Evolve, Replace
 from cdcsync_spark.sinks.contract.writer import Step
 from cdcsync_spark.sinks.delta.history.maintenance import gathered

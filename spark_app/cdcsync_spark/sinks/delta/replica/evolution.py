@@ -16,10 +16,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from cdcsync_core.errors import CdcError, Reason, fail
-from cdcsync_core.evolve import rewrites
 from cdcsync_core.remedies import resnapshot
-from cdcsync_core.schema_change import Origin
 from cdcsync_core.state import TableState
+from cdcsync_core.tables.evolve import rewrites
+from cdcsync_core.tables.schema_change import Origin
 from cdcsync_spark.sinks.delta.table.schema import evolved_schema
 from cdcsync_spark.sinks.delta.table.view import TableView
 

@@ -19,8 +19,8 @@ from pyroaring import BitMap
 
 from cdcsync_core.errors import CdcError
 from cdcsync_core.gates import gate
-from cdcsync_core.schema_change import Origin
 from cdcsync_core.state import TableState
+from cdcsync_core.tables.schema_change import Origin
 from cdcsync_spark.sinks.contract.changes import Commit, Empty, Evolve
 from cdcsync_spark.sinks.contract.writer import Step
 from cdcsync_spark.sinks.delta.replica import evolution

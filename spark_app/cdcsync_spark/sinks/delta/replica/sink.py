@@ -20,11 +20,11 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from cdcsync_core.capture import Capture
 from cdcsync_core.gates import gate
-from cdcsync_core.source_table import TableId
 from cdcsync_core.state import TableState
-from cdcsync_core.target_schema import TargetSchema
+from cdcsync_core.tables.capture import Capture
+from cdcsync_core.tables.source_table import TableId
+from cdcsync_core.tables.target_schema import TargetSchema
 from cdcsync_spark.rows.arrow_types import arrow_schema
 from cdcsync_spark.sinks.contract.changes import Build, Staged
 from cdcsync_spark.sinks.contract.checks import no_copy_error, refuse_other_identity

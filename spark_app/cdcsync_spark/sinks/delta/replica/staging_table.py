@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from cdcsync_core.source_table import TableId
 from cdcsync_core.state import TableState
+from cdcsync_core.tables.source_table import TableId
 from cdcsync_spark.sinks.contract.staging import StagedVersion
 from cdcsync_spark.sinks.delta.replica.maintenance import staged_copies
 from cdcsync_spark.sinks.delta.replica.sink import DeltaTarget

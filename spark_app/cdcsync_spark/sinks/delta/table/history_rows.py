@@ -12,8 +12,8 @@ import json
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cdcsync_core.event_columns import EventColumns
-from cdcsync_core.target_schema import TargetSchema
+from cdcsync_core.tables.event_columns import EventColumns
+from cdcsync_core.tables.target_schema import TargetSchema
 from cdcsync_spark.rows.arrow_types import arrow_schema
 from cdcsync_spark.rows.changes import KIND, TRANSACTION, ChangeKind
 from cdcsync_spark.rows.events import Events

@@ -8,9 +8,9 @@ import json
 from collections.abc import Sequence
 
 from cdcsync_core.errors import RUN_AGAIN, CdcError, Reason, fail
-from cdcsync_core.event_columns import EventColumns
 from cdcsync_core.remedies import RESNAPSHOT
 from cdcsync_core.state import TableState
+from cdcsync_core.tables.event_columns import EventColumns
 from cdcsync_spark.sinks.delta.table.features import (
     CONSTRAINT,
     READABLE,

@@ -9,8 +9,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from cdcsync_core.schema_change import Kept, Origin
-from cdcsync_core.target_schema import TargetSchema
+from cdcsync_core.tables.schema_change import Kept, Origin
+from cdcsync_core.tables.target_schema import TargetSchema
 from cdcsync_spark.rows.arrow_types import arrow_schema
 
 #: the Delta protocol, "Primitive Types"

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import partial
 
-from cdcsync_core.capture import Capture
 from cdcsync_core.errors import CdcError
-from cdcsync_core.event_columns import EventColumns, taken_error
+from cdcsync_core.tables.capture import Capture
+from cdcsync_core.tables.event_columns import EventColumns, taken_error
 from cdcsync_spark.sinks.delta.table import refusals
 from cdcsync_spark.sinks.delta.table.history_rows import snapshot_rows
 from cdcsync_spark.sinks.delta.table.log import Log, entry_name

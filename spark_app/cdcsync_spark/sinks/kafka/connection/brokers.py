@@ -20,9 +20,9 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 
 from cdcsync_core.errors import RUN_AGAIN, CdcError, Reason, fail
-from cdcsync_core.networks import Network, networks_of_the_run, parse_networks
 from cdcsync_core.quoting import quoted
 from cdcsync_core.remedies import resnapshot
+from cdcsync_core.resource.networks import Network, networks_of_the_run, parse_networks
 from cdcsync_spark.sinks.kafka.connection.checked_names import Resolver, guard, resolver
 from cdcsync_spark.sinks.kafka.connection.client import KafkaSettings
 from cdcsync_spark.sinks.kafka.connection.obstacles import Obstacle, obstacle_of

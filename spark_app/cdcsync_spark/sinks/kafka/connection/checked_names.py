@@ -25,7 +25,7 @@ from typing import Any, TypeAlias
 from confluent_kafka import cimpl
 
 from cdcsync_core.errors import CdcError, Reason, fail
-from cdcsync_core.networks import Network, refuse_addresses
+from cdcsync_core.resource.networks import Network, refuse_addresses
 
 _FIELD = "spec.sink.kafka.bootstrapServers"
 #: of a Python object: its reference count and its type

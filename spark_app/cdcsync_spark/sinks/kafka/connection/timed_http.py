@@ -17,7 +17,7 @@ from http.client import HTTPConnection, HTTPResponse, HTTPSConnection
 from types import TracebackType
 from typing import Any, Self, cast
 
-from cdcsync_core.networks import networks_of_the_run, parse_networks
+from cdcsync_core.resource.networks import networks_of_the_run, parse_networks
 from cdcsync_lake.checked_proxy import connect_checked
 
 

@@ -26,8 +26,8 @@ from confluent_kafka.admin import (
 
 from cdcsync_core.errors import RUN_AGAIN, Reason, fail
 from cdcsync_core.quoting import quoted
-from cdcsync_core.source_table import TableId
-from cdcsync_core.topic_names import topic_name
+from cdcsync_core.resource.topic_names import topic_name
+from cdcsync_core.tables.source_table import TableId
 from cdcsync_spark.sinks.kafka.connection.brokers import Brokers, error_of, is_forbidden
 
 #: of a topic that was just made: no leader is known yet, or brokers disagree about its epoch

@@ -36,12 +36,12 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from cdcsync_core.capture import Capture
 from cdcsync_core.errors import PermanentError
 from cdcsync_core.gates import gate
-from cdcsync_core.source_table import TableId
+from cdcsync_core.resource.topic_names import shared_topic, topic_prefix
 from cdcsync_core.state import TableState
-from cdcsync_core.topic_names import shared_topic, topic_prefix
+from cdcsync_core.tables.capture import Capture
+from cdcsync_core.tables.source_table import TableId
 from cdcsync_spark.sinks.contract.changes import Build, Staged
 from cdcsync_spark.sinks.contract.checks import refuse_other_identity
 from cdcsync_spark.sinks.contract.sink import Capabilities

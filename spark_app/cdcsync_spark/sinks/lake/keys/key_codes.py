@@ -17,10 +17,10 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cdcsync_core.capture import Capture
 from cdcsync_core.errors import CdcError, Reason, fail
 from cdcsync_core.remedies import STOP_OTHER_WRITER
-from cdcsync_core.source_table import Column
+from cdcsync_core.tables.capture import Capture
+from cdcsync_core.tables.source_table import Column
 from cdcsync_spark.rows.arrow_types import arrow_type
 
 Codes = npt.NDArray[np.uint64]

@@ -33,9 +33,9 @@ import numpy.typing as npt
 import pyarrow as pa
 from pyroaring import BitMap
 
-from cdcsync_core.capture import Capture
 from cdcsync_core.errors import Reason, fail
 from cdcsync_core.remedies import STOP_OTHER_WRITER
+from cdcsync_core.tables.capture import Capture
 from cdcsync_spark.rows.arrow_types import arrow_type
 from cdcsync_spark.sinks.lake.keys.key_codes import Codes, KeyCodec
 from cdcsync_spark.sinks.lake.keys.key_purge import Purge, worth_purging

@@ -30,7 +30,7 @@ from obstore.exceptions import AlreadyExistsError, BaseError
 from obstore.store import S3Store
 
 from cdcsync_core.errors import RUN_AGAIN, CdcError, Reason, fail
-from cdcsync_core.networks import networks_of_the_run
+from cdcsync_core.resource.networks import networks_of_the_run
 from cdcsync_lake.checked_proxy import proxied
 from cdcsync_lake.location import Location
 from cdcsync_lake.panics import requests_alone

@@ -17,7 +17,7 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
-from cdcsync_core.source_table import TableId
+from cdcsync_core.tables.source_table import TableId
 from cdcsync_spark.wire.binlog.columnar.event_arrays import EventColumns
 from cdcsync_spark.wire.binlog.columnar.plain import CHANGES, MAPS, Plain, Stretch
 from cdcsync_spark.wire.binlog.facts import TableMap

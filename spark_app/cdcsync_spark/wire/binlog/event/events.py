@@ -15,7 +15,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from cdcsync_core.errors import DecodeError
-from cdcsync_core.gtid import Gtid
+from cdcsync_core.positions.gtid import Gtid
 from cdcsync_core.remedies import RESNAPSHOT_ALL
 from cdcsync_spark.wire.binlog.event.compression import unpack_mariadb
 from cdcsync_spark.wire.binlog.event.event_type import EventType

@@ -14,10 +14,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from cdcsync_core.capture import Capture, generated_left_out
 from cdcsync_core.errors import CdcError, DecodeError, Reason, fail
 from cdcsync_core.remedies import RESNAPSHOT, rebuild_times
-from cdcsync_core.source_table import TableId
+from cdcsync_core.tables.capture import Capture, generated_left_out
+from cdcsync_core.tables.source_table import TableId
 from cdcsync_spark.wire.binlog.facts import RowsEvent, TableMap
 from cdcsync_spark.wire.binlog.images.image import OLD_TEMPORALS, layout
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from cdcsync_core.capture import Capture
+from cdcsync_core.tables.capture import Capture
 from cdcsync_spark.wire.sql.column.columns import is_same_column, names_column, references, value
 from cdcsync_spark.wire.sql.syntax.indexes import index_definition, may_be_key
 from cdcsync_spark.wire.sql.syntax.options import table_options

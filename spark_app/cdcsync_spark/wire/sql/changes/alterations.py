@@ -12,10 +12,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from cdcsync_core.capture import Capture
 from cdcsync_core.errors import Reason
-from cdcsync_core.schema_change import Converted, Filled, Followed, Kept, Resnapshot, Stop
-from cdcsync_core.source_table import INTEGERS, LABELLED, Column, SourceTable, SourceType
+from cdcsync_core.tables.capture import Capture
+from cdcsync_core.tables.schema_change import Converted, Filled, Followed, Kept, Resnapshot, Stop
+from cdcsync_core.tables.source_table import INTEGERS, LABELLED, Column, SourceTable, SourceType
 from cdcsync_spark.wire.sql.changes.alter import is_harmless
 from cdcsync_spark.wire.sql.column.column_types import Unpredictable, declared_type, max_bytes, same_characters
 from cdcsync_spark.wire.sql.column.columns import Declared, read_attributes, read_type

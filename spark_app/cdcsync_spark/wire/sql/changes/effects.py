@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from cdcsync_core.capture import Capture
-from cdcsync_core.source_table import TableId
+from cdcsync_core.tables.capture import Capture
+from cdcsync_core.tables.source_table import TableId
 from cdcsync_spark.wire.sql.changes.alter import is_harmless
 from cdcsync_spark.wire.sql.syntax.indexes import may_be_key
 from cdcsync_spark.wire.sql.syntax.options import names_charset

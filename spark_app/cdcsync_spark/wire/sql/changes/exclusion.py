@@ -21,7 +21,7 @@ from functools import lru_cache
 from itertools import pairwise
 from typing import NamedTuple
 
-from cdcsync_core.source_table import TableId
+from cdcsync_core.tables.source_table import TableId
 from cdcsync_spark.wire.columns.charset import is_single_byte, is_utf8
 from cdcsync_spark.wire.sql.syntax.tokens import NOT_DECODED
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from cdcsync_core.source_table import TableId
+from cdcsync_core.tables.source_table import TableId
 from cdcsync_spark.wire.sql.changes.effects import Altered, Effect, IndexDropped, Left, Truncated
 from cdcsync_spark.wire.sql.changes.exclusion import has_word, is_dml, may_name, may_replace, may_take_trigger
 from cdcsync_spark.wire.sql.changes.statement import effects_of

@@ -13,9 +13,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from types import MappingProxyType
 
-from cdcsync_core.capture import Capture
 from cdcsync_core.errors import Reason
-from cdcsync_core.schema_change import (
+from cdcsync_core.tables.capture import Capture
+from cdcsync_core.tables.schema_change import (
     Emptied,
     Followed,
     Kind,
@@ -25,7 +25,7 @@ from cdcsync_core.schema_change import (
     Stop,
     unchanged,
 )
-from cdcsync_core.source_table import TableId
+from cdcsync_core.tables.source_table import TableId
 from cdcsync_spark.wire.sql.changes.alterations import alter, without
 from cdcsync_spark.wire.sql.changes.effects import (
     Altered,

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from cdcsync_core.capture import Capture
+from cdcsync_core.tables.capture import Capture
 from cdcsync_spark.wire.sql.changes.definitions import read
 from cdcsync_spark.wire.sql.changes.effects import Altered, Effect
 from cdcsync_spark.wire.sql.changes.exclusion import touches

@@ -19,8 +19,8 @@ import re
 from dataclasses import replace
 from decimal import Decimal
 
-from cdcsync_core.schema_change import Value
-from cdcsync_core.source_table import BINARIES, Column
+from cdcsync_core.tables.schema_change import Value
+from cdcsync_core.tables.source_table import BINARIES, Column
 from cdcsync_spark.wire.sql.column.column_types import Unpredictable
 from cdcsync_spark.wire.sql.column.fills import fill
 from cdcsync_spark.wire.sql.syntax.tokens import Kind, Session, Token, Unreadable, tokenize

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from cdcsync_core.source_table import BINARIES, GEOMETRIES, INTEGERS, LABELLED, TEXTS, SourceType
+from cdcsync_core.tables.source_table import BINARIES, GEOMETRIES, INTEGERS, LABELLED, TEXTS, SourceType
 from cdcsync_spark.wire.sql.column.columns import Declared
 from cdcsync_spark.wire.sql.syntax.reader import folded
 from cdcsync_spark.wire.sql.syntax.tokens import Session

@@ -13,8 +13,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from cdcsync_core.capture import Capture
-from cdcsync_core.source_table import BINARIES, GEOMETRIES, INTEGERS, TEXTS, Column, SourceType
+from cdcsync_core.tables.capture import Capture
+from cdcsync_core.tables.source_table import BINARIES, GEOMETRIES, INTEGERS, TEXTS, Column, SourceType
 from cdcsync_spark.wire.sql.syntax.reader import Reader, folded
 from cdcsync_spark.wire.sql.syntax.tokens import Kind, Session, Token, Unreadable
 

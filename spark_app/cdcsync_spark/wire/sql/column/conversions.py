@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from cdcsync_core.source_table import INTEGERS, TEXTS, SourceType
+from cdcsync_core.tables.source_table import INTEGERS, TEXTS, SourceType
 from cdcsync_spark.wire.sql.column.column_types import CAPACITY, max_bytes, same_characters
 
 _SIZED_TEXTS = ("char", "varchar")

@@ -12,8 +12,8 @@ import datetime as dt
 import re
 from decimal import Decimal
 
-from cdcsync_core.schema_change import Value
-from cdcsync_core.source_table import BINARIES, INTEGERS, TEXTS, SourceType
+from cdcsync_core.tables.schema_change import Value
+from cdcsync_core.tables.source_table import BINARIES, INTEGERS, TEXTS, SourceType
 from cdcsync_spark.wire.columns.charset import contains_ascii, is_utf8
 from cdcsync_spark.wire.sql.column.column_types import CAPACITY, Unpredictable
 from cdcsync_spark.wire.sql.column.literals import Literal, stored

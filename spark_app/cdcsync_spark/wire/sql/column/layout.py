@@ -12,9 +12,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from cdcsync_core.capture import Capture
-from cdcsync_core.schema_change import Kept, Origin
-from cdcsync_core.source_table import Column
+from cdcsync_core.tables.capture import Capture
+from cdcsync_core.tables.schema_change import Kept, Origin
+from cdcsync_core.tables.source_table import Column
 from cdcsync_spark.wire.sql.column.column_types import Unpredictable
 from cdcsync_spark.wire.sql.syntax.reader import folded
 

@@ -17,8 +17,8 @@ from collections.abc import Callable
 from decimal import Decimal
 from typing import NamedTuple
 
-from cdcsync_core.schema_change import Value
-from cdcsync_core.source_table import BINARIES, INTEGERS, TEXTS, SourceType
+from cdcsync_core.tables.schema_change import Value
+from cdcsync_core.tables.source_table import BINARIES, INTEGERS, TEXTS, SourceType
 from cdcsync_spark.wire.columns.charset import contains_ascii, is_utf8
 from cdcsync_spark.wire.sql.column.column_types import CAPACITY, max_bytes
 from cdcsync_spark.wire.sql.syntax.tokens import Kind, Session

@@ -3,7 +3,7 @@ rows apart."""
 
 from __future__ import annotations
 
-from cdcsync_core.capture import Capture
+from cdcsync_core.tables.capture import Capture
 from cdcsync_spark.wire.sql.syntax.reader import Reader, TableName, folded
 from cdcsync_spark.wire.sql.syntax.tokens import Kind
 

@@ -25,11 +25,11 @@ from pydantic import (
 )
 from pydantic.alias_generators import to_camel
 
-from cdcsync_core.chunk import Bound, KeyValue, Split
-from cdcsync_core.lineage import BinlogId
-from cdcsync_core.position import Position, Watermark, position_from_dict
+from cdcsync_core.positions.chunk import Bound, KeyValue, Split
+from cdcsync_core.positions.lineage import BinlogId
+from cdcsync_core.positions.position import Position, Watermark, position_from_dict
+from cdcsync_core.positions.watermark import watermark_from_dict
 from cdcsync_core.timestamps import unix_time
-from cdcsync_core.watermark import watermark_from_dict
 
 _public_name = cache(to_camel)
 #: characters of a word of the manual or a name, and of a message or a statement

@@ -16,13 +16,12 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, model_validator
 
-from cdcsync_core.capture import Capture
-from cdcsync_core.connection_spec import CredentialsRef, Tls, is_loopback, joined
-from cdcsync_core.cron_schedule import check_cron, check_zone, longest_gap, next_after
-from cdcsync_core.pod_size import Driver, Executors, StreamDriver
-from cdcsync_core.sink_spec import Sink
-from cdcsync_core.spark_conf import SparkConf
-from cdcsync_core.spec_part import (
+from cdcsync_core.resource.connection_spec import CredentialsRef, Tls, is_loopback, joined
+from cdcsync_core.resource.cron_schedule import check_cron, check_zone, longest_gap, next_after
+from cdcsync_core.resource.pod_size import Driver, Executors, StreamDriver
+from cdcsync_core.resource.sink_spec import Sink
+from cdcsync_core.resource.spark_conf import SparkConf
+from cdcsync_core.resource.spec_part import (
     DnsLabel,
     Flag,
     Host,
@@ -33,7 +32,8 @@ from cdcsync_core.spec_part import (
     Text,
     Whole,
 )
-from cdcsync_core.table_selection import TableSelection, check_pattern, matches
+from cdcsync_core.tables.capture import Capture
+from cdcsync_core.tables.table_selection import TableSelection, check_pattern, matches
 
 GROUP = "cdcsync.io"
 API_VERSION = f"{GROUP}/v1alpha1"
@@ -320,7 +320,7 @@ class Metadata(Part):
 
 
 class CdcSync(Part):
-    """The resource without its status (which the controller keeps: `cdcsync_core.status`)."""
+    """The resource without its status (which the controller keeps: `cdcsync_core.runs.status`)."""
 
     api_version: Literal["cdcsync.io/v1alpha1"]
     kind: Literal["CdcSync"]

@@ -3,9 +3,9 @@ Pure."""
 
 from __future__ import annotations
 
-from cdcsync_core.pod_size import DriverSize
-from cdcsync_core.run import RunKind
-from cdcsync_core.spec import Spec
+from cdcsync_core.resource.pod_size import DriverSize
+from cdcsync_core.resource.spec import Spec
+from cdcsync_core.runs.run import RunKind
 
 
 def size_of(spec: Spec, kind: RunKind, *, executors: bool) -> DriverSize:

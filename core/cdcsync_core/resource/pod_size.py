@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from cdcsync_core.spec_part import Cpu, Part, Size, Text, Whole
+from cdcsync_core.resource.spec_part import Cpu, Part, Size, Text, Whole
 
 _MI = 2**20
 #: beside the heap: the JVM's own memory, the Python driver, and its source process or the workers.

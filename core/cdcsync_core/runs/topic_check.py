@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from cdcsync_core.errors import CdcError, from_json
-from cdcsync_core.source_table import TableId
+from cdcsync_core.tables.source_table import TableId
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from pydantic import model_validator
 
-from cdcsync_core.spec_part import Flag, Part, SecretKey, SecretName
+from cdcsync_core.resource.spec_part import Flag, Part, SecretKey, SecretName
 
 
 class CredentialsRef(Part):

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Self
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer
 from pydantic.alias_generators import to_camel
 
-from cdcsync_core.quantity import parse_cpu, parse_seconds, parse_size, show_cpu
+from cdcsync_core.resource.quantity import parse_cpu, parse_seconds, parse_size, show_cpu
 
 Text = Annotated[str, Field(strict=True, max_length=1024)]
 Flag = Annotated[bool, Field(strict=True)]

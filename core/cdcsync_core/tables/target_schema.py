@@ -11,8 +11,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from cdcsync_core.capture import Capture
-from cdcsync_core.logical_type import LogicalType, logical_type
+from cdcsync_core.tables.capture import Capture
+from cdcsync_core.tables.logical_type import LogicalType, logical_type
 
 
 @dataclass(frozen=True)

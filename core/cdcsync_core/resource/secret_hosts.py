@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from cdcsync_core.spec import CdcSync, Spec
+from cdcsync_core.resource.spec import CdcSync, Spec
 
 HOSTS_ANNOTATION = "cdcsync.io/hosts"
 UNVERIFIED_ANNOTATION = "cdcsync.io/allow-unverified"

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from cdcsync_core.gtid import GtidSet
-from cdcsync_core.lineage import BinlogId
-from cdcsync_core.mariadb_gtid import MariaDbGtidPos
-from cdcsync_core.position import LogOffset, Watermark, other_kind
+from cdcsync_core.positions.gtid import GtidSet
+from cdcsync_core.positions.lineage import BinlogId
+from cdcsync_core.positions.mariadb_gtid import MariaDbGtidPos
+from cdcsync_core.positions.position import LogOffset, Watermark, other_kind
 
 
 def join(a: Watermark, b: Watermark) -> Watermark:

@@ -21,8 +21,16 @@ from pydantic import ConfigDict, Field, RootModel, computed_field, model_seriali
 
 from cdcsync_core.errors import Reason
 from cdcsync_core.quoting import visible
-from cdcsync_core.run import RunKind, TablePhase
-from cdcsync_core.status_part import StatusPart, StatusPosition, StatusServer, StatusSplit, StatusWatermark, Text, Word
+from cdcsync_core.runs.run import RunKind, TablePhase
+from cdcsync_core.runs.status_part import (
+    StatusPart,
+    StatusPosition,
+    StatusServer,
+    StatusSplit,
+    StatusWatermark,
+    Text,
+    Word,
+)
 from cdcsync_core.timestamps import unix_time, utc
 
 #: long enough for several failures with their remedies, short enough for an event and a terminal

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from cdcsync_core.errors import CdcError, Reason, fail
-from cdcsync_core.source_table import LABELLED, Column, SourceTable, TableId
+from cdcsync_core.tables.source_table import LABELLED, Column, SourceTable, TableId
 
 
 @dataclass(frozen=True)

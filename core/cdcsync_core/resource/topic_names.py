@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from cdcsync_core.errors import CdcError, Reason, fail
-from cdcsync_core.source_table import TableId
+from cdcsync_core.tables.source_table import TableId
 
 _PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from cdcsync_core.capture import Capture
-from cdcsync_core.source_table import Column
+from cdcsync_core.tables.capture import Capture
+from cdcsync_core.tables.source_table import Column
 
 
 def contradictions(predicted: Capture, found: Capture) -> list[str]:

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from cdcsync_core.errors import PermanentError, Reason
-from cdcsync_core.source_table import BINARIES, GEOMETRIES, LABELLED, TEXTS, Column, SourceType
+from cdcsync_core.tables.source_table import BINARIES, GEOMETRIES, LABELLED, TEXTS, Column, SourceType
 
 #: the widest decimal that lakehouse tables know; wider ones travel as the server's text
 MAX_DECIMAL_PRECISION = 38

@@ -10,10 +10,10 @@ from __future__ import annotations
 from typing import Any
 
 from cdcsync_core.errors import CdcError
-from cdcsync_core.report import PositionJson, TableReport
-from cdcsync_core.run import Report, RunKind
-from cdcsync_core.status import CONSISTENT, SnapshotProgress, Status, TableStatus, with_tables
-from cdcsync_core.status_part import StatusPosition
+from cdcsync_core.runs.report import PositionJson, TableReport
+from cdcsync_core.runs.run import Report, RunKind
+from cdcsync_core.runs.status import CONSISTENT, SnapshotProgress, Status, TableStatus, with_tables
+from cdcsync_core.runs.status_part import StatusPosition
 
 
 def merge_report(

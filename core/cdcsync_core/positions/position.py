@@ -31,9 +31,9 @@ from functools import lru_cache, reduce
 from typing import Any, TypeVar
 
 from cdcsync_core.errors import CdcError, Reason, fail
-from cdcsync_core.gtid import Gtid, GtidSet
-from cdcsync_core.lineage import BinlogId
-from cdcsync_core.mariadb_gtid import UNKNOWN, MariaDbGtidPos
+from cdcsync_core.positions.gtid import Gtid, GtidSet
+from cdcsync_core.positions.lineage import BinlogId
+from cdcsync_core.positions.mariadb_gtid import UNKNOWN, MariaDbGtidPos
 from cdcsync_core.remedies import RESNAPSHOT_ALL
 
 #: where the first event of a file begins

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from decimal import Decimal
 from enum import StrEnum
 
-from cdcsync_core.capture import Capture
 from cdcsync_core.errors import Reason
+from cdcsync_core.tables.capture import Capture
 
 #: A value of an added column in existing rows, in the terms of the source's type: `bytes` for
 #: binary types, `int` for integers, YEAR and BIT, a naive `datetime` for DATETIME, one in UTC for

@@ -17,10 +17,10 @@ from dataclasses import replace
 from decimal import Decimal
 from enum import StrEnum
 
-from cdcsync_core.logical_type import BINARY, BOOL, DECIMAL, STRING, LogicalType, logical_type
-from cdcsync_core.schema_change import Converted, Filled, Followed, Kept, Origin, Value
-from cdcsync_core.source_table import Column, SourceType
-from cdcsync_core.target_schema import TargetColumn, TargetSchema
+from cdcsync_core.tables.logical_type import BINARY, BOOL, DECIMAL, STRING, LogicalType, logical_type
+from cdcsync_core.tables.schema_change import Converted, Filled, Followed, Kept, Origin, Value
+from cdcsync_core.tables.source_table import Column, SourceType
+from cdcsync_core.tables.target_schema import TargetColumn, TargetSchema
 
 
 class DroppedColumns(StrEnum):

@@ -16,10 +16,10 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
-from cdcsync_core.connection_spec import CaRef, CredentialsRef, TlsPart, is_loopback, joined
-from cdcsync_core.event_columns import EventColumns
-from cdcsync_core.spec_part import Flag, Part, SecretName, Text, Whole
-from cdcsync_core.topic_names import check_template
+from cdcsync_core.resource.connection_spec import CaRef, CredentialsRef, TlsPart, is_loopback, joined
+from cdcsync_core.resource.spec_part import Flag, Part, SecretName, Text, Whole
+from cdcsync_core.resource.topic_names import check_template
+from cdcsync_core.tables.event_columns import EventColumns
 
 #: host:port, separated by commas
 _SERVERS = r"^([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]):[0-9]{1,5}(,([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]):[0-9]{1,5})*$"

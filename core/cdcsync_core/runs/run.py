@@ -14,9 +14,9 @@ from dataclasses import asdict, dataclass, field, fields
 from enum import IntEnum, StrEnum
 from typing import Any
 
-from cdcsync_core.capture import Capture
-from cdcsync_core.chunk import Split
-from cdcsync_core.report import ExitReport, PositionJson, SnapshotReport, TableReport
+from cdcsync_core.positions.chunk import Split
+from cdcsync_core.runs.report import ExitReport, PositionJson, SnapshotReport, TableReport
+from cdcsync_core.tables.capture import Capture
 
 #: `RunConfig.stop_at` of a stream that catches up: the end that the binlog has when the run begins
 LOG_END = "end"

@@ -15,7 +15,7 @@ from enum import StrEnum
 from typing import Any
 
 from cdcsync_core.errors import Reason
-from cdcsync_core.run import ExitCode
+from cdcsync_core.runs.run import ExitCode
 
 
 class Reader(StrEnum):

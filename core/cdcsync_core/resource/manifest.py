@@ -25,8 +25,8 @@ import yaml
 from pydantic import BaseModel, SecretStr, ValidationError
 
 from cdcsync_core.errors import CdcError, ManifestError, Reason
-from cdcsync_core.secret_hosts import misdirected
-from cdcsync_core.spec import API_VERSION, KIND, CdcSync, required_secrets
+from cdcsync_core.resource.secret_hosts import misdirected
+from cdcsync_core.resource.spec import API_VERSION, KIND, CdcSync, required_secrets
 
 SECRET_LABEL = "cdcsync.io/source"
 Secrets = dict[str, dict[str, SecretStr]]

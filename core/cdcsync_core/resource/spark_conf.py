@@ -11,7 +11,7 @@ from typing import Annotated
 import re2
 from pydantic import AfterValidator
 
-from cdcsync_core.spec_part import Text
+from cdcsync_core.resource.spec_part import Text
 
 _REFUSED = re2.compile(
     r"spark\.kubernetes\..*|.*\.extraJavaOptions|.*\.extraClassPath|spark\.jars.*|spark\.plugins"

@@ -1,0 +1,1 @@
+"""What a run is given and reports, and what of it `status` shows."""

@@ -1,0 +1,1 @@
+"""Tables as the source has them, as they are captured, and as a target has them."""
