@@ -13,9 +13,9 @@ from contextlib import contextmanager
 
 from cdcsync_core.errors import CdcError, Reason
 from cdcsync_core.tables.source_table import TableId
-from cdcsync_mysql.connection import Connection, fetch
-from cdcsync_mysql.failures import is_unexplained, locked
-from cdcsync_mysql.version import flavor_of
+from cdcsync_mysql.sessions.connection import Connection, fetch
+from cdcsync_mysql.sessions.failures import is_unexplained, locked
+from cdcsync_mysql.sessions.version import flavor_of
 
 #: for one table at most
 _ONE_SECONDS = 20.0

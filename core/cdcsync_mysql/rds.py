@@ -16,7 +16,7 @@ from dataclasses import replace
 
 from cdcsync_core.errors import CdcError, Reason
 from cdcsync_mysql.checks import Check, Level
-from cdcsync_mysql.connection import Connection, fetch
+from cdcsync_mysql.sessions.connection import Connection, fetch
 
 #: without a configured retention a file is removed once it is copied away, which happens every five
 #: minutes

@@ -11,9 +11,9 @@ from typing import Any
 
 from cdcsync_core.positions.lineage import BinlogId, Lineage
 from cdcsync_core.positions.position import other_binlog
-from cdcsync_mysql.connection import Connection, fetch
 from cdcsync_mysql.rds import retention_seconds
-from cdcsync_mysql.version import SUPPORTED, TESTED, Flavor, flavor_of, parse_version
+from cdcsync_mysql.sessions.connection import Connection, fetch
+from cdcsync_mysql.sessions.version import SUPPORTED, TESTED, Flavor, flavor_of, parse_version
 
 
 @dataclass(frozen=True)

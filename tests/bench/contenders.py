@@ -15,11 +15,11 @@ from typing import Any
 import pyarrow as pa
 
 from cdcsync_core.tables.source_table import TableId
-from cdcsync_mysql.catalog import read_table
-from cdcsync_mysql.connection import Source, Tls, connect
-from cdcsync_mysql.planner import plan
+from cdcsync_mysql.positions.watermark import current, low
+from cdcsync_mysql.reading.catalog import read_table
+from cdcsync_mysql.reading.planner import plan
 from cdcsync_mysql.server import read_facts
-from cdcsync_mysql.watermark import current, low
+from cdcsync_mysql.sessions.connection import Source, Tls, connect
 
 _CHUNK = 50_000
 #: how often the stream hands over what has arrived, where no batch is full before: the shortest

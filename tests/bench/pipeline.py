@@ -17,11 +17,11 @@ from pathlib import Path
 from cdcsync_core.state import Identity, TableState
 from cdcsync_core.tables.source_table import TableId
 from cdcsync_core.tables.target_schema import TargetSchema
-from cdcsync_mysql.catalog import read_table
-from cdcsync_mysql.connection import Source, connect
-from cdcsync_mysql.planner import plan
+from cdcsync_mysql.positions.watermark import current, high, low
+from cdcsync_mysql.reading.catalog import read_table
+from cdcsync_mysql.reading.planner import plan
 from cdcsync_mysql.server import read_facts
-from cdcsync_mysql.watermark import current, high, low
+from cdcsync_mysql.sessions.connection import Source, connect
 from cdcsync_spark.binlog.batch import BinlogBatch
 from cdcsync_spark.binlog.reader import BinlogReader
 from cdcsync_spark.binlog.settings import ReaderSettings

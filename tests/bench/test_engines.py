@@ -21,8 +21,8 @@ from bench.measured import Figures, by_part, contender
 from cdcsync_core.resource.manifest import load_manifest
 from cdcsync_core.runs.run import LOG_END, RunConfig, RunKind, TableAssignment
 from cdcsync_core.tables.source_table import TableId
-from cdcsync_mysql.catalog import read_table
-from cdcsync_mysql.connection import connect, source_from_spec
+from cdcsync_mysql.reading.catalog import read_table
+from cdcsync_mysql.sessions.connection import connect, source_from_spec
 from support.fixtures import FreshDatabase
 from support.lake import query
 from support.servers import Server

@@ -31,7 +31,7 @@ from bench.test_history_commits import CHANGES, updates
 from bench.test_throughput import account, show
 from bench.topics import prepare, send_backlog, sink_in
 from cdcsync_core.tables.source_table import TableId
-from cdcsync_mysql.connection import Source, Tls
+from cdcsync_mysql.sessions.connection import Source, Tls
 from cdcsync_spark.rows.changes import KIND, TRANSACTION
 from cdcsync_spark.rows.events import Events
 from cdcsync_spark.sinks.formats.avro_records import Registered, debezium_avro

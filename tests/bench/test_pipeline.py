@@ -21,7 +21,7 @@ from bench import customers
 from bench.measured import contender
 from bench.pipeline import snapshot, target_in
 from cdcsync_core.tables.source_table import TableId
-from cdcsync_mysql.connection import Source, Tls
+from cdcsync_mysql.sessions.connection import Source, Tls
 from support.fixtures import FreshDatabase
 from support.lake import query
 from support.servers import Server

@@ -17,9 +17,9 @@ import pytest
 
 from bench import alltypes, customers
 from bench.measured import Figures, contender, measure, table
-from cdcsync_mysql.connection import Source, Tls, connect
+from cdcsync_mysql.positions.watermark import low
 from cdcsync_mysql.server import read_facts
-from cdcsync_mysql.watermark import low
+from cdcsync_mysql.sessions.connection import Source, Tls, connect
 from support import mysql97
 from support.fixtures import FreshDatabase
 from support.servers import Server

@@ -13,10 +13,10 @@ import pytest
 from cdcsync_core.errors import Reason
 from cdcsync_core.resource.spec import Spec
 from cdcsync_mysql.checks import Level
-from cdcsync_mysql.connection import connect
-from cdcsync_mysql.preflight import Preflight, _outlives, preflight
+from cdcsync_mysql.readiness.preflight import Preflight, _outlives, preflight
+from cdcsync_mysql.readiness.servercheck import check_server, read_server
 from cdcsync_mysql.server import log_retention_seconds, read_facts
-from cdcsync_mysql.servercheck import check_server, read_server
+from cdcsync_mysql.sessions.connection import connect
 from support.fixtures import FreshDatabase
 from support.servers import Server
 from support.source import connected, source_of

@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from cdcsync_mysql.version import parse_version
+from cdcsync_mysql.sessions.version import parse_version
 from cdcsync_spark.rows.arrow_types import captured_schema
 from cdcsync_spark.rows.changes import changes_schema
 from support.dump import changes, definition, log_end

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from cdcsync_core.tables.source_table import TableId
-from cdcsync_mysql.catalog import read_table
+from cdcsync_mysql.reading.catalog import read_table
 from cdcsync_spark.binlog.settings import ReaderSettings
 from support.dump import log_end
 from support.fixtures import FreshDatabase, usually_on

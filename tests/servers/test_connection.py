@@ -18,8 +18,8 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from cdcsync_core.errors import CdcError, Reason
-from cdcsync_mysql.connection import Source, Tls, connect, fetch
 from cdcsync_mysql.server import log_retention_seconds, read_facts
+from cdcsync_mysql.sessions.connection import Source, Tls, connect, fetch
 from support.fixtures import FreshDatabase, FreshServer
 from support.semisync import until
 from support.servers import Server

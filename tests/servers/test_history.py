@@ -14,9 +14,9 @@ from cdcsync_core.positions.gtid import GtidSet
 from cdcsync_core.positions.lineage import Lineage
 from cdcsync_core.positions.mariadb_gtid import MariaDbGtidPos
 from cdcsync_core.positions.position import Anchor, FilePosition, GtidPosition, Position
-from cdcsync_mysql import watermark
-from cdcsync_mysql.history import verify_resumable
-from cdcsync_mysql.logfile import file_created_at
+from cdcsync_mysql.positions import watermark
+from cdcsync_mysql.positions.history import verify_resumable
+from cdcsync_mysql.positions.logfile import file_created_at
 from support.fixtures import FreshServer
 from support.semisync import WAIT_SECONDS, next_second, open_window, until
 from support.servers import VARIANTS, Server

@@ -14,7 +14,7 @@ import pytest
 from cdcsync_core.errors import Reason
 from cdcsync_lake.check import SinkCheck
 from cdcsync_lake.location import Location
-from cdcsync_mysql.question import Question
+from cdcsync_mysql.sessions.question import Question
 from cdcsync_operator.cluster.quota.sink_process import check_apart
 from contract.stores import ACCESS_KEY, REGION, SECRET_KEY, s3_server
 from support import hostile

@@ -16,9 +16,9 @@ from cdcsync_core.errors import CdcError, Reason
 from cdcsync_core.resource.spec import CdcSync, Spec
 from cdcsync_core.tables.capture import Capture
 from cdcsync_core.tables.source_table import Column, SourceTable, SourceType, TableId
-from cdcsync_mysql import question
-from cdcsync_mysql.connection import Source, Tls, connect, fetch
-from cdcsync_mysql.question import Limits, Question
+from cdcsync_mysql.sessions import question
+from cdcsync_mysql.sessions.connection import Source, Tls, connect, fetch
+from cdcsync_mysql.sessions.question import Limits, Question
 from cdcsync_operator.cluster.quota.room import Bounds
 from cdcsync_operator.cluster.source import ClusterSource, SourceBounds
 from cdcsync_operator.reconcile.preflight import PreflightOutcome

@@ -11,12 +11,13 @@ import pytest
 from cdcsync_core.errors import CdcError, Reason
 from cdcsync_core.resource.spec import Spec
 from cdcsync_core.tables.source_table import TableId
-from cdcsync_mysql import lock_budget, session
-from cdcsync_mysql.catalog import Resolved, read_table, resolve
-from cdcsync_mysql.connection import connect, fetch
+from cdcsync_mysql import lock_budget
 from cdcsync_mysql.lock_budget import LockBudget
-from cdcsync_mysql.preflight import preflight
-from cdcsync_mysql.reach import fault_of_writing
+from cdcsync_mysql.readiness.preflight import preflight
+from cdcsync_mysql.readiness.reach import fault_of_writing
+from cdcsync_mysql.reading.catalog import Resolved, read_table, resolve
+from cdcsync_mysql.sessions import session
+from cdcsync_mysql.sessions.connection import connect, fetch
 from support.fixtures import FreshDatabase, usually_on
 from support.locks import locked_for_ddl
 from support.servers import Server
@@ -143,7 +144,7 @@ def test_a_table_that_is_dropped_behind_locked_ones_is_its_own_failure(
     """It was there when the tables were listed."""
     monkeypatch.setattr(lock_budget, "_OPENING_MILLISECONDS", 60_000)
     listed = [TableId(database, name) for name in (*_LOCKED[:2], "gone", "b")]
-    monkeypatch.setattr("cdcsync_mysql.preflight.resolve", lambda *_: Resolved(tuple(listed)))
+    monkeypatch.setattr("cdcsync_mysql.readiness.preflight.resolve", lambda *_: Resolved(tuple(listed)))
     with locked_for_ddl(any_server, database, _LOCKED):
         found = preflight(source_of(any_server), _spec(database), replica_id=3_000_000_001)
     assert found.failures == ()

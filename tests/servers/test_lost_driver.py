@@ -15,7 +15,7 @@ import structlog
 
 from cdcsync_core.positions.position import LogOffset, Position
 from cdcsync_core.resource.spec import Spec, replica_ids
-from cdcsync_mysql.preflight import preflight
+from cdcsync_mysql.readiness.preflight import preflight
 from cdcsync_spark.binlog.reader import BinlogReader
 from cdcsync_spark.binlog.settings import ReaderSettings
 from support.dump import log_end

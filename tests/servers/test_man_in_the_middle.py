@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from cdcsync_core.errors import CdcError, Reason
-from cdcsync_mysql.connection import Source, Tls, connect
+from cdcsync_mysql.sessions.connection import Source, Tls, connect
 from support.middle import Middle
 from support.servers import Server
 from support.source import source_of

@@ -12,8 +12,8 @@ import pytest
 
 from cdcsync_core.errors import CdcError, Reason
 from cdcsync_core.positions.position import FilePosition
-from cdcsync_mysql.preflight import preflight
-from cdcsync_mysql.version import parse_version
+from cdcsync_mysql.readiness.preflight import preflight
+from cdcsync_mysql.sessions.version import parse_version
 from support.compare import compare, source_rows
 from support.dump import changes, definition, log_end
 from support.fixtures import FreshDatabase, variants

@@ -15,9 +15,9 @@ import pytest
 
 from cdcsync_core.runs.run import Decoder
 from cdcsync_core.tables.source_table import TableId
-from cdcsync_mysql import watermark
-from cdcsync_mysql.catalog import read_table
-from cdcsync_mysql.planner import plan
+from cdcsync_mysql.positions import watermark
+from cdcsync_mysql.reading.catalog import read_table
+from cdcsync_mysql.reading.planner import plan
 from cdcsync_spark.snapshot.split_read import SplitReader
 from support.fixtures import FreshServer, variants
 from support.servers import Server

@@ -13,11 +13,11 @@ from cdcsync_core.errors import PermanentError, Reason
 from cdcsync_core.positions.chunk import Bound, Split
 from cdcsync_core.tables.capture import Capture
 from cdcsync_core.tables.source_table import TableId
-from cdcsync_mysql import planner
-from cdcsync_mysql.catalog import read_table
-from cdcsync_mysql.connection import Connection, fetch
-from cdcsync_mysql.planner import plan
-from cdcsync_mysql.splitquery import order_by, select_key, where
+from cdcsync_mysql.reading import planner
+from cdcsync_mysql.reading.catalog import read_table
+from cdcsync_mysql.reading.planner import plan
+from cdcsync_mysql.reading.splitquery import order_by, select_key, where
+from cdcsync_mysql.sessions.connection import Connection, fetch
 from support.fixtures import FreshDatabase
 from support.servers import Server
 from support.source import connected

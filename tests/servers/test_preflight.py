@@ -14,10 +14,10 @@ import pytest
 from cdcsync_core.errors import CdcError, Reason
 from cdcsync_core.resource.spec import Spec
 from cdcsync_core.tables.source_table import TableId
-from cdcsync_mysql.connection import Source, Tls, connect
-from cdcsync_mysql.preflight import Preflight, preflight
-from cdcsync_mysql.proof import tables_with_unlogged_cascades, verify_nothing_hidden
-from cdcsync_mysql.tablecheck import TableCheck
+from cdcsync_mysql.readiness.preflight import Preflight, preflight
+from cdcsync_mysql.readiness.proof import tables_with_unlogged_cascades, verify_nothing_hidden
+from cdcsync_mysql.readiness.tablecheck import TableCheck
+from cdcsync_mysql.sessions.connection import Source, Tls, connect
 from support.fixtures import FreshDatabase, FreshServer
 from support.servers import Server
 from support.source import connected, source_of

@@ -14,7 +14,7 @@ from deltalake import DeltaTable
 from cdcsync_core.errors import CdcError, Reason
 from cdcsync_core.resource.networks import VARIABLE
 from cdcsync_lake.location import Location
-from cdcsync_mysql.connection import Source, connect
+from cdcsync_mysql.sessions.connection import Source, connect
 from cdcsync_spark.sinks.kafka.connection.brokers import Brokers
 from cdcsync_spark.sinks.kafka.connection.client import KafkaSettings
 from cdcsync_spark.sinks.kafka.connection.registry import Registry

@@ -9,9 +9,9 @@ import pytest
 
 from cdcsync_core.resource.spec import Schedule, Spec
 from cdcsync_mysql.checks import Level
-from cdcsync_mysql.connection import Source
-from cdcsync_mysql.preflight import preflight
-from cdcsync_mysql.retention import check_schedule, kept_until
+from cdcsync_mysql.readiness.preflight import preflight
+from cdcsync_mysql.readiness.retention import check_schedule, kept_until
+from cdcsync_mysql.sessions.connection import Source
 from support.fixtures import FreshServer
 from support.servers import Server
 from support.source import source_of

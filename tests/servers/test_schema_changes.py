@@ -11,7 +11,7 @@ from cdcsync_core.errors import Reason
 from cdcsync_core.tables.capture import Capture
 from cdcsync_core.tables.schema_change import Emptied, Followed, Kind, Renamed, Stop
 from cdcsync_core.tables.source_table import TableId
-from cdcsync_mysql.catalog import read_table
+from cdcsync_mysql.reading.catalog import read_table
 from cdcsync_spark.wire.binlog.facts import RowsEvent
 from cdcsync_spark.wire.binlog.predicted_map import differences
 from cdcsync_spark.wire.sql.changes.schema_change import apply

@@ -13,7 +13,7 @@ import pytest
 
 from cdcsync_core.errors import CdcError, Reason
 from cdcsync_core.positions.position import Position
-from cdcsync_mysql import watermark
+from cdcsync_mysql.positions import watermark
 from cdcsync_spark.binlog.dump.reader_health import Received, ReceivedFile
 from cdcsync_spark.binlog.reader import BinlogReader
 from cdcsync_spark.binlog.settings import ReaderSettings, Reconnect

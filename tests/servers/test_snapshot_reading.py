@@ -8,8 +8,8 @@ import pytest
 
 from cdcsync_core.errors import PermanentError, Reason, TransientError
 from cdcsync_core.runs.run import Decoder
-from cdcsync_mysql.connection import Tls, connect, fetch
-from cdcsync_mysql.failures import map_error
+from cdcsync_mysql.sessions.connection import Tls, connect, fetch
+from cdcsync_mysql.sessions.failures import map_error
 from cdcsync_spark.snapshot.binary_select import read_select
 from cdcsync_spark.snapshot.split_read import READERS
 from support.dump import definition

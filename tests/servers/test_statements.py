@@ -11,7 +11,7 @@ from pymysql.err import MySQLError
 
 from cdcsync_core.tables.capture import Capture
 from cdcsync_core.tables.source_table import TableId
-from cdcsync_mysql.catalog import read_table
+from cdcsync_mysql.reading.catalog import read_table
 from cdcsync_spark.wire.binlog.definition import check_table_map
 from cdcsync_spark.wire.binlog.facts import Fact, RowsEvent
 from cdcsync_spark.wire.sql.changes.statement import may_change

@@ -11,8 +11,8 @@ import pytest
 
 from cdcsync_core.errors import Reason
 from cdcsync_core.tables.source_table import TableId
-from cdcsync_mysql.connection import connect
-from cdcsync_mysql.reach import fault_of_reading, fault_of_writing
+from cdcsync_mysql.readiness.reach import fault_of_reading, fault_of_writing
+from cdcsync_mysql.sessions.connection import connect
 from cdcsync_spark.binlog.schema.steps import Policy
 from support.fixtures import FreshDatabase
 from support.servers import Server

@@ -18,10 +18,10 @@ import pytest
 from cdcsync_core.errors import CdcError, PermanentError, Reason
 from cdcsync_core.positions.gtid import Gtid, GtidSet
 from cdcsync_core.positions.position import FilePosition, GtidPosition, Position, TransactionId
-from cdcsync_mysql import watermark
-from cdcsync_mysql.connection import Source
-from cdcsync_mysql.logfile import file_created_at
+from cdcsync_mysql.positions import watermark
+from cdcsync_mysql.positions.logfile import file_created_at
 from cdcsync_mysql.server import ServerFacts
+from cdcsync_mysql.sessions.connection import Source
 from cdcsync_spark.binlog.dump.dump import end_of_ours
 from cdcsync_spark.binlog.search.crash_tail import TailReader
 from cdcsync_spark.binlog.search.xa_search import XaSearch

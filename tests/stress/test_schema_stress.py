@@ -20,7 +20,7 @@ import pytest
 from cdcsync_core.runs.run import TablePhase
 from cdcsync_core.tables.source_table import TableId
 from cdcsync_core.tables.target_schema import TargetSchema
-from cdcsync_mysql.catalog import read_table
+from cdcsync_mysql.reading.catalog import read_table
 from cdcsync_spark.rows.arrow_types import arrow_schema
 from support.changing_tables import CHANGING, read_now
 from support.changing_workload import ChangingPace, ChangingWorkload

@@ -17,7 +17,7 @@ from cdcsync_core.positions.lineage import Lineage
 from cdcsync_core.positions.position import Position
 from cdcsync_core.tables.capture import Capture
 from cdcsync_core.tables.source_table import Column, SourceTable, SourceType, TableId
-from cdcsync_mysql.connection import Source
+from cdcsync_mysql.sessions.connection import Source
 from cdcsync_spark.binlog.assembly.plain_path import PlainPath
 from cdcsync_spark.binlog.assembly.sealed import KeptRows, PrepareNeeded, ReachNeeded, SealedTransactions
 from cdcsync_spark.binlog.assembly.spool import Spooled

@@ -18,7 +18,7 @@ from cdcsync_core.tables.capture import Capture
 from cdcsync_core.tables.confirmation import contradictions, other_defaults
 from cdcsync_core.tables.schema_change import Emptied, Filled, Followed, Kind, Outcome, Stop, unchanged
 from cdcsync_core.tables.source_table import Column, TableId, quote
-from cdcsync_mysql.catalog import read_defaults, read_table
+from cdcsync_mysql.reading.catalog import read_defaults, read_table
 from cdcsync_spark.binlog.schema.steps import Policy, meaning
 from cdcsync_spark.wire.binlog.facts import Fact, RowsEvent, TableMap
 from cdcsync_spark.wire.binlog.predicted_map import differences

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from cdcsync_core.positions.position import Place
-from cdcsync_mysql.connection import connect
+from cdcsync_mysql.sessions.connection import connect
 from support.servers import Server
 from support.source import source_of
 

@@ -29,11 +29,11 @@ from cdcsync_core.runs.status_part import StatusPosition
 from cdcsync_core.state import Identity, TableState
 from cdcsync_core.tables.source_table import TableId
 from cdcsync_core.tables.target_schema import TargetSchema
-from cdcsync_mysql.catalog import read_table, resolve
-from cdcsync_mysql.connection import Source, connect, source_from_spec
-from cdcsync_mysql.planner import plan
+from cdcsync_mysql.positions.watermark import high
+from cdcsync_mysql.reading.catalog import read_table, resolve
+from cdcsync_mysql.reading.planner import plan
 from cdcsync_mysql.server import ServerFacts, read_facts
-from cdcsync_mysql.watermark import high
+from cdcsync_mysql.sessions.connection import Source, connect, source_from_spec
 from cdcsync_spark.binlog.reader import BinlogReader
 from cdcsync_spark.binlog.schema.steps import NOT_FOLLOWED
 from cdcsync_spark.binlog.settings import ReaderSettings

@@ -17,12 +17,12 @@ from cdcsync_core.state import Identity, TableState
 from cdcsync_core.tables.capture import Capture
 from cdcsync_core.tables.source_table import TableId
 from cdcsync_core.tables.target_schema import TargetSchema
-from cdcsync_mysql.catalog import read_table
-from cdcsync_mysql.connection import Source, Tls, connect
-from cdcsync_mysql.history import verify_resumable
-from cdcsync_mysql.planner import plan
+from cdcsync_mysql.positions.history import verify_resumable
+from cdcsync_mysql.positions.watermark import high
+from cdcsync_mysql.reading.catalog import read_table
+from cdcsync_mysql.reading.planner import plan
 from cdcsync_mysql.server import ServerFacts, read_facts
-from cdcsync_mysql.watermark import high
+from cdcsync_mysql.sessions.connection import Source, Tls, connect
 from cdcsync_spark.binlog.reader import BinlogReader
 from cdcsync_spark.binlog.schema.steps import NOT_FOLLOWED, Policy, unconfirmed_tables, unproved_tables
 from cdcsync_spark.binlog.search.crash_tail import TailLimits

@@ -2,8 +2,8 @@
 
 Three kinds, because the servers state it in three ways: a place in one server's binlog, a GTID set
 (MySQL) or a GTID position (MariaDB in strict mode), which hold on any server of the history.
-`cdcsync_mysql.watermark.high` makes places only: a transaction is visible before `gtid_executed`
-has it, so that set is a safe LOW and no HIGH.
+`cdcsync_mysql.positions.watermark.high` makes places only: a transaction is visible before
+`gtid_executed` has it, so that set is a safe LOW and no HIGH.
 """
 
 from __future__ import annotations

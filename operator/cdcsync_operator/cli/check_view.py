@@ -15,8 +15,8 @@ from cdcsync_core.resource.spec import SchemaChange, Spec
 from cdcsync_core.runs.topic_check import Checks
 from cdcsync_lake.check import SinkCheck
 from cdcsync_mysql.checks import Check, Level, passed, refused, warned
-from cdcsync_mysql.preflight import Preflight
-from cdcsync_mysql.tablecheck import TableCheck
+from cdcsync_mysql.readiness.preflight import Preflight
+from cdcsync_mysql.readiness.tablecheck import TableCheck
 from cdcsync_operator.cli.output import shown
 
 _STYLES = {Level.OK: "green", Level.WARN: "yellow", Level.FAIL: "red"}

@@ -22,8 +22,8 @@ from cdcsync_core.errors import CdcError
 from cdcsync_core.positions.chunk import Split
 from cdcsync_core.positions.position import LogOffset
 from cdcsync_core.resource.spec import CdcSync
-from cdcsync_mysql.preflight import Preflight
-from cdcsync_mysql.question import LOGIN_SECONDS, Question, out_of_time
+from cdcsync_mysql.readiness.preflight import Preflight
+from cdcsync_mysql.sessions.question import LOGIN_SECONDS, Question, out_of_time
 from cdcsync_operator.cluster.quota.room import ANSWERS, Bounds, Room
 from cdcsync_operator.cluster.quota.shares import Shares
 from cdcsync_operator.cluster.quota.sink_process import check_apart

@@ -16,9 +16,9 @@ from cdcsync_core.migration import MigrationQuestion, ServerSession, StatementEf
 from cdcsync_core.quoting import quoted
 from cdcsync_core.resource.spec import CdcSync
 from cdcsync_core.tables.source_table import TableId
-from cdcsync_mysql.connection import connect, source_from_spec
+from cdcsync_mysql.reading.table_sizes import table_sizes
 from cdcsync_mysql.server import global_variables, read_facts
-from cdcsync_mysql.table_sizes import table_sizes
+from cdcsync_mysql.sessions.connection import connect, source_from_spec
 
 _EXPLAIN = (sys.executable, "-m", "cdcsync_spark.app.explain")
 _SECONDS = 600.0

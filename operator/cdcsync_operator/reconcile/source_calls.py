@@ -20,14 +20,15 @@ from cdcsync_core.resource.spec import CdcSync, replica_id
 from cdcsync_core.tables.capture import Capture
 from cdcsync_core.tables.source_table import TableId
 from cdcsync_lake.check import SinkCheck
-from cdcsync_mysql import retention, watermark
 from cdcsync_mysql.checks import refused
-from cdcsync_mysql.connection import Source, connect, source_from_spec
 from cdcsync_mysql.lock_budget import LockBudget
-from cdcsync_mysql.planner import plan
-from cdcsync_mysql.preflight import Preflight, preflight
-from cdcsync_mysql.question import Question, out_of_time
+from cdcsync_mysql.positions import watermark
+from cdcsync_mysql.readiness import retention
+from cdcsync_mysql.readiness.preflight import Preflight, preflight
+from cdcsync_mysql.reading.planner import plan
 from cdcsync_mysql.server import read_facts
+from cdcsync_mysql.sessions.connection import Source, connect, source_from_spec
+from cdcsync_mysql.sessions.question import Question, out_of_time
 from cdcsync_operator.decision.observed import ObservedTable, PreflightResult
 from cdcsync_operator.decision.shared_targets import meeting_tables
 from cdcsync_operator.reconcile.planning import Splits

@@ -12,7 +12,7 @@ from cdcsync_core.runs.run import Decoder
 from cdcsync_core.tables.capture import Capture
 from cdcsync_core.tables.source_table import TableId
 from cdcsync_core.tables.table_selection import TableSelection
-from cdcsync_mysql.connection import Source
+from cdcsync_mysql.sessions.connection import Source
 from cdcsync_spark.binlog.schema.steps import Policy
 
 

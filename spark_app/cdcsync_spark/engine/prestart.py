@@ -69,7 +69,7 @@ def _session(config: RunConfig, reach: Reach, start: Callable[..., SparkSession]
 def _reach(resource: CdcSync, config: RunConfig) -> None:
     """A session of a cluster asks for executors as it starts: not for a source that cannot be
     reached. Raises CdcError."""
-    from cdcsync_mysql.connection import connect, source_from_spec
+    from cdcsync_mysql.sessions.connection import connect, source_from_spec
 
     with connect(source_from_spec(resource.spec.source, Path(config.secrets_dir))):
         pass

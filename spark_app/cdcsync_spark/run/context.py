@@ -14,9 +14,9 @@ from pyspark.sql import SparkSession
 from cdcsync_core.errors import CdcError
 from cdcsync_core.resource.spec import CdcSync
 from cdcsync_core.runs.run import RunConfig, RunKind
-from cdcsync_mysql.connection import Source, source_from_spec
-from cdcsync_mysql.proof import open_session
+from cdcsync_mysql.readiness.proof import open_session
 from cdcsync_mysql.server import ServerFacts
+from cdcsync_mysql.sessions.connection import Source, source_from_spec
 from cdcsync_spark.run.progress import Reports, failed_entry
 from cdcsync_spark.sinks import refuse_unready, sink_from_spec
 from cdcsync_spark.sinks.contract.driver import Role

@@ -26,8 +26,8 @@ from pymysql.constants import CR
 from cdcsync_core.errors import DecodeError
 from cdcsync_core.tables.capture import Capture
 from cdcsync_core.tables.source_table import quote
-from cdcsync_mysql.connection import Connection
-from cdcsync_mysql.protocol import (
+from cdcsync_mysql.sessions.connection import Connection
+from cdcsync_mysql.sessions.protocol import (
     deprecates_eof,
     drop,
     read_payload,

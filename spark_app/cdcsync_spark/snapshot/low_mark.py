@@ -23,10 +23,10 @@ from dataclasses import dataclass
 from cdcsync_core.errors import Reason, fail
 from cdcsync_core.positions.lineage import Lineage
 from cdcsync_core.positions.position import FilePosition, Position
-from cdcsync_mysql import watermark
-from cdcsync_mysql.connection import Source
-from cdcsync_mysql.proof import open_session
+from cdcsync_mysql.positions import watermark
+from cdcsync_mysql.readiness.proof import open_session
 from cdcsync_mysql.server import ServerFacts
+from cdcsync_mysql.sessions.connection import Source
 from cdcsync_spark.binlog.search.xa_search import Known, XaSearch
 
 _XA_END_SECONDS = 60.0

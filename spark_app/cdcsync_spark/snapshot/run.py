@@ -32,7 +32,7 @@ from cdcsync_core.positions.chunk import Split
 from cdcsync_core.positions.position import LogOffset, Position
 from cdcsync_core.runs.run import TableAssignment
 from cdcsync_core.state import TableState
-from cdcsync_mysql.failures import is_unexplained, may_be_of_table, of_table
+from cdcsync_mysql.sessions.failures import is_unexplained, may_be_of_table, of_table
 from cdcsync_spark.run.context import RunContext
 from cdcsync_spark.sinks.contract.changes import Append, Build, Commit
 from cdcsync_spark.sinks.contract.checks import Superseded

@@ -15,12 +15,12 @@ from cdcsync_core.positions.chunk import Bound, Split
 from cdcsync_core.positions.lineage import Lineage
 from cdcsync_core.positions.position import LogOffset, Position
 from cdcsync_core.tables.capture import Capture
-from cdcsync_mysql import watermark
-from cdcsync_mysql.connection import Source
 from cdcsync_mysql.lock_budget import LockBudget
-from cdcsync_mysql.planner import plan
-from cdcsync_mysql.proof import open_session
+from cdcsync_mysql.positions import watermark
+from cdcsync_mysql.readiness.proof import open_session
+from cdcsync_mysql.reading.planner import plan
 from cdcsync_mysql.server import ServerFacts
+from cdcsync_mysql.sessions.connection import Source
 from cdcsync_spark.snapshot.low_mark import LowMark
 
 #: raises PositionLost where the binlog of this lineage does not lead on from a position

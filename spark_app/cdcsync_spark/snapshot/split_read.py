@@ -27,11 +27,11 @@ from cdcsync_core.positions.position import Position
 from cdcsync_core.remedies import resnapshot
 from cdcsync_core.runs.run import Decoder
 from cdcsync_core.tables.capture import Capture
-from cdcsync_mysql.catalog import as_planned
-from cdcsync_mysql.connection import Source, map_error
-from cdcsync_mysql.proof import open_session
-from cdcsync_mysql.protocol import answered_within
-from cdcsync_mysql.splitquery import where
+from cdcsync_mysql.readiness.proof import open_session
+from cdcsync_mysql.reading.catalog import as_planned
+from cdcsync_mysql.reading.splitquery import where
+from cdcsync_mysql.sessions.connection import Source, map_error
+from cdcsync_mysql.sessions.protocol import answered_within
 from cdcsync_spark.snapshot import binary_select as preparedselect
 from cdcsync_spark.snapshot import text_select as textrows
 from cdcsync_spark.snapshot.key_query import condition

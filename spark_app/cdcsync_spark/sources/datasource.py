@@ -35,9 +35,9 @@ from cdcsync_core.positions.lineage import BinlogId, Lineage
 from cdcsync_core.positions.position import Position, position_from_dict, position_to_dict
 from cdcsync_core.resource.spec import replica_id
 from cdcsync_core.tables.capture import Capture
-from cdcsync_mysql import watermark
-from cdcsync_mysql.planner import plan
-from cdcsync_mysql.proof import open_session
+from cdcsync_mysql.positions import watermark
+from cdcsync_mysql.readiness.proof import open_session
+from cdcsync_mysql.reading.planner import plan
 from cdcsync_spark.binlog.batch import BinlogBatch, read_transactions
 from cdcsync_spark.binlog.reader import BinlogReader
 from cdcsync_spark.binlog.settings import ReaderSettings

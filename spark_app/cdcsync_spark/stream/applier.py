@@ -26,7 +26,7 @@ from cdcsync_core.positions.position import LogOffset, Position
 from cdcsync_core.positions.watermark import join
 from cdcsync_core.remedies import resnapshot
 from cdcsync_core.state import LastChange, TableState
-from cdcsync_mysql.failures import of_table
+from cdcsync_mysql.sessions.failures import of_table
 from cdcsync_spark.binlog.batch import BinlogBatch, TableBatch
 from cdcsync_spark.binlog.schema.steps import NOT_FOLLOWED, Policy, SchemaStep
 from cdcsync_spark.delivery.changelog import Changelog, open_changelog

@@ -30,10 +30,10 @@ from cdcsync_core.positions.position import LogOffset, Position
 from cdcsync_core.state import LastChange
 from cdcsync_core.tables.capture import Capture
 from cdcsync_core.tables.confirmation import contradictions, other_defaults
-from cdcsync_mysql.catalog import read_defaults, read_table
-from cdcsync_mysql.connection import Source
-from cdcsync_mysql.proof import open_session
-from cdcsync_mysql.watermark import high, low
+from cdcsync_mysql.positions.watermark import high, low
+from cdcsync_mysql.readiness.proof import open_session
+from cdcsync_mysql.reading.catalog import read_defaults, read_table
+from cdcsync_mysql.sessions.connection import Source
 from cdcsync_spark.binlog.schema.steps import contradicted
 from cdcsync_spark.logs import get_logger
 from cdcsync_spark.stream.applier import StreamTable

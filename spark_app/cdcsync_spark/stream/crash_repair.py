@@ -31,10 +31,10 @@ from cdcsync_core.positions.position import Anchor, FilePosition, LogOffset, Pos
 from cdcsync_core.runs.run import Decoder
 from cdcsync_core.tables.capture import Capture
 from cdcsync_core.tables.source_table import TableId
-from cdcsync_mysql.connection import Source
-from cdcsync_mysql.logfile import file_created_at
-from cdcsync_mysql.proof import open_session
-from cdcsync_mysql.watermark import high
+from cdcsync_mysql.positions.logfile import file_created_at
+from cdcsync_mysql.positions.watermark import high
+from cdcsync_mysql.readiness.proof import open_session
+from cdcsync_mysql.sessions.connection import Source
 from cdcsync_spark.binlog.search.crash_tail import TailReader
 from cdcsync_spark.rows.arrow_types import captured_schema
 from cdcsync_spark.rows.changes import KIND, TRANSACTION, ChangeKind, changes_schema

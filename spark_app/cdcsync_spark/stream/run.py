@@ -23,8 +23,8 @@ from cdcsync_core.positions.position import LogOffset, Place, Position, meet_all
 from cdcsync_core.resource.spec import CdcSync, replica_ids
 from cdcsync_core.runs.run import LOG_END, RunKind, TableAssignment, TablePhase
 from cdcsync_core.state import Identity
-from cdcsync_mysql import watermark
-from cdcsync_mysql.proof import SourceSession, open_session
+from cdcsync_mysql.positions import watermark
+from cdcsync_mysql.readiness.proof import SourceSession, open_session
 from cdcsync_mysql.server import log_retention_seconds
 from cdcsync_spark.binlog.batch import BinlogBatch
 from cdcsync_spark.binlog.dump.reader_health import ReceivedFile

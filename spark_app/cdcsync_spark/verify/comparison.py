@@ -17,10 +17,10 @@ from cdcsync_core.runs.run import TablePhase
 from cdcsync_core.runs.verification import Difference, Progress, Step, TableResult, VerifyConfig
 from cdcsync_core.state import TableState
 from cdcsync_core.tables.source_table import TableId
-from cdcsync_mysql.catalog import resolve
-from cdcsync_mysql.connection import Source, source_from_spec
-from cdcsync_mysql.proof import open_session
+from cdcsync_mysql.readiness.proof import open_session
+from cdcsync_mysql.reading.catalog import resolve
 from cdcsync_mysql.server import ServerFacts
+from cdcsync_mysql.sessions.connection import Source, source_from_spec
 from cdcsync_spark.sinks import sink_from_spec
 from cdcsync_spark.sinks.contract.sink import Sink
 from cdcsync_spark.verify.clearing import note_equal

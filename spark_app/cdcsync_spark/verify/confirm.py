@@ -19,10 +19,10 @@ from cdcsync_core.positions.position import LogOffset, Position, meet_all
 from cdcsync_core.runs.status import Phase, Status
 from cdcsync_core.runs.verification import Kind, Reader, Step
 from cdcsync_core.tables.capture import Capture
-from cdcsync_mysql.connection import Source
-from cdcsync_mysql.proof import open_session
+from cdcsync_mysql.positions.watermark import high
+from cdcsync_mysql.readiness.proof import open_session
 from cdcsync_mysql.server import ServerFacts
-from cdcsync_mysql.watermark import high
+from cdcsync_mysql.sessions.connection import Source
 from cdcsync_spark.sinks.contract.checks import replaced_meanwhile
 from cdcsync_spark.sinks.contract.sink import Target
 from cdcsync_spark.sinks.contract.snapshot import TargetSnapshot

@@ -29,9 +29,9 @@ from cdcsync_core.positions.lineage import BinlogId, Lineage
 from cdcsync_core.positions.position import FilePosition, GtidPosition, LogOffset, Place, Position, TransactionId
 from cdcsync_core.tables.capture import Capture
 from cdcsync_core.tables.source_table import SourceType, TableId
-from cdcsync_mysql.connection import Connection, Source, connect
-from cdcsync_mysql.proof import open_session
+from cdcsync_mysql.readiness.proof import open_session
 from cdcsync_mysql.server import read_facts, refuse_other_server
+from cdcsync_mysql.sessions.connection import Connection, Source, connect
 from cdcsync_spark.rows.arrow_types import captured_schema
 from cdcsync_spark.rows.changes import ChangeKind, changes_schema
 from cdcsync_spark.verify.key_history import Transaction, Watched, passed

@@ -23,7 +23,7 @@ from cdcsync_core.positions.position import LogOffset, Position
 from cdcsync_core.runs.run import Decoder
 from cdcsync_core.tables.capture import Capture
 from cdcsync_core.tables.source_table import TableId
-from cdcsync_mysql.connection import Source
+from cdcsync_mysql.sessions.connection import Source
 from cdcsync_spark.binlog.batch import BinlogBatch, TableBatch, read_transactions
 from cdcsync_spark.binlog.reader import BinlogReader
 from cdcsync_spark.binlog.settings import ReaderSettings

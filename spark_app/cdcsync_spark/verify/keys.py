@@ -19,9 +19,9 @@ from cdcsync_core.errors import Reason, fail
 from cdcsync_core.positions.lineage import Lineage
 from cdcsync_core.remedies import resnapshot
 from cdcsync_core.tables.capture import Capture
-from cdcsync_mysql.catalog import same_definition
-from cdcsync_mysql.connection import Connection, Source, fetch
-from cdcsync_mysql.proof import open_session
+from cdcsync_mysql.readiness.proof import open_session
+from cdcsync_mysql.reading.catalog import same_definition
+from cdcsync_mysql.sessions.connection import Connection, Source, fetch
 from cdcsync_spark.sinks.contract.snapshot import TargetSnapshot
 from cdcsync_spark.snapshot.key_query import condition
 from cdcsync_spark.snapshot.text_select import decode, select_list

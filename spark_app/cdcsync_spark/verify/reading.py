@@ -25,9 +25,9 @@ from cdcsync_core.positions.lineage import Lineage
 from cdcsync_core.positions.position import Position
 from cdcsync_core.runs.run import Decoder
 from cdcsync_core.tables.capture import Capture
-from cdcsync_mysql.connection import Source
-from cdcsync_mysql.planner import plan
-from cdcsync_mysql.proof import open_session
+from cdcsync_mysql.readiness.proof import open_session
+from cdcsync_mysql.reading.planner import plan
+from cdcsync_mysql.sessions.connection import Source
 from cdcsync_spark.own_process import processes
 from cdcsync_spark.sinks.contract.snapshot import TargetSnapshot
 from cdcsync_spark.snapshot.split_read import SplitReader

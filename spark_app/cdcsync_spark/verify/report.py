@@ -15,7 +15,7 @@ import pyarrow as pa
 from cdcsync_core.positions.lineage import Lineage
 from cdcsync_core.runs.verification import Difference, Kind
 from cdcsync_core.tables.capture import Capture
-from cdcsync_mysql.connection import Source
+from cdcsync_mysql.sessions.connection import Source
 from cdcsync_spark.sinks.contract.snapshot import TargetSnapshot
 from cdcsync_spark.verify.digest import Digester, DigestSet
 from cdcsync_spark.verify.keys import matching, scan_keys, select_keys

@@ -77,7 +77,8 @@ def test_every_file_that_the_architecture_names_exists() -> None:
 
 
 def test_every_module_that_the_architecture_names_exists() -> None:
-    """`snapshot.table` is a module of a room, `cdcsync_mysql.watermark` one of a package."""
+    """`snapshot.table` is a module of a room, `cdcsync_mysql.positions.watermark` one of a
+    package."""
     text = (ROOT / "docs" / "architecture.md").read_text()
     operator, spark_app = ROOT / "operator" / "cdcsync_operator", ROOT / "spark_app" / "cdcsync_spark"
     rooms = {p.name: p for root in (operator, spark_app, ROOT / "core") for p in root.iterdir() if p.is_dir()}

@@ -9,7 +9,7 @@ import pymysql
 import pytest
 
 from cdcsync_core.errors import CdcError, Reason, fail, from_json
-from cdcsync_mysql.failures import Scope, for_account, is_unexplained, login_refused, map_error, scope_of
+from cdcsync_mysql.sessions.failures import Scope, for_account, is_unexplained, login_refused, map_error, scope_of
 
 
 def _mapped(code: int, text: str = "as the server has it") -> CdcError:

@@ -23,11 +23,11 @@ from cdcsync_core.positions.position import FilePosition, LogOffset
 from cdcsync_core.runs.run import Decoder
 from cdcsync_core.tables.capture import Capture
 from cdcsync_core.tables.source_table import Column, SourceTable, SourceType, TableId
-from cdcsync_mysql import connection as connections
-from cdcsync_mysql import watermark
-from cdcsync_mysql.connection import Source, SourceConnection, Tls, connect, fetch, fetch_dicts, map_error
-from cdcsync_mysql.protocol import answered_within
-from cdcsync_mysql.question import Limits
+from cdcsync_mysql.positions import watermark
+from cdcsync_mysql.sessions import connection as connections
+from cdcsync_mysql.sessions.connection import Source, SourceConnection, Tls, connect, fetch, fetch_dicts, map_error
+from cdcsync_mysql.sessions.protocol import answered_within
+from cdcsync_mysql.sessions.question import Limits
 from cdcsync_spark.binlog.dump.client import BinlogClient
 from cdcsync_spark.snapshot.binary_select import read_select
 from cdcsync_spark.snapshot.split_read import SplitReader

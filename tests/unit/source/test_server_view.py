@@ -15,16 +15,16 @@ from cdcsync_core.positions.mariadb_gtid import MariaDbGtidPos
 from cdcsync_core.positions.position import FilePosition, LogOffset, position_from_dict
 from cdcsync_core.resource.spec import Spec
 from cdcsync_core.tables.source_table import TableId
-from cdcsync_mysql.cascades import cascades
-from cdcsync_mysql.catalog import check_spelling
 from cdcsync_mysql.checks import Level
-from cdcsync_mysql.connection import Source, Tls, source_from_spec
-from cdcsync_mysql.preflight import _estimate, _outlives
+from cdcsync_mysql.readiness.cascades import cascades
+from cdcsync_mysql.readiness.preflight import _estimate, _outlives
+from cdcsync_mysql.readiness.servercheck import CHECKS, Server
+from cdcsync_mysql.readiness.tablecheck import TableCheck, cascades_logged
+from cdcsync_mysql.reading.catalog import check_spelling
 from cdcsync_mysql.server import ServerFacts
-from cdcsync_mysql.servercheck import CHECKS, Server
-from cdcsync_mysql.session import profile
-from cdcsync_mysql.tablecheck import TableCheck, cascades_logged
-from cdcsync_mysql.version import flavor_of, parse_version
+from cdcsync_mysql.sessions.connection import Source, Tls, source_from_spec
+from cdcsync_mysql.sessions.session import profile
+from cdcsync_mysql.sessions.version import flavor_of, parse_version
 
 MARIADB = ServerFacts("mariadb", "10.11.19", 11)
 MYSQL = ServerFacts("mysql", "9.7.4", 12, "uuid", gtid=True)
@@ -146,7 +146,7 @@ def test_whether_a_mysql_is_a_replica_is_asked_in_its_words(
         statements.append(sql)
         return []
 
-    monkeypatch.setattr("cdcsync_mysql.servercheck.fetch", answer)
+    monkeypatch.setattr("cdcsync_mysql.readiness.servercheck.fetch", answer)
     _results("replica", replace(MYSQL, version=version), log_replica_updates="OFF")
     assert statements[-1] == asked
 

@@ -8,7 +8,7 @@ import pytest
 from cdcsync_core.positions.chunk import KeyValue, Split
 from cdcsync_core.tables.capture import Capture
 from cdcsync_core.tables.source_table import Column, SourceTable, SourceType, TableId
-from cdcsync_mysql.splitquery import key_form, key_literal, order_by, select_key, unsupported_key_reason, where
+from cdcsync_mysql.reading.splitquery import key_form, key_literal, order_by, select_key, unsupported_key_reason, where
 
 
 def _column(name: str, declared: str, charset: str = "") -> Column:

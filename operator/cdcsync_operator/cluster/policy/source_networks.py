@@ -2,8 +2,8 @@
 tenants should not.
 
 Why it is right: an address in the spec is refused before anything connects. A name is refused when
-it is resolved, with every address that it has then (`cdcsync_mysql.question`), so no name server
-gets around it.
+it is resolved, with every address that it has then (`cdcsync_mysql.sessions.question`), so no name
+server gets around it.
 """
 
 from __future__ import annotations

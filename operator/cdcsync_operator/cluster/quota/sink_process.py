@@ -24,7 +24,7 @@ from cdcsync_core.errors import CdcError, Reason, fail, from_json
 from cdcsync_lake.check import SinkCheck, check_lake
 from cdcsync_lake.checked_proxy import CheckedProxy
 from cdcsync_lake.location import Location
-from cdcsync_mysql.question import Question
+from cdcsync_mysql.sessions.question import Question
 
 #: a check of a store that answers takes a second
 _SECONDS = 60.0

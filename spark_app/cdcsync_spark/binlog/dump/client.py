@@ -25,7 +25,7 @@ from cdcsync_core.positions.gtid import GtidSet
 from cdcsync_core.positions.position import FilePosition, GtidPosition, LogOffset, Position
 from cdcsync_core.quoting import quoted
 from cdcsync_core.remedies import RESNAPSHOT_ALL
-from cdcsync_mysql.protocol import interrupt, send_command, skip_packet, socket_of
+from cdcsync_mysql.sessions.protocol import interrupt, send_command, skip_packet, socket_of
 from cdcsync_spark.binlog.dump.packets import Arrived, Packets
 from cdcsync_spark.wire.binlog.parser import Flavor
 

@@ -18,9 +18,9 @@ from cdcsync_core.errors import CdcError
 from cdcsync_core.positions.lineage import Lineage
 from cdcsync_core.positions.position import FilePosition, GtidPosition, LogOffset, Position
 from cdcsync_core.tables.source_table import TableId
-from cdcsync_mysql.connection import Source
-from cdcsync_mysql.proof import open_session, tables_with_unlogged_cascades
-from cdcsync_mysql.watermark import high
+from cdcsync_mysql.positions.watermark import high
+from cdcsync_mysql.readiness.proof import open_session, tables_with_unlogged_cascades
+from cdcsync_mysql.sessions.connection import Source
 from cdcsync_spark.binlog.dump.client import BinlogClient, dump_begin
 from cdcsync_spark.binlog.dump.event_bound import bound_unpacked_events
 from cdcsync_spark.binlog.settings import ReaderSettings

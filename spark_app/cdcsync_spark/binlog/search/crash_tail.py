@@ -32,9 +32,9 @@ from cdcsync_core.remedies import RESNAPSHOT_ALL
 from cdcsync_core.runs.run import Decoder
 from cdcsync_core.tables.capture import Capture
 from cdcsync_core.tables.source_table import TableId
-from cdcsync_mysql.connection import Source, fetch
-from cdcsync_mysql.proof import open_session
+from cdcsync_mysql.readiness.proof import open_session
 from cdcsync_mysql.server import global_variables
+from cdcsync_mysql.sessions.connection import Source, fetch
 from cdcsync_spark.binlog.assembly.spool import Spool
 from cdcsync_spark.binlog.dump.client import BinlogClient
 from cdcsync_spark.binlog.search.xa_search import XaSearch

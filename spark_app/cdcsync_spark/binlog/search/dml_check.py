@@ -22,9 +22,9 @@ from dataclasses import dataclass
 from cdcsync_core.positions.lineage import Lineage
 from cdcsync_core.positions.position import LogOffset
 from cdcsync_core.tables.source_table import TableId
-from cdcsync_mysql.connection import Connection, Source
-from cdcsync_mysql.proof import open_session
-from cdcsync_mysql.reach import cascading_to, fault_of_reading, fault_of_writing
+from cdcsync_mysql.readiness.proof import open_session
+from cdcsync_mysql.readiness.reach import cascading_to, fault_of_reading, fault_of_writing
+from cdcsync_mysql.sessions.connection import Connection, Source
 from cdcsync_spark.wire.binlog import facts
 from cdcsync_spark.wire.sql.changes.relations import may_take_view, may_unrelate
 from cdcsync_spark.wire.sql.row_changes.dml import Dml

@@ -26,8 +26,8 @@ from cdcsync_core.positions.lineage import Lineage
 from cdcsync_core.positions.position import FilePosition, LogOffset, TransactionId, file_number
 from cdcsync_core.remedies import RESNAPSHOT_ALL
 from cdcsync_core.tables.source_table import TableId
-from cdcsync_mysql.connection import Source, fetch
-from cdcsync_mysql.proof import open_session
+from cdcsync_mysql.readiness.proof import open_session
+from cdcsync_mysql.sessions.connection import Source, fetch
 from cdcsync_spark.binlog.assembly.open_transaction import OpenTransaction
 from cdcsync_spark.binlog.assembly.spool import Spool
 from cdcsync_spark.binlog.dump.client import BinlogClient

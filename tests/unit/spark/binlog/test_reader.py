@@ -25,7 +25,7 @@ from cdcsync_core.positions.lineage import Lineage
 from cdcsync_core.positions.position import FilePosition, LogOffset, Position
 from cdcsync_core.tables.capture import Capture
 from cdcsync_core.tables.source_table import Column, SourceTable, SourceType, TableId
-from cdcsync_mysql.connection import Source
+from cdcsync_mysql.sessions.connection import Source
 from cdcsync_spark.binlog.assembly.open_transaction import OpenTransaction
 from cdcsync_spark.binlog.assembly.spool import EVENT_BYTES, Spool
 from cdcsync_spark.binlog.assembly.transactions import TRANSACTION_BYTES

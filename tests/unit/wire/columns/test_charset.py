@@ -8,7 +8,7 @@ import pytest
 
 from cdcsync_core.errors import DecodeError
 from cdcsync_core.tables.logical_type import INCOMPLETE
-from cdcsync_mysql.splitquery import AMBIGUOUS
+from cdcsync_mysql.reading.splitquery import AMBIGUOUS
 from cdcsync_spark.wire.columns.charset import decoder
 from cdcsync_spark.wire.columns.charset_tables import MULTI_BYTE, SINGLE_BYTE
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from cdcsync_core.tables.source_table import TableId
-from cdcsync_mysql.connection import Connection, fetch
+from cdcsync_mysql.sessions.connection import Connection, fetch
 
 #: of tables in one question
 _BATCH = 500

@@ -17,8 +17,8 @@ from cdcsync_core.errors import CdcError, Reason, fail
 from cdcsync_core.tables.capture import Capture
 from cdcsync_core.tables.source_table import Column, SourceTable, SourceType, TableId, quote
 from cdcsync_core.tables.table_selection import TableSelection, literal_name, matches
-from cdcsync_mysql.connection import Connection, fetch, fetch_dicts
-from cdcsync_mysql.splitquery import unsupported_key_reason
+from cdcsync_mysql.reading.splitquery import unsupported_key_reason
+from cdcsync_mysql.sessions.connection import Connection, fetch, fetch_dicts
 
 _SYSTEM = ("information_schema", "mysql", "performance_schema", "sys")
 _DOING = "reading the table's definition"

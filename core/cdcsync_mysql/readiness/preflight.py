@@ -16,16 +16,16 @@ from cdcsync_core.errors import CdcError, Reason, fail
 from cdcsync_core.quoting import quoted
 from cdcsync_core.resource.spec import Spec
 from cdcsync_core.tables.source_table import TableId, memory_of, too_many_tables
-from cdcsync_mysql.catalog import resolve
 from cdcsync_mysql.checks import Check, Level, failed, refused, warned
-from cdcsync_mysql.connection import Source, connect
-from cdcsync_mysql.failures import of_table
 from cdcsync_mysql.lock_budget import LockBudget
 from cdcsync_mysql.rds import KEEP_BINLOG
-from cdcsync_mysql.retention import check_schedule
+from cdcsync_mysql.readiness.retention import check_schedule
+from cdcsync_mysql.readiness.servercheck import Server, check_server, read_server
+from cdcsync_mysql.readiness.tablecheck import TableCheck, check_table
+from cdcsync_mysql.reading.catalog import resolve
 from cdcsync_mysql.server import ServerFacts, log_retention_seconds, read_facts
-from cdcsync_mysql.servercheck import Server, check_server, read_server
-from cdcsync_mysql.tablecheck import TableCheck, check_table
+from cdcsync_mysql.sessions.connection import Source, connect
+from cdcsync_mysql.sessions.failures import of_table
 
 #: rows a second and a parallel split, at the lower end of what was measured; for estimates only
 _ROWS_PER_SECOND = 10_000

@@ -11,10 +11,10 @@ from cdcsync_core.resource.quantity import show_seconds
 from cdcsync_core.resource.spec import Schedule
 from cdcsync_core.timestamps import utc
 from cdcsync_mysql.checks import Check, passed, warned
-from cdcsync_mysql.connection import Source, connect, fetch
-from cdcsync_mysql.logfile import file_created_at
+from cdcsync_mysql.positions.logfile import file_created_at
 from cdcsync_mysql.rds import KEEP_BINLOG
 from cdcsync_mysql.server import log_retention_seconds
+from cdcsync_mysql.sessions.connection import Source, connect, fetch
 
 #: a stream should be away for this part of the binlog's retention at most
 _SAFE_PART = 0.5

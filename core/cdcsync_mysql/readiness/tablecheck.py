@@ -13,13 +13,13 @@ from cdcsync_core.tables.capture import Capture, generated_left_out
 from cdcsync_core.tables.event_columns import EventColumns, taken_error
 from cdcsync_core.tables.logical_type import logical_type, lossy
 from cdcsync_core.tables.source_table import Column, TableId, quote
-from cdcsync_mysql.cascades import LOGGED_SINCE, cascades, unlogged_error
-from cdcsync_mysql.catalog import read_table
 from cdcsync_mysql.checks import Check, Level, refused, warned
-from cdcsync_mysql.connection import fetch
-from cdcsync_mysql.failures import grant
-from cdcsync_mysql.planner import estimate_rows
-from cdcsync_mysql.servercheck import Server
+from cdcsync_mysql.readiness.cascades import LOGGED_SINCE, cascades, unlogged_error
+from cdcsync_mysql.readiness.servercheck import Server
+from cdcsync_mysql.reading.catalog import read_table
+from cdcsync_mysql.reading.planner import estimate_rows
+from cdcsync_mysql.sessions.connection import fetch
+from cdcsync_mysql.sessions.failures import grant
 
 #: MariaDB from here on leaves generated columns out of the images of UPDATE, DELETE and REPLACE
 _GENERATED_LEFT_OUT_SINCE = (11, 8)

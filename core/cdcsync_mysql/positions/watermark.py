@@ -27,11 +27,11 @@ from cdcsync_core.peer_json import parse_json
 from cdcsync_core.positions.gtid import GtidSet
 from cdcsync_core.positions.mariadb_gtid import UNKNOWN
 from cdcsync_core.positions.position import Anchor, FilePosition, GtidPosition, Place, Position
-from cdcsync_mysql.connection import Connection, Source, connect, fetch
-from cdcsync_mysql.failures import grant
-from cdcsync_mysql.history import gtid_pos_at
-from cdcsync_mysql.logfile import file_created_at
+from cdcsync_mysql.positions.history import gtid_pos_at
+from cdcsync_mysql.positions.logfile import file_created_at
 from cdcsync_mysql.server import ServerFacts, read_facts, refuse_other_server
+from cdcsync_mysql.sessions.connection import Connection, Source, connect, fetch
+from cdcsync_mysql.sessions.failures import grant
 
 
 def low(source: Source, facts: ServerFacts) -> Position:

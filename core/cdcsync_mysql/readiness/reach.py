@@ -16,7 +16,7 @@ from typing import TypeAlias
 
 from cdcsync_core.errors import CdcError, Reason
 from cdcsync_core.tables.source_table import TableId
-from cdcsync_mysql.connection import Connection, fetch
+from cdcsync_mysql.sessions.connection import Connection, fetch
 
 _ENGINES = ("innodb", "myisam", "aria", "memory")
 _SYSTEM_SCHEMA = "mysql"

@@ -15,13 +15,13 @@ from cdcsync_core.errors import CdcError, PermanentError, Reason, fail
 from cdcsync_core.positions.lineage import Lineage
 from cdcsync_core.positions.position import Position
 from cdcsync_core.tables.source_table import TableId
-from cdcsync_mysql.cascades import LOGGED_SINCE, cascades, unlogged_error
 from cdcsync_mysql.checks import Level
-from cdcsync_mysql.connection import Connection, Source, SourceConnection, connect, fetch
-from cdcsync_mysql.history import COMMIT_SECONDS, verify_resumable
+from cdcsync_mysql.positions.history import COMMIT_SECONDS, verify_resumable
 from cdcsync_mysql.rds import on_rds
+from cdcsync_mysql.readiness.cascades import LOGGED_SINCE, cascades, unlogged_error
+from cdcsync_mysql.readiness.servercheck import CHECKS, Server, carry_out, read_server
 from cdcsync_mysql.server import ServerFacts, global_variables, read_facts
-from cdcsync_mysql.servercheck import CHECKS, Server, carry_out, read_server
+from cdcsync_mysql.sessions.connection import Connection, Source, SourceConnection, connect, fetch
 
 
 class SourceSession:

@@ -16,15 +16,15 @@ from dataclasses import dataclass
 
 from cdcsync_core.errors import CdcError, Reason
 from cdcsync_core.tables.source_table import TableId
-from cdcsync_mysql import watermark
 from cdcsync_mysql.checks import Check, failed, passed, refused, warned
-from cdcsync_mysql.connection import Connection, Source, fetch, fetch_dicts
-from cdcsync_mysql.failures import for_account, grant
-from cdcsync_mysql.logfile import file_created_at
+from cdcsync_mysql.positions import watermark
+from cdcsync_mysql.positions.logfile import file_created_at
 from cdcsync_mysql.rds import KEEP_BINLOG, is_purged_soon, is_rds, on_rds, retention_seconds
-from cdcsync_mysql.reach import fault_of_reading
+from cdcsync_mysql.readiness.reach import fault_of_reading
 from cdcsync_mysql.server import ServerFacts
-from cdcsync_mysql.version import SUPPORTED, TESTED
+from cdcsync_mysql.sessions.connection import Connection, Source, fetch, fetch_dicts
+from cdcsync_mysql.sessions.failures import for_account, grant
+from cdcsync_mysql.sessions.version import SUPPORTED, TESTED
 
 #: the host name under which our own dumps register
 REPLICA_HOST = "cdcsync"

@@ -28,12 +28,12 @@ from pymysql.protocol import MysqlPacket
 
 from cdcsync_core.errors import CdcError, Reason, fail
 from cdcsync_core.resource.networks import networks_of_the_run
-from cdcsync_mysql.authentication import CACHING_SHA2, SHA256, plugins
-from cdcsync_mysql.failures import LOCK_WAIT, login_refused, map_error
-from cdcsync_mysql.protocol import answered_within
-from cdcsync_mysql.question import LOGIN_SECONDS, Limits, Question, out_of_memory, out_of_time
-from cdcsync_mysql.session import apply_profile
-from cdcsync_mysql.version import flavor_of, parse_version
+from cdcsync_mysql.sessions.authentication import CACHING_SHA2, SHA256, plugins
+from cdcsync_mysql.sessions.failures import LOCK_WAIT, login_refused, map_error
+from cdcsync_mysql.sessions.protocol import answered_within
+from cdcsync_mysql.sessions.question import LOGIN_SECONDS, Limits, Question, out_of_memory, out_of_time
+from cdcsync_mysql.sessions.session import apply_profile
+from cdcsync_mysql.sessions.version import flavor_of, parse_version
 
 if TYPE_CHECKING:  # the specification's models take a third of a second to import, and a reader does without them
     from cdcsync_core.resource.spec import Source as SourceSpec

@@ -21,9 +21,9 @@ from cdcsync_core.errors import CdcError, Reason, fail
 from cdcsync_core.positions.lineage import BinlogId
 from cdcsync_core.quoting import quoted
 from cdcsync_core.remedies import RESNAPSHOT_ALL
-from cdcsync_mysql.connection import Source, connect, map_error
-from cdcsync_mysql.protocol import drop, read_payload, send_command
 from cdcsync_mysql.server import read_facts, refuse_other_server
+from cdcsync_mysql.sessions.connection import Source, connect, map_error
+from cdcsync_mysql.sessions.protocol import drop, read_payload, send_command
 
 _NON_BLOCKING = 1
 _FIRST_EVENT = 4

@@ -1,0 +1,1 @@
+"""Low and high watermarks, and the proof that a connection reaches the same binlog."""

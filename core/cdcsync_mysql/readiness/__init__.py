@@ -1,0 +1,1 @@
+"""What a server and a table must have, as checks with remedies."""
