@@ -268,7 +268,7 @@ def _consistent(status: Status) -> bool:
 
 
 def _reached(status: Status, end: LogOffset) -> bool:
-    return all(any(p.parsed().has_reached(end) for p in status.covered_positions(t)) for t in status.table_status)
+    return all(status.has_reached(table, end) for table in status.table_status)
 
 
 # ---- after it

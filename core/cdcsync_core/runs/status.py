@@ -20,6 +20,7 @@ from typing import Any, Literal
 from pydantic import ConfigDict, Field, RootModel, computed_field, model_serializer, model_validator
 
 from cdcsync_core.errors import Reason
+from cdcsync_core.positions.position import LogOffset, binlog_of
 from cdcsync_core.quoting import visible
 from cdcsync_core.runs.run import RunKind, TablePhase
 from cdcsync_core.runs.status_part import (
@@ -331,6 +332,12 @@ class Status(StatusPart):
         stream = self.runs.stream
         flows = stream is not None and table.run == stream.id and table.phase in CONSISTENT
         return tuple(p for p in (table.position, self.position if flows else None) if p)
+
+    def has_reached(self, table: TableStatus, end: LogOffset) -> bool:
+        """Whether the content of a table has all that is before `end`. A position in another
+        binlog says nothing of this one's end."""
+        covered = [p for p in self.covered_positions(table) if p.binlog == (binlog_of(end) or "")]
+        return any(p.parsed().has_reached(end) for p in covered)
 
     def to_dict(self) -> dict[str, Any]:
         """The object under its public names, as JSON values."""

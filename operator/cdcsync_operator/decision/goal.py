@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from cdcsync_core.errors import Reason
-from cdcsync_core.positions.position import LogOffset, binlog_of
+from cdcsync_core.positions.position import LogOffset
 from cdcsync_core.runs.run import ExitCode
 from cdcsync_core.runs.status import CONSISTENT, Phase, Status, TableStatus
 from cdcsync_operator.decision.conditions import TABLES_FAILED
@@ -87,6 +87,4 @@ def _caught_up(progress: Progress) -> bool:
 
 
 def _has_reached(status: Status, table: TableStatus, log_end: LogOffset) -> bool:
-    """A position in another binlog says nothing of this one's end."""
-    covered = [p for p in status.covered_positions(table) if p.binlog == (binlog_of(log_end) or "")]
-    return table.phase in CONSISTENT and any(p.parsed().has_reached(log_end) for p in covered)
+    return table.phase in CONSISTENT and status.has_reached(table, log_end)

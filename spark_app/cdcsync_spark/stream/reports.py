@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from cdcsync_core.positions.position import position_to_dict
 from cdcsync_core.runs.report import TableReport
 from cdcsync_core.runs.run import RunKind, TablePhase
 from cdcsync_spark.binlog.batch import BinlogBatch
@@ -116,7 +117,7 @@ class StreamReports:
         return f"{phase} {state.commit_number} {state.written} {fallback} {confirmed} {table.unreadable}"
 
     def _entry(self, table: StreamTable, phase: TablePhase) -> TableReport:
-        position = self.applier.position(table).to_dict()
+        position = position_to_dict(self.applier.position(table))
         if table.error is not None:
             entry = failed_entry(table.name, table.error, table.state, position=position)
         else:
