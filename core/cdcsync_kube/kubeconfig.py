@@ -2,7 +2,7 @@
 
 Why more than `load_kube_config`: it logs the failure of a login program and goes on without a
 login, reads a token file once, and ignores whom a user wants to act as. Here a program that fails
-is an error that names it, what it printed ends, a token file is read again, and what the client
+is an error that names it, its credentials expire, a token file is reloaded, and what the client
 does not support is refused. Source: "Authenticating", client-go credential plugins; `kubectl
 config`.
 """
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from kubernetes.client.configuration import Configuration
     from kubernetes.config.kube_config import ConfigNode
 
-#: seconds after which a token file is read again
+#: seconds after which a token file is reloaded
 _REREAD = 60.0
-#: fields of a user that log nobody in
+#: fields of a user that are no credentials
 _ASIDE = ("extensions",)
 _IMPERSONATION = ("as", "as-uid", "as-groups", "as-user-extra")
 
@@ -48,8 +48,8 @@ def load(files: str) -> Loaded:
 
 
 def _cause(error: Exception) -> str:
-    """Without what the file contains: a parser's error quotes its lines, and the client's a user
-    with its token."""
+    """Names the error without what the file contains: a parser's error quotes its lines, and the
+    client's a user with its token."""
     text = "" if isinstance(error, yaml.YAMLError) else str(error).partition("{")[0]
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 

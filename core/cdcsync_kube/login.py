@@ -1,7 +1,7 @@
 """The login of a process at the API server: the official client's configuration, and the header
 that goes with a call.
 
-Why it is right: credentials end, each in its own way. A token file is read again, a program of a
+Why it is right: credentials end, each in its own way. A token file is reloaded, a program of a
 kubeconfig runs again when what it printed ends, and whatever the server refuses with 401 is loaded
 again before the refusal counts. One thread loads at a time, and others wait for what it loads, or
 for its failure: a login program that does not end would else take its time of each in turn.
@@ -100,8 +100,8 @@ class Login:
         try:
             header = configuration.get_api_key_with_prefix("BearerToken")
         except (ConfigException, OSError, LookupError, ValueError, AttributeError) as error:
-            found = f"the login cannot be renewed ({type(error).__name__})"
-            raise fail(Reason.SPEC_INVALID, found, remedy="log in again") from None
+            failure = f"the login cannot be renewed ({type(error).__name__})"
+            raise fail(Reason.SPEC_INVALID, failure, remedy="log in again") from None
         return Access(configuration, (header or "").strip(), self._loaded.ends)
 
 

@@ -24,8 +24,6 @@ def panics_as_errors() -> Iterator[None]:
     """Raises ClientPanic for a panic of a client."""
     try:
         yield
-    except Exception:
-        raise
     except BaseException as error:
         if type(error).__name__ != _PANIC:
             raise

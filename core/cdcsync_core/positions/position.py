@@ -86,7 +86,7 @@ class LogOffset:
         return f"{self.file}:{self.offset}"
 
     def to_dict(self) -> dict[str, Any]:
-        """Without the binlog, which the reader of the dictionary knows."""
+        """Leaves out the binlog, which the reader of the dictionary knows."""
         return {"file": self.file, "offset": self.offset}
 
 
@@ -176,7 +176,7 @@ class FilePosition:
         return binlog_of(self.at)
 
     def in_binlog(self, binlog: BinlogId) -> FilePosition:
-        """With a place that names its binlog; raises PositionLost where that is another one."""
+        """Names the binlog of its place; raises PositionLost where that is another one."""
         return replace(self, at=self.at.in_binlog(binlog))
 
     def covers(self, transaction: TransactionId) -> bool:
@@ -245,7 +245,7 @@ class GtidPosition:
         return binlog_of(self.at or (self.anchor.at if self.anchor else None))
 
     def in_binlog(self, binlog: BinlogId) -> GtidPosition:
-        """With places that name their binlog; raises PositionLost where that is another one."""
+        """Names the binlog of its places; raises PositionLost where that is another one."""
         anchor = self.anchor and replace(self.anchor, at=self.anchor.at.in_binlog(binlog))
         return replace(self, at=self.at and self.at.in_binlog(binlog), anchor=anchor)
 

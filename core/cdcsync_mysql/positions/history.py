@@ -148,9 +148,9 @@ def _verify_file(connection: Connection, sizes: dict[str, int], at: LogOffset, c
     if sizes[at.file] < at.offset:
         raise _lost(f"{at.file} has {sizes[at.file]} bytes", f"at least {at.offset}")
     if created:
-        found = file_created_at(cast(SourceConnection, connection).source, at.file, binlog_of(at))
-        if found != created:
-            raise _lost(f"{at.file} was begun at {found} (seconds since 1970)", f"the file begun at {created}")
+        created_at = file_created_at(cast(SourceConnection, connection).source, at.file, binlog_of(at))
+        if created_at != created:
+            raise _lost(f"{at.file} was begun at {created_at} (seconds since 1970)", f"the file begun at {created}")
 
 
 def _verify_offset(connection: Connection, facts: ServerFacts, position: FilePosition) -> None:

@@ -125,11 +125,11 @@ def _fault_of_cascades(connection: Connection, table: TableId, captured: set[Tab
 
 
 def _visible(connection: Connection) -> dict[_Name, list[TableId]]:
-    """By name in lower case; asked without a wait for any lock."""
-    found: dict[_Name, list[TableId]] = {}
+    """The tables that the account sees, by their name in lower case; waits for no lock."""
+    tables: dict[_Name, list[TableId]] = {}
     for schema, name in fetch(connection, "SELECT TABLE_SCHEMA, TABLE_NAME FROM information_schema.TABLES"):
-        found.setdefault(_folded(schema, name), []).append(TableId(str(schema), str(name)))
-    return found
+        tables.setdefault(_folded(schema, name), []).append(TableId(str(schema), str(name)))
+    return tables
 
 
 def cascading_to(connection: Connection, captured: Iterable[TableId]) -> set[TableId]:
@@ -139,13 +139,13 @@ def cascading_to(connection: Connection, captured: Iterable[TableId]) -> set[Tab
 
 
 def _cascading(connection: Connection, captured: Iterable[TableId]) -> set[_Name]:
-    """From the captured tables upwards."""
+    """Goes from the captured tables to their parents."""
     parents = _parents(connection)
-    reached, found = {_folded(c.database, c.name) for c in captured}, set[_Name]()
+    reached, ancestors = {_folded(c.database, c.name) for c in captured}, set[_Name]()
     while reached:
-        reached = {p for child in reached for p in parents(child)} - found
-        found |= reached
-    return found
+        reached = {p for child in reached for p in parents(child)} - ancestors
+        ancestors |= reached
+    return ancestors
 
 
 def _parents(connection: Connection) -> Callable[[_Name], set[_Name]]:

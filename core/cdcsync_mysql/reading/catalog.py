@@ -62,8 +62,8 @@ def resolve(connection: Connection, selection: TableSelection) -> Resolved:
 
 
 def _kinds(connection: Connection, selection: TableSelection) -> dict[TableId, str]:
-    """Of all that may be selected, without a wait for any lock: for `information_schema.TABLES`
-    MariaDB opens each table whose kind is asked for."""
+    """The kind of each table that may be selected. Waits for no lock: `information_schema.TABLES`
+    would, because MariaDB opens each table whose kind it is asked for."""
     rows = fetch(
         connection,
         "SELECT DISTINCT TABLE_SCHEMA FROM information_schema.TABLES WHERE TABLE_SCHEMA NOT IN %s",

@@ -71,10 +71,10 @@ def _server_checks(found: Checks | None, nouns: Nouns) -> list[Check]:
 
 
 def _topic_data(sink: SinkCheck, table: str) -> dict[str, Any]:
-    found = sink.servers.of(table) if sink.servers else None
-    if found is None:
+    target = sink.servers.of(table) if sink.servers else None
+    if target is None:
         return {}
-    return {"topic": {"name": found.topic, "partitions": found.partitions, "exists": found.exists}}
+    return {"topic": {"name": target.topic, "partitions": target.partitions, "exists": target.exists}}
 
 
 def _check_data(check: Check) -> dict[str, Any]:

@@ -87,14 +87,14 @@ def explain(
 
     scripts = _scripts(sql, paths)
     with opened_manifest(files) as (resource, secrets):
-        found = run_preflight(resource, secrets)
-        if found.result.errors:
-            raise found.result.errors[0]
-        tables = tuple(found.tables[t.name] for t in found.result.tables if t.name in found.tables)
+        outcome = run_preflight(resource, secrets)
+        if outcome.result.errors:
+            raise outcome.result.errors[0]
+        tables = tuple(outcome.tables[t.name] for t in outcome.result.tables if t.name in outcome.tables)
         session, sizes = session_and_sizes(resource, secrets, [t.id for t in tables])
         question = MigrationQuestion(resource.to_dict(), str(secrets), session, database, tables, scripts)
         verdicts = [_judged(resource, effect, sizes) for effect in effects_of(question)]
-    left_out = [t.error for t in found.result.tables if t.error is not None]
+    left_out = [t.error for t in outcome.result.tables if t.error is not None]
     for error in left_out:
         output.warn(f"{error.table} is not explained: {error.found}")
     output.data({"effects": [v.to_dict() for v in verdicts]}, lambda console: _render(console, verdicts))

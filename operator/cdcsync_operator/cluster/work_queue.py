@@ -95,7 +95,7 @@ class WorkQueue:
         return key
 
     def _due_for_longest(self) -> Key | None:
-        """Of the namespace whose turn it is."""
+        """The key that is due for longest in the namespace whose turn it is."""
         self._make_ready()
         while self._turns:
             ready = self._ready[self._turns[0]]

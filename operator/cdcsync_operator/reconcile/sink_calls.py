@@ -40,8 +40,8 @@ _TAIL = 500
 
 
 def check_sink(resource: CdcSync, secrets: Path, tables: Sequence[TableId] = ()) -> SinkCheck:
-    """With this process's own rights and the Secret's credentials; also the targets of `tables` on
-    the sink's servers."""
+    """Checks the sink with this process's own rights and the Secret's credentials; also the targets
+    of `tables` on its servers."""
     sink = resource.spec.sink.kind
     stores = _together([_check_store(store, secrets) for store in sink.stores()])
     if not sink.servers():

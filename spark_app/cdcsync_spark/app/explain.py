@@ -21,8 +21,8 @@ def main() -> None:
     spec = resource.spec
     can = sink_from_spec(spec.sink, Path(question.secrets_dir), resource.full_name).capabilities
     rules = Rules(spec.tables.selection, lambda table: policy_of(spec, table, can), Emit not in can.changes)
-    found = explain(question.tables, question.scripts, question.database, question.session, int(time.time()), rules)
-    sys.stdout.write(effects_to_json(found))
+    effects = explain(question.tables, question.scripts, question.database, question.session, int(time.time()), rules)
+    sys.stdout.write(effects_to_json(effects))
 
 
 if __name__ == "__main__":

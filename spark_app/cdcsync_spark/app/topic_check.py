@@ -14,8 +14,8 @@ from cdcsync_spark.sinks import check_servers
 def main() -> None:
     question = SinkQuestion.from_json(sys.stdin.read())
     resource = CdcSync.model_validate(question.resource)
-    found = check_servers(resource.spec.sink, Path(question.secrets_dir), resource.full_name, question.tables)
-    sys.stdout.write(found.to_json())
+    checks = check_servers(resource.spec.sink, Path(question.secrets_dir), resource.full_name, question.tables)
+    sys.stdout.write(checks.to_json())
 
 
 if __name__ == "__main__":

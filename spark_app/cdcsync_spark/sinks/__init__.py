@@ -60,7 +60,7 @@ def _kafka(section: Kafka, secrets_dir: Path, sync: str) -> SinkDriver:
 
 
 def _store(stores: tuple[StoreUse, ...], secrets_dir: Path) -> Store:
-    """Of a kind that has one."""
+    """The store of a kind that has one."""
     (store,) = stores
     return store_at(Location.of(store, secrets_dir))
 

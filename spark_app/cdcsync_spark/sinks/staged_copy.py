@@ -204,7 +204,7 @@ class CopyThenPublish:
         return self._claim(epoch, commit)
 
     def _claim(self, epoch: int, commit: Commit) -> TableState:
-        """Of a newer copy, while an older one is not published."""
+        """Claims a newer copy while an older one is not published."""
 
         def build(found: TableState) -> Commit | None:
             if found.generation >= commit.state.generation:
@@ -240,7 +240,7 @@ class CopyThenPublish:
         return state is not None and not is_whole(state)
 
     def _remove_copies(self, generation: int) -> bool:
-        """Those up to the published one, once per run; what fails is tried by the next run."""
+        """Removes copies up to the published one, once per run; the next run tries what fails."""
         try:
             return self.main.remove_copies(generation)
         except _HARMLESS as error:

@@ -63,8 +63,8 @@ class SnapshotTable:
             return
         # the stream may use a higher epoch than this run knows of; the publication takes the table
         # over from it
-        found = self.main.last_commit()
-        epoch = max(epoch, found.epoch + 1) if found else epoch
+        published = self.main.last_commit()
+        epoch = max(epoch, published.epoch + 1) if published else epoch
 
         def build(found: TableState) -> Commit | None:
             if found.generation >= fresh.generation:
@@ -89,10 +89,10 @@ class SnapshotTable:
 
     def _is_published_by_another(self) -> bool:
         """Whether another run has published this copy meanwhile, and removed it."""
-        found = self.main.last_commit()
-        if found is None or found.generation < self.state.generation:
+        state = self.main.last_commit()
+        if state is None or state.generation < self.state.generation:
             return False
-        self.state, self.published = found, True
+        self.state, self.published = state, True
         return True
 
 

@@ -34,7 +34,7 @@ class BatchLoop:
 
     @property
     def ended(self) -> bool:
-        """By itself or by an error."""
+        """Whether the thread has ended, by itself or by an error."""
         return not self._thread.is_alive()
 
     def between_batches(self, work: Callable[[], None]) -> None:

@@ -80,10 +80,10 @@ class Comparison:
         """What the manifest names, but for tables that the sync says it does not take part in."""
         selection = self.resource.spec.tables.selection
         with open_session(self.source) as session:
-            found = resolve(session.proved(self.facts.lineage), selection).tables
+            captured = resolve(session.proved(self.facts.lineage), selection).tables
         status = self.status.read()
         left_out = {t.name for t in status.table_status if t.phase is TablePhase.UNASSIGNED}
-        return [t for t in found if str(t) not in left_out]
+        return [t for t in captured if str(t) not in left_out]
 
     def _gone(self, found: set[str]) -> list[TableResult]:
         """Tables that were copied and are not at the source any more."""

@@ -121,16 +121,16 @@ class PlainPath:
 
     def _fitting(self, found: Stretch, rows: PlainRows, here: LogOffset) -> PlainTransactions | None:
         """The first ones, as many as the batch takes before it is full."""
-        kept = _kept(found, rows, here, self._assembler.ahead)
+        lacking = _kept(found, rows, here, self._assembler.ahead)
         sizes = np.bincount(rows.transactions, rows.lengths + EVENT_BYTES, rows.count)
-        sizes[np.unique(rows.transactions[kept])] += TRANSACTION_BYTES
+        sizes[np.unique(rows.transactions[lacking])] += TRANSACTION_BYTES
         sizes = np.cumsum(sizes)
         count = int(np.searchsorted(sizes, self._limit - self._assembler.size))
         if not count:
             return None
         mine = rows.transactions < count
         spooled = int((rows.ends - rows.starts)[mine].sum()) + EVENT_BYTES * int(mine.sum())
-        return PlainTransactions(found, rows, kept & mine, here, count, int(sizes[count - 1]), spooled, "")
+        return PlainTransactions(found, rows, lacking & mine, here, count, int(sizes[count - 1]), spooled, "")
 
 
 def _kept(found: Stretch, rows: PlainRows, here: LogOffset, ahead: Mapping[TableId, Position]) -> Flags:

@@ -66,8 +66,8 @@ def open_dump(settings: ReaderSettings, start: Position, wanted: Callable[[Table
             heartbeat_seconds=settings.heartbeat_seconds,
             begin_seconds=settings.begin_seconds if facts.flavor == "mariadb" else None,
         )
-        known = _sent_again(start)
-        parser = EventParser(facts.flavor, file=file, gtid_pos=gtid_pos, known=known, wanted=wanted, binlog=facts.log)
+        covered = _sent_again(start)
+        parser = EventParser(facts.flavor, file=file, gtid_pos=gtid_pos, known=covered, wanted=wanted, binlog=facts.log)
         yield Dump(client, parser, partial(end_of_ours, settings.source, settings.lineage), end, refused)
 
 

@@ -163,14 +163,14 @@ class XaSearch:
         return [file for file in listed if file_number(file) <= upto.number]
 
     def _read(self, file: str, upto: LogOffset) -> FileXa:
-        found = self._seen.get(file)
-        if found is None or not upto.covers(found.whole):
-            found = FileXa(replace(upto, file=file, offset=_FIRST_EVENT))
-        found.upto, found.beyond = upto if file == upto.file else None, False
-        if not found.done:
-            self._read_on(found)
-        self._seen[file] = found
-        return found
+        in_file = self._seen.get(file)
+        if in_file is None or not upto.covers(in_file.whole):
+            in_file = FileXa(replace(upto, file=file, offset=_FIRST_EVENT))
+        in_file.upto, in_file.beyond = upto if file == upto.file else None, False
+        if not in_file.done:
+            self._read_on(in_file)
+        self._seen[file] = in_file
+        return in_file
 
     def _read_on(self, found: FileXa) -> None:
         for fact in self._facts(found.whole, lambda _: False):

@@ -91,7 +91,7 @@ def no_copy_error(table: str) -> CdcError:
 
 
 def replaced_meanwhile(table: str) -> CdcError:
-    """Of a target that was read while a resnapshot replaced it: it is another table."""
+    """The error of a target that a resnapshot replaced while it was read."""
     return fail(
         Reason.INTERNAL_ERROR, "the table was resnapshotted while it was read", remedy="verify again", table=table
     )

@@ -124,7 +124,7 @@ class Warming(Protocol):
 
 
 def total_counts(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
-    """By name, of those names that any has."""
+    """Sums of the counts, by every name that occurs."""
     total: dict[str, int] = {}
     for each in counts:
         for name, count in each.items():

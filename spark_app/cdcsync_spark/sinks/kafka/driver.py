@@ -65,11 +65,11 @@ class KafkaDriver:
 def _registry(sink: Kafka, secrets_dir: Path) -> Registry | None:
     if sink.schema_registry is None:
         return None
-    found = sink.schema_registry
-    account, ca = found.credentials_secret_ref, found.tls.ca_secret_ref if found.tls else None
+    registry = sink.schema_registry
+    account, ca = registry.credentials_secret_ref, registry.tls.ca_secret_ref if registry.tls else None
     folder = secrets_dir / account.name if account else secrets_dir
     files = (folder / account.username_key, folder / account.password_key) if account else None
-    return Registry(found.url, files, secrets_dir / ca.name / ca.key if ca else None)
+    return Registry(registry.url, files, secrets_dir / ca.name / ca.key if ca else None)
 
 
 def _security(sink: Kafka, secrets_dir: Path) -> Security:

@@ -105,8 +105,8 @@ class BoundsOfFile:
 def _min_max(column: pa.ChunkedArray) -> tuple[Any, Any] | None:
     if pa.types.is_timestamp(column.type):
         column = column.cast(pa.int64())
-    found = pc.min_max(column)
-    return None if found["min"].as_py() is None else (found["min"].as_py(), found["max"].as_py())
+    extremes = pc.min_max(column)
+    return None if extremes["min"].as_py() is None else (extremes["min"].as_py(), extremes["max"].as_py())
 
 
 def _cut(kind: Kind, low: Any, high: Any) -> ColumnBounds | None:

@@ -57,7 +57,7 @@ class TableVersion(Protocol):
 
     @property
     def files(self) -> Mapping[str, LiveFile]:
-        """By the names that the metadata gives them."""
+        """The live files, by the names that the metadata gives them."""
         ...
 
     @property

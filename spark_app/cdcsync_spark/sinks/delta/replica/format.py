@@ -125,11 +125,11 @@ class DeltaFormat:
         gone = [on.files[name] for name in (*changes.removed, *changes.rewritten, *vectors)]
         added = [_new(new, now, None, data_change=moved) for new in commit.adding()]
         added += [_new(new, now, on.files[name].vector, data_change=moved) for name, new in changes.rewritten.items()]
-        kept = [on.files[n].with_vector(v, changes.rows[n], data_change=moved) for n, v in vectors.items()]
+        with_vectors = [on.files[n].with_vector(v, changes.rows[n], data_change=moved) for n, v in vectors.items()]
         return [
             *self._metadata(on, commit),
             *(file.removed(now, data_change=moved) for file in gone),
-            *({"add": dict(file.add)} for file in (*kept, *added)),
+            *({"add": dict(file.add)} for file in (*with_vectors, *added)),
         ]
 
     def _metadata(self, on: TableView, commit: FileCommit) -> list[Action]:
@@ -158,7 +158,7 @@ class DeltaFormat:
         return deletion_vectors_unavailable(version)
 
     def publish_otherwise(self, on: TableView, commit: Commit, reason: str) -> None:
-        """By delta-rs, which would write the rows of a history without the metadata columns."""
+        """Commits by delta-rs, which would write a history's rows without the metadata columns."""
         table, events = str(self.path.table), self.path.events is not None
         if isinstance(commit.change, Evolve | Empty) and (self.path.staged or not events):
             raise evolution.not_native(commit.state, reason)

@@ -128,7 +128,7 @@ class Log:
 
 
 def lines_of(entry: str) -> Iterator[str]:
-    """Those that are not empty, without a copy of all; `\\n` alone ends a line."""
+    """Lines that are not empty, one at a time; `\\n` alone ends a line."""
     return (line[0] for line in _LINE.finditer(entry))
 
 

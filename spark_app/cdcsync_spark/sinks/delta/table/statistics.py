@@ -97,8 +97,8 @@ _VALUES: Mapping[Kind, Callable[[Any], Any]] = {
 @lru_cache(_KNOWN_STATISTICS)
 def counted(stats: str) -> int | None:
     """The rows of a file, where its statistics say."""
-    found = json.loads(stats).get("numRecords")
-    return None if found is None else counting(found)
+    records = json.loads(stats).get("numRecords")
+    return None if records is None else counting(records)
 
 
 @lru_cache(_KNOWN_STATISTICS)
@@ -112,18 +112,18 @@ def loosened(stats: str, rows: int) -> str:
 
 def counting(value: Any) -> int:
     """A number of the protocol's type long that counts something."""
-    found = int(value)
-    if not 0 <= found < 1 << 63:
+    number = int(value)
+    if not 0 <= number < 1 << 63:
         raise ValueError("a number that counts nothing")
-    return found
+    return number
 
 
 def _decimal(text: str) -> Decimal:
     """All digits of one are written, so an exponent beyond every type's is refused."""
-    found = Decimal(text)
-    if abs(found.adjusted()) > _LARGEST_EXPONENT:
+    number = Decimal(text)
+    if abs(number.adjusted()) > _LARGEST_EXPONENT:
         raise ValueError("a number beyond every type")
-    return found
+    return number
 
 
 def _as_is(low: Any, high: Any) -> Forms:

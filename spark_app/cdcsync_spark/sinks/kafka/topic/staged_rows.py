@@ -29,7 +29,7 @@ Parts = Iterator[tuple[Publication, pa.Table]]
 
 @dataclass(frozen=True)
 class StagedRows:
-    """Of the staged copy `copy` of `table`, at most `size` rows together."""
+    """Rows of the staged copy `copy` of `table`, at most `size` rows together."""
 
     copy: StagingTable
     table: str
@@ -51,8 +51,8 @@ class StagedRows:
         return state, self._parts(version, sent)
 
     def unsent_waves(self, sent: Publication | None, newest: TableState) -> Parts:
-        """Those up to the commit of `newest`. Raises SinkConflict where a version is missing, is
-        not ours, or takes rows away."""
+        """The waves up to the commit of `newest`. Raises SinkConflict where a version is missing,
+        is not ours, or takes rows away."""
         sent, commit_number = sent or Publication(0), -1
         while commit_number < newest.commit_number:
             wave = self.copy.wave(sent.version)

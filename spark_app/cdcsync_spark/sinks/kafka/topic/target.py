@@ -138,7 +138,7 @@ class KafkaSink:
 
 
 def topic_of(writer: Writer) -> TopicMain:
-    """Of a writer that a target of this sink has made."""
+    """The topic that a writer of this sink writes."""
     assert isinstance(writer, CopyThenPublish)
     assert isinstance(writer.main, TopicMain)
     return writer.main

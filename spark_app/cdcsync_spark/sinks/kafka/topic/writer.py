@@ -148,7 +148,7 @@ class TopicMain:
         return StagedRows(self.target.copy(generation), self.name, self.target.sink.part_rows)
 
     def publish(self, epoch: int, copy: TableState) -> TableState:
-        """Of a copy that goes on growing, what it has so far."""
+        """Sends what a growing copy has so far."""
         state = self._send_copy(epoch)
         return state if self.record.published else copy
 
