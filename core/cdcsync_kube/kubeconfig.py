@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from cdcsync_core.errors import CdcError, Reason, fail
-from cdcsync_kube import login_program
+from cdcsync_kube import auth_provider, login_program
 from cdcsync_kube.login import Loaded, proxy_of
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def _load(files: str) -> Loaded:
     merger = KubeConfigMerger(files)
     if merger.config is None:
         raise FileNotFoundError("there is no such file")
-    loader = KubeConfigLoader(merger.config, config_persister=merger.save_changes)
+    loader = KubeConfigLoader(merger.config)
     context = loader.current_context["context"]
     cluster = merger.config["clusters"].get_with_name(context["cluster"])["cluster"]
     entry = _user(merger.config, context.get("user") or "")
@@ -70,8 +70,9 @@ def _load(files: str) -> Loaded:
     if entry is not None:
         given = dict(entry["user"].value)
         user, ends = _plain(entry["user"], cluster)
+        merger.save_changes()  # of an auth-provider's tokens
         reload_at = time.time() + _REREAD if given.get("tokenFile") else math.inf
-        # another list than the one of the file, which the client may write
+        # another list than the one of the file, which is written
         merger.config.value["users"] = [ConfigNode(entry.name, {"name": context["user"], "user": user}, entry.path)]
         loader.set_active_context()
     configuration = Configuration()
@@ -97,6 +98,10 @@ def _plain(user: ConfigNode, cluster: ConfigNode) -> tuple[dict[str, Any], float
             f"the kubeconfig's user acts as another ({other})",
             remedy="use a context whose user has the rights itself",
         )
+    if value.get("auth-provider"):
+        token, ends = _provided(value.pop("auth-provider"))
+        if token:
+            return value | {"token": token}, ends
     folder = Path(user.path or ".").resolve().parent
     if name := value.pop("tokenFile", ""):
         return value | {"token": (folder / name).read_text(encoding="utf-8").strip()}, math.inf
@@ -105,6 +110,22 @@ def _plain(user: ConfigNode, cluster: ConfigNode) -> tuple[dict[str, Any], float
         credentials, ends = _printed(user["exec"], folder, cluster)
         return value | credentials, ends
     return value, math.inf
+
+
+def _provided(provider: dict[str, Any]) -> tuple[str, float]:
+    """The token of an `auth-provider`, "" for none, and when it ends; the provider's entry of the
+    kubeconfig gets what was renewed."""
+    try:
+        token, ends, now = auth_provider.login(provider)
+    except (OSError, ValueError, LookupError, TypeError) as error:
+        raise fail(
+            Reason.SPEC_INVALID,
+            f"the kubeconfig's auth-provider {provider.get('name') or '(without a name)'} failed: {error}",
+            needed="a token",
+            remedy="log in again, or use a login program (exec) in place of the auth-provider",
+        ) from None
+    provider.update(now)
+    return token, ends
 
 
 def _printed(login: ConfigNode, folder: Path, cluster: ConfigNode) -> tuple[dict[str, Any], float]:

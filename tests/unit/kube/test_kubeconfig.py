@@ -33,8 +33,7 @@ def _written(path: Path, config: Any) -> Path:
 @pytest.mark.parametrize(
     "config",
     ["", "[", "a: [b]", "- a", _config() | {"current-context": "other"}, _config() | {"clusters": []},
-     _config(**{"client-certificate": "none.pem", "client-key": "none.key"}), _config(tokenFile="none"),
-     _config(**{"auth-provider": {"name": "gcp"}})],
+     _config(**{"client-certificate": "none.pem", "client-key": "none.key"}), _config(tokenFile="none")],
 )  # fmt: skip
 def test_a_file_that_is_no_usable_kubeconfig_is_an_error_that_names_it(tmp_path: Path, config: Any) -> None:
     path = _written(tmp_path / "config", config)

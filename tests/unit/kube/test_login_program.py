@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from cdcsync_core.errors import CdcError, PermanentError, Reason, fail
-from cdcsync_kube import kubeconfig, login_program
+from cdcsync_kube import bounded_program, kubeconfig
 from cdcsync_kube.access import by_kubeconfig
 from cdcsync_kube.login import Loaded, Login
 from support.logins import by_token
@@ -83,7 +83,7 @@ def test_a_program_that_does_not_end_is_killed_with_what_it_started(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """All that it started holds the pipe of the test open."""
-    monkeypatch.setattr(login_program, "SECONDS", 1.0)
+    monkeypatch.setattr(bounded_program, "SECONDS", 1.0)
     os.mkfifo(tmp_path / "held")
     reading = os.open(tmp_path / "held", os.O_RDONLY | os.O_NONBLOCK)
     try:
@@ -105,7 +105,7 @@ def test_what_left_the_group_of_a_program_does_not_hold_the_login(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It has the program's output for as long as it lives."""
-    monkeypatch.setattr(login_program, "SECONDS", 1.0)
+    monkeypatch.setattr(bounded_program, "SECONDS", 1.0)
     config = _kubeconfig(tmp_path, "setsid sleep 300 & echo $! > left; sleep 3600")
     with pytest.raises(PermanentError, match="it did not end within 1 s"):
         kubeconfig.load(str(config))
