@@ -23,6 +23,7 @@ REGISTRY := .cache/apicurio-2.6.13
 DEBEZIUM := .cache/debezium-3.3.1
 DEBEZIUM_MARIADB := .cache/debezium-mariadb-3.4.0
 AVRO_CONVERTER := .cache/avro-converter-2.6.13
+ICEBERG := .cache/iceberg-1.12.0
 GH_OST := .cache/gh-ost/gh-ost
 KEYS_PLUGIN := .cache/mariadb-plugins/file_key_management.so
 PYTEST := $(BIN)/pytest
@@ -45,7 +46,7 @@ venv: .venv/editable ## the Python packages alone: enough for the tests without 
 
 setup: .venv/ready ## install what is needed and leave .venv/bin/cdcsync ready
 
-servers: $(STAMPS)/mariadb1011 $(KEYS_PLUGIN) $(STAMPS)/mariadb114 $(MARIADB118)/usr/sbin/mariadbd $(MYSQL97)/usr/sbin/mysqld $(KAFKA)/formatted/meta.properties $(FLINK)/jars $(REGISTRY)/app $(DEBEZIUM)/jars $(DEBEZIUM_MARIADB)/jars $(AVRO_CONVERTER)/jars ## provide the servers that the tests start
+servers: $(STAMPS)/mariadb1011 $(KEYS_PLUGIN) $(STAMPS)/mariadb114 $(MARIADB118)/usr/sbin/mariadbd $(MYSQL97)/usr/sbin/mysqld $(KAFKA)/formatted/meta.properties $(FLINK)/jars $(REGISTRY)/app $(DEBEZIUM)/jars $(DEBEZIUM_MARIADB)/jars $(AVRO_CONVERTER)/jars $(ICEBERG)/classes/IcebergRestServer.class ## provide the servers that the tests start
 
 gh-ost: $(GH_OST) ## build gh-ost, which tests of `make test-all` run beside a stream (needs Go)
 
@@ -204,6 +205,10 @@ $(DEBEZIUM_MARIADB)/jars: | $(STAMPS)/system
 $(AVRO_CONVERTER)/jars: | $(STAMPS)/system
 	@echo "servers: what makes Avro of Debezium's records, by Maven into $(AVRO_CONVERTER) (26 MB)"
 	@tests/support/maven-jars.sh $(AVRO_CONVERTER) io.apicurio:apicurio-registry-utils-converter:2.6.13.Final
+
+$(ICEBERG)/classes/IcebergRestServer.class: $(addprefix tests/support/,IcebergRestServer.java iceberg-jars.sh) | .venv/ready
+	@echo "servers: Iceberg's library and a REST catalog on it, by Maven into $(ICEBERG) (60 MB)"
+	@tests/support/iceberg-jars.sh $(ICEBERG) $$($(BIN)/python -c 'import pyspark; print(pyspark.__path__[0])')/jars
 
 $(GH_OST): tests/support/gh-ost.sh
 	@echo "gh-ost: building it from Go modules (a minute or two, once)"

@@ -29,6 +29,7 @@ from cdcsync_demo.embedded import OptionValue
 from support.servers import VARIANTS, Server
 
 if TYPE_CHECKING:
+    from support.iceberg_catalog import IcebergCatalog
     from support.kafka import KafkaBroker
     from support.registry import SchemaRegistry
 
@@ -38,7 +39,17 @@ FreshServer = Callable[..., Server]
 _SECOND = ("mariadb1011_loose", "mariadb114", "mariadb118", "mysql97_nogtid")
 
 SERVER_FIXTURES = frozenset(
-    {*VARIANTS, "any_server", "any_mariadb", "any_mysql", "every_server", "fresh_server", "kafka", "registry"}
+    {
+        *VARIANTS,
+        "any_server",
+        "any_mariadb",
+        "any_mysql",
+        "every_server",
+        "fresh_server",
+        "kafka",
+        "registry",
+        "iceberg_catalog",
+    }
 )
 
 
@@ -134,3 +145,14 @@ def registry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SchemaRegistr
     found = SchemaRegistry(tmp_path_factory.mktemp("registry")).start()
     yield found
     found.kill()
+
+
+@pytest.fixture(scope="session")
+def iceberg_catalog(tmp_path_factory: pytest.TempPathFactory) -> Iterator[IcebergCatalog]:
+    """A REST catalog of the session's own; a test works in a namespace of its own, and leaves no
+    fault behind."""
+    from support.iceberg_catalog import IcebergCatalog
+
+    catalog = IcebergCatalog(tmp_path_factory.mktemp("iceberg-catalog")).start()
+    yield catalog
+    catalog.kill()

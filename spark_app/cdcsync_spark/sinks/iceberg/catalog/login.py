@@ -1,0 +1,83 @@
+"""How a catalog knows who asks: a token of the Secret, or one by OAuth2 with the account of the
+Secret (RFC 6749, client credentials).
+
+Why it is right: what is in the Secret is read when it is needed and is in no object that is shown.
+A token by OAuth2 is used until a minute before its end, or half of its life where that is less.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
+
+from cdcsync_core.errors import RUN_AGAIN, Reason, fail
+from cdcsync_spark.sinks.iceberg.catalog.connection import Request
+
+#: seconds before its end at which a token is renewed, and the life of one that names none
+_MARGIN, _LIFE = 60.0, 3600.0
+
+
+@dataclass(frozen=True)
+class Bearer:
+    """A token that somebody else renews, in the file `token`."""
+
+    token: Path
+
+
+@dataclass(frozen=True)
+class OAuth2:
+    """Tokens by the server at `url`, empty for the catalog's own; the files have the account."""
+
+    client_id: Path
+    client_secret: Path
+    url: str = ""
+    scope: str = "catalog"
+
+    def request(self, path: str) -> Request:
+        form = {
+            "grant_type": "client_credentials",
+            "client_id": secret(self.client_id),
+            "client_secret": secret(self.client_secret),
+            "scope": self.scope,
+        }
+        headers = {"Content-Type": "application/x-www-form-urlencoded", "Accept": "application/json"}
+        return Request("POST", path, headers, urlencode(form).encode())
+
+
+Login = Bearer | OAuth2
+
+
+@dataclass(frozen=True)
+class Token:
+    text: str = field(repr=False)
+    until: float
+
+    @classmethod
+    def of(cls, answer: Any, clock: Callable[[], float] = time.monotonic) -> Token | None:
+        """The token of a server's answer; None where it has none."""
+        text = answer.get("access_token") if isinstance(answer, dict) else None
+        if not isinstance(text, str) or not text or not text.isascii() or not text.isprintable():
+            return None
+        life = answer.get("expires_in")
+        seconds = float(life) if isinstance(life, int | float) and not isinstance(life, bool) and life > 0 else _LIFE
+        return cls(text, clock() + max(seconds - _MARGIN, seconds / 2))
+
+
+def secret(file: Path) -> str:
+    """A line end that an editor added is no part of it."""
+    try:
+        text = file.read_text(encoding="utf-8").rstrip("\r\n")
+    except (OSError, UnicodeDecodeError):
+        text = ""
+    if not text or not text.isprintable():
+        raise fail(
+            Reason.SPEC_INVALID,
+            f"no readable credential in {file.parent.name}/{file.name}",
+            needed="the Secret of spec.sink.iceberg.catalog.credentialsSecretRef, with its keys",
+            remedy=f"correct the Secret, {RUN_AGAIN}",
+        )
+    return text

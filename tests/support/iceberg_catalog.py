@@ -1,0 +1,69 @@
+"""A REST catalog of Iceberg tables that a test session owns: Iceberg's own handlers
+(`IcebergRestServer.java`) over its JDBC catalog on SQLite, in a folder and on a port of its own. It
+can lose an answer, refuse, hang and forget on demand."""
+
+from __future__ import annotations
+
+import subprocess
+import urllib.request
+from collections.abc import Sequence
+from pathlib import Path
+
+import pyspark
+
+from cdcsync_demo.server_process import LOOPBACK, ServerProcess
+
+_SUPPORT = Path(__file__).parent
+ICEBERG = _SUPPORT.parents[1] / ".cache" / "iceberg-1.12.0"
+SPARK_JARS = Path(pyspark.__path__[0]) / "jars"
+
+
+class IcebergCatalog:
+    """`start` it, then work in namespaces of one's own; tables lie in `warehouse`, which may be a
+    folder or, with `properties` of Iceberg's library, a place in an object store."""
+
+    def __init__(self, folder: Path, warehouse: str = "", **properties: str) -> None:
+        if not (ICEBERG / "classes" / "IcebergRestServer.class").is_file():
+            subprocess.run([str(_SUPPORT / "iceberg-jars.sh"), str(ICEBERG), str(SPARK_JARS)], check=True)
+        self.warehouse = warehouse or str(folder / "warehouse")
+        self.database = folder / "catalog.db"
+        self._properties = properties
+        self._process = ServerProcess(self._command, folder / "catalog.log", _serves)
+
+    def start(self) -> IcebergCatalog:
+        """Again on its port, where it was killed."""
+        self._process.start(self._process.port)
+        return self
+
+    def kill(self) -> None:
+        self._process.kill()
+
+    @property
+    def uri(self) -> str:
+        return f"http://{LOOPBACK}:{self._process.port}"
+
+    def fault(self, name: str) -> None:
+        """See `IcebergRestServer.java`."""
+        with urllib.request.urlopen(f"{self.uri}/fault?{name}", timeout=60):
+            pass
+
+    def _command(self, port: int) -> Sequence[str]:
+        java = ("java", "-Xmx384m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Djava.net.preferIPv4Stack=true")
+        path = (ICEBERG / "classes", ICEBERG / "jars" / "*", SPARK_JARS / "*")
+        settings = {
+            "type": "jdbc",
+            "uri": f"jdbc:sqlite:{self.database}?busy_timeout=60000",
+            "jdbc.schema-version": "V1",
+            "warehouse": self.warehouse,
+            **self._properties,
+        }
+        arguments = (f"{name}={value}" for name, value in settings.items())
+        return [*java, "-cp", ":".join(map(str, path)), "IcebergRestServer", str(port), *arguments]
+
+
+def _serves(port: int) -> bool:
+    try:
+        with urllib.request.urlopen(f"http://{LOOPBACK}:{port}/v1/config", timeout=5) as answer:
+            return bool(answer.status == 200)
+    except OSError:
+        return False
