@@ -17,6 +17,7 @@ from support.fixtures import (  # noqa: F401 (pytest finds fixtures by their nam
     every_server,
     fresh_database,
     fresh_server,
+    iceberg_catalog,
     kafka,
     mariadb114,
     mariadb118,

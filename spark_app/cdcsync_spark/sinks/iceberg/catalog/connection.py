@@ -92,10 +92,8 @@ class Server:
         self._keep(link, reusable)
         return answer
 
-    def close(self) -> None:
-        with self._lock:
-            idle, self._idle = self._idle, []
-        for link in idle:
+    def __del__(self) -> None:
+        for link in self._idle:
             link.close()
 
     def _rested(self) -> _Link | None:
