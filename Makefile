@@ -24,6 +24,7 @@ DEBEZIUM := .cache/debezium-3.3.1
 DEBEZIUM_MARIADB := .cache/debezium-mariadb-3.4.0
 AVRO_CONVERTER := .cache/avro-converter-2.6.13
 ICEBERG := .cache/iceberg-1.12.0
+PROMETHEUS := .cache/prometheus
 GH_OST := .cache/gh-ost/gh-ost
 KEYS_PLUGIN := .cache/mariadb-plugins/file_key_management.so
 PYTEST := $(BIN)/pytest
@@ -97,6 +98,7 @@ test-kube: setup ## tests against a Kubernetes API server and Helm: the rules of
 	@echo "test-kube: tests against an API server and Helm"
 	@tests/cluster/install.sh
 	@tests/cluster/helm.sh
+	@tests/support/prometheus.sh $(PROMETHEUS)
 	@$(PYTEST) tests/kube -n $(WORKERS) --dist loadfile $(ARGS)
 
 test-cluster: setup servers ## the operator end to end on a one-node Kubernetes of our own, or on a given one: KUBECONFIG= IMAGE_LOADER= (root; builds the images)

@@ -1,13 +1,14 @@
 """Generates the manual's reference from the code: `python tools/reference.py [--check]`.
 
 Pages below docs/reference: every field of the resource (from the CRD), every reason with its
-remedy, the conditions, the type table, the metrics, the command line. They are committed, so that
-they can be read without a build; `--check` writes nothing, and names the pages that differ from the
-code (exit code 1). The figure of a table's life is printed with them.
+remedy, the conditions, the type table, the metrics, the alerts, the command line. They are
+committed, so that they can be read without a build; `--check` writes nothing, and names the pages
+that differ from the code (exit code 1). The figure of a table's life is printed with them.
 """
 
 from __future__ import annotations
 
+import re
 import sys
 import tomllib
 from collections.abc import Callable, Iterator
@@ -27,6 +28,7 @@ from cdcsync_core.tables.logical_type import lossy
 from cdcsync_core.tables.source_table import Column, SourceType
 from cdcsync_operator.cli.main import COMMANDS
 from cdcsync_operator.cluster import metrics as operator_metrics
+from cdcsync_operator.cluster import table_metrics
 from cdcsync_spark.rows.arrow_types import arrow_type
 from cdcsync_spark.run import metrics as driver_metrics
 
@@ -134,12 +136,30 @@ def reasons() -> str:
     for title, text, retried in kinds:
         rows = ["| reason | meaning | remedy |", "|---|---|---|"]
         rows += [
-            f"| `{r.value}` | {_cell(guide[r.value]['meaning'])} | {_cell(guide[r.value]['remedy'])} |"
+            f"| {_anchored(r.value)} | {_cell(guide[r.value]['meaning'])} | {_cell(guide[r.value]['remedy'])} |"
             for r in Reason
             if r.retried is retried
         ]
         parts += [f"## {title}", text, "\n".join(rows)]
+    parts += ["## No failures", "Of the [conditions](conditions.md): what a sync does, or waits for.", _states()]
     return "\n\n".join(parts) + "\n"
+
+
+def _anchored(reason: str) -> str:
+    """A cell to which `runbook_url` of an alert leads."""
+    return f'<a id="{reason}"></a>`{reason}`'
+
+
+def _states() -> str:
+    """Reasons of conditions that are no failures."""
+    guide = tomllib.loads((ROOT / "tools" / "conditions.toml").read_text())
+    states: dict[str, list[str]] = {}
+    for condition, entry in guide.items():
+        for name, text in entry["reasons"].items() if condition != "Events" else ():
+            if name not in set(Reason):
+                states.setdefault(name, []).append(f"`{condition}`: {text}")
+    rows = ["| reason | meaning |", "|---|---|"]
+    return "\n".join(rows + [f"| {_anchored(name)} | {_cell(' '.join(texts))} |" for name, texts in states.items()])
 
 
 # ---- conditions
@@ -170,8 +190,11 @@ def metrics() -> str:
     known."""
     at = "2026-01-01T00:00:00Z"
     times = {"nextTime": at, "lastStart": at, "caughtUpAt": at}
-    known = {"position": {"timestamp": at}, "lagSeconds": 0.0, "schedule": times}
-    served = operator_metrics.Metrics().text(
+    condition = {"type": "Ready", "status": "True", "reason": "Streaming"}
+    table = {"name": "shop.orders", "phase": "Streaming", "position": {"timestamp": at}}
+    known: dict[str, Any] = {"position": {"timestamp": at}, "lagSeconds": 0.0, "schedule": times}
+    known |= {"conditions": [condition], "tableStatus": [table]}
+    served = operator_metrics.Metrics(tables_of_sync=1).text(
         {("namespace", "name"): Status.model_validate(known)}, calls=0, leading=True
     )
     driver = driver_metrics.DriverMetrics({"namespace": "", "name": "", "kind": ""})
@@ -188,22 +211,23 @@ def metrics() -> str:
         now=0.0,
     )
     tables = {"operator": _exposed(served), "driver": _exposed(driver.text())}
-    expected = {m.name for m in (*operator_metrics.OF_SYNC, *driver_metrics.OF_RUN)}
+    expected = {m.name for m in (*operator_metrics.OF_SYNC, *table_metrics.OF_TABLE, *driver_metrics.OF_RUN)}
     missing = expected - {name for rows in tables.values() for name, *_ in rows}
     if missing:
         raise ValueError(f"metrics without a value: {sorted(missing)}; needed: a value of each in tools/reference.py")
     head = [
         "# Metrics",
         (
-            "Prometheus text format. Names and labels are an interface: they stay. How to read them, and alerts: "
-            "[Monitoring](../monitoring.md#metrics)."
+            "Prometheus text format. Names and labels are an interface: they stay. How to read them: "
+            "[Monitoring](../monitoring.md#metrics); rules for them: [Alerts](alerts.md)."
         ),
     ]
     return "\n\n".join([*head, *(_metric_section(part, rows) for part, rows in tables.items())]) + "\n"
 
 
 _SERVED = {
-    "operator": "Port 8080, `/metrics`. Of every sync that the operator watches, and of the operator itself.",
+    "operator": "Port 8080, `/metrics`. Of every sync that the operator watches, and of the operator itself. Those of a "
+    "`table` are there with the chart's `metrics.tables.enabled`.",
     "driver": "Port 8090, `/metrics`. Of one run; counters begin with the run. A local `cdcsync run` serves them where the "
     "environment has `CDCSYNC_METRICS=127.0.0.1:PORT`.",
 }
@@ -223,6 +247,35 @@ def _exposed(page: str) -> list[tuple[str, str, str, str]]:
         labels = ", ".join(f"`{label}`" for label in metric.samples[0].labels)
         found.append((name, metric.type, labels, metric.documentation))
     return found
+
+
+# ---- alerts
+
+
+def alerts() -> str:
+    """From the chart's file of rules."""
+    path = "helm/cdcsync/files/alerts.yaml"
+    parts = [
+        "# Alerts",
+        (
+            f"The rules of `{path}`, which the chart makes a PrometheusRule of: "
+            "[Monitoring](../monitoring.md#alerts). A severity `critical` waits for you, a `warning` may pass."
+        ),
+    ]
+    for group in yaml.safe_load((ROOT / path).read_text())["groups"]:
+        for rule in group["rules"]:
+            notes = rule["annotations"]
+            about = f"{rule['labels']['severity'].capitalize()}, after {rule['for']}: {_templated(notes['summary'])}."
+            shown = f"{about} {_templated(notes['description'])}"
+            parts += [f"## {rule['alert']}", shown, f"```promql\n{rule['expr']}\n```"]
+    return "\n\n".join(parts) + "\n"
+
+
+def _templated(text: str) -> str:
+    """For readers: a label's name in place of what Prometheus fills in, and no query."""
+    text = re.sub(r"Reason: .*?{{ end }}\. ", "", text)
+    text = re.sub(r"{{ \$labels\.(\w+) }}", lambda found: found[1].upper(), text)
+    return re.sub(r"{{ \$value.*?}}", "N", text)
 
 
 # ---- types
@@ -309,6 +362,7 @@ _PAGES: dict[str, Callable[[], str]] = {
     "reasons.md": reasons,
     "conditions.md": conditions,
     "metrics.md": metrics,
+    "alerts.md": alerts,
     "types.md": types,
     "command-line.md": command_line,
 }

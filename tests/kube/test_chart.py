@@ -12,11 +12,14 @@ from typing import Any
 import pytest
 import yaml
 
+from cdcsync_core.runs.run import RunKind
 from cdcsync_kube.client import Api
+from cdcsync_operator.cluster.objects.driver_pod import driver_pod
 from cdcsync_operator.cluster.objects.run_objects import network_policy
 from cdcsync_operator.cluster.policy.source_networks import DEFAULT_REFUSED
 from cdcsync_operator.cluster.rbac import NEEDED
 from cdcsync_operator.cluster.settings import from_environment
+from cdcsync_operator.decision.observed import StartRun
 from support.apiserver import kubeconfig
 from unit.controller.harness import resource
 
@@ -71,8 +74,25 @@ SWITCHES: dict[str, dict[str, Any]] = {
         "priorityClassName": "high",
         "podAnnotations": {"a": "b"},
         "podLabels": {"c": "d"},
+        "fullnameOverride": "capture",
+        "topologySpreadConstraints": [
+            {"maxSkew": 1, "topologyKey": "topology.kubernetes.io/zone", "whenUnsatisfiable": "DoNotSchedule"}
+        ],
+        "podSecurityContext": {"runAsUser": None, "runAsGroup": None, "fsGroup": None},
+        "extraEnv": [{"name": "HTTPS_PROXY", "value": "http://proxy.example:3128"}],
+        "metrics": {"tables": {"enabled": True, "limit": 50}},
+    },
+    "two-replicas": {"replicas": 2, "watchNamespaces": ["shop", "lake"], "podDisruptionBudget": {"snapshots": True}},
+    "no-rights": {"rbac": {"create": False}, "watchNamespaces": ["shop"], "nameOverride": "capture"},
+    "alerts": {
+        "metrics": {
+            "alerts": {"enabled": True, "labels": {"release": "prometheus"}, "manualUrl": "https://manual.example"}
+        },
+        "watchNamespaces": ["shop"],
     },
 }
+#: what the API server of the tests lacks, or what is not written there
+MONITORING = ("pod-monitor", "alerts")
 
 
 def helm(*arguments: str, values: dict[str, Any] | None = None) -> subprocess.CompletedProcess[str]:
@@ -126,6 +146,10 @@ def test_a_kept_crd_stays_when_the_chart_goes() -> None:
         {"imagePullPolicy": "Sometimes"},
         {"policy": {"allowedInPodTemplate": ["everything"]}},
         {"image": {"repository": "x", "digest": "sha256:short"}},
+        {"extraEnv": [{"name": "CDCSYNC_LEASE", "value": "a/b"}]},
+        {"podSecurityContext": {"runAsUser": 0}},
+        {"fullnameOverride": "Capture"},
+        {"metrics": {"alerts": {"manualUrl": "manual.example"}}},
     ],
 )
 def test_unknown_and_wrong_values_are_refused(values: dict[str, Any]) -> None:
@@ -208,11 +232,67 @@ def test_the_operator_serves_no_more_samples_than_prometheus_takes() -> None:
     assert {"name": "CDCSYNC_SAMPLE_LIMIT", "value": "700"} in container["env"]
 
 
-def test_a_pod_monitor_without_the_operator_for_it_is_refused_in_words() -> None:
-    result = helm(
-        "template", "cdcsync", str(CHART), values={"metrics": {"podMonitor": {"enabled": True}}, "clusterWide": True}
-    )
-    assert "needs the Prometheus Operator" in result.stderr
+@pytest.mark.parametrize("what", ["podMonitor", "alerts"])
+def test_monitoring_without_the_operator_for_it_is_refused_in_words(what: str) -> None:
+    values = {"metrics": {what: {"enabled": True}}, "clusterWide": True}
+    assert "needs the Prometheus Operator" in helm("template", "cdcsync", str(CHART), values=values).stderr
+
+
+def test_a_rule_that_is_none_cannot_be_left_out() -> None:
+    values = {"metrics": {"alerts": {"enabled": True, "disabled": ["CdcSyncStaled"]}}, "clusterWide": True}
+    more = ["--api-versions", "monitoring.coreos.com/v1"]
+    result = helm("template", "cdcsync", str(CHART), *more, values=values)
+    assert 'names "CdcSyncStaled", which is no rule; needed: one of CdcSyncStalled' in result.stderr
+
+
+def test_the_dashboards_are_given_to_grafana_as_they_are() -> None:
+    maps = [d for d in rendered({"clusterWide": True, "metrics": {"dashboards": {"enabled": True}}})
+            if d["kind"] == "ConfigMap"]  # fmt: skip
+    files = sorted((CHART / "files" / "dashboards").glob("*.json"))
+    assert [d["metadata"]["name"] for d in maps] == [f"cdcsync-dashboard-{path.stem}" for path in files]
+    for config, path in zip(maps, files, strict=True):
+        assert config["metadata"]["labels"]["grafana_dashboard"] == "1"
+        assert config["data"] == {f"cdcsync-{path.name}": path.read_text()}
+
+
+def test_a_budget_for_snapshots_needs_the_names_of_namespaces() -> None:
+    values = {"clusterWide": True, "podDisruptionBudget": {"snapshots": True}}
+    assert "needed: watchNamespaces" in helm("template", "cdcsync", str(CHART), values=values).stderr
+
+
+def deployment(**values: Any) -> dict[str, Any]:
+    (found,) = [d for d in rendered({"clusterWide": True} | values) if d["kind"] == "Deployment"]
+    return dict(found["spec"])
+
+
+def test_several_replicas_are_replaced_one_by_one_and_spread() -> None:
+    one, two = deployment(), deployment(replicas=2)
+    assert one["strategy"] == {"type": "Recreate"}
+    assert "topologySpreadConstraints" not in one["template"]["spec"]
+    assert two["strategy"] == {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 0, "maxSurge": 1}}
+    (spread,) = two["template"]["spec"]["topologySpreadConstraints"]
+    assert spread["labelSelector"] == two["selector"]
+
+
+@pytest.mark.parametrize(
+    ("ids", "expected"),
+    [
+        ({"runAsUser": None, "runAsGroup": None, "fsGroup": None}, {}),
+        ({"runAsUser": 1000660000}, {"runAsUser": 1000660000, "runAsGroup": 65532, "fsGroup": 65532}),
+        (None, {"runAsUser": 65532, "runAsGroup": 65532, "fsGroup": 65532}),
+    ],
+)
+def test_the_cluster_may_give_the_ids_of_all_pods(ids: dict[str, Any] | None, expected: dict[str, int]) -> None:
+    """Those of runs are the operator's; None is what an upgrade with --reuse-values has."""
+    template = deployment(podSecurityContext=ids)["template"]["spec"]
+    context = template["securityContext"]
+    rest = {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
+    assert context == expected | rest
+    (container,) = template["containers"]
+    settings = from_environment({e["name"]: e.get("value", "") for e in container["env"]})
+    assert dict(settings.image.ids) == expected
+    run = driver_pod(resource(), StartRun(RunKind.STREAM, "run", 1, (), "f"), settings.image, "account", [])
+    assert run["spec"]["securityContext"] == context
 
 
 def test_the_chart_passes_lint() -> None:
@@ -231,13 +311,14 @@ def test_the_operator_understands_what_the_chart_tells_it() -> None:
     assert settings.policy.allows("volumes/persistentVolumeClaim")
     assert settings.policy.allows_conf("spark.hadoop.x")
     assert settings.policy.allowed_pull_secrets == ("pull", "pull-too", "default-dockercfg-*")
-    assert settings.release == "cdc.cdcsync"
+    assert settings.release == "cdc.capture"
     assert settings.network_policies
     assert settings.selector == "team in (lake, shop), shard!=two"
     assert settings.sample_limit == 20_000
     assert settings.policy.refused_source_networks == ("10.96.0.0/12",)
     assert settings.policy.least_restart_seconds == 20
-    assert (settings.policy.allow_pod_template, settings.workers, settings.lease) == (False, 8, "cdc/cdcsync")
+    assert (settings.policy.allow_pod_template, settings.workers, settings.lease) == (False, 8, "cdc/capture")
+    assert settings.tables_of_sync == 50
 
 
 @pytest.mark.parametrize("refused", [None, ["10.0.0.0/8"], ["fd00::/8"], []])
@@ -267,6 +348,8 @@ def test_values_of_an_earlier_release_render_as_before() -> None:
     """`helm upgrade --reuse-values` does not take the chart's new values."""
     for enabled in (True, False):
         values = {"networkPolicy": {"enabled": enabled, "egress": None}, "policy": {"allowedPullSecrets": None}}
+        values |= dict.fromkeys(("podSecurityContext", "podDisruptionBudget", "rbac", "extraEnv"))
+        values |= {"metrics": {"tables": None, "alerts": None, "dashboards": None}}
         expected = rendered({"clusterWide": True, "networkPolicy": {"enabled": enabled}})
         assert rendered({"clusterWide": True, **values}) == expected
     half = {"clusterWide": True, "networkPolicy": {"egress": {"enabled": True, "refused": None}}}
@@ -302,7 +385,7 @@ def test_a_namespace_that_is_gone_fails_no_installation_and_no_upgrade(
     assert "none of the watchNamespaces exists: gone" in nowhere.stderr
 
 
-@pytest.mark.parametrize("name", [n for n in SWITCHES if n != "pod-monitor"])
+@pytest.mark.parametrize("name", [n for n in SWITCHES if n not in MONITORING])
 def test_an_api_server_takes_it(api: Api, namespace: str, name: str) -> None:
     """Each object as it is, strictly, without being stored."""
     for document in rendered(SWITCHES[name]):

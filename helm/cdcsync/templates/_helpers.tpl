@@ -1,5 +1,6 @@
 {{- define "cdcsync.name" -}}
-{{- if contains .Chart.Name .Release.Name }}{{ .Release.Name | trunc 52 | trimSuffix "-" }}{{ else }}{{ printf "%s-%s" .Release.Name .Chart.Name | trunc 52 | trimSuffix "-" }}{{ end }}
+{{- $chart := .Values.nameOverride | default .Chart.Name }}
+{{- if .Values.fullnameOverride }}{{ .Values.fullnameOverride | trunc 52 | trimSuffix "-" }}{{ else if contains $chart .Release.Name }}{{ .Release.Name | trunc 52 | trimSuffix "-" }}{{ else }}{{ printf "%s-%s" .Release.Name $chart | trunc 52 | trimSuffix "-" }}{{ end }}
 {{- end }}
 
 {{- define "cdcsync.selector" -}}
@@ -17,6 +18,30 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 
 {{- define "cdcsync.serviceAccount" -}}
 {{- if .Values.serviceAccount.create }}{{ .Values.serviceAccount.name | default (include "cdcsync.name" .) }}{{ else }}{{ required "serviceAccount.name is needed where serviceAccount.create is false" .Values.serviceAccount.name }}{{ end }}
+{{- end }}
+
+{{/* Ids of the operator's and runs' pods, as JSON. Helm leaves a null of the values out: then the cluster gives that id, as OpenShift
+     does from a namespace's range. */}}
+{{- define "cdcsync.ids" -}}
+{{- $ids := dict }}
+{{- range $name := list "runAsUser" "runAsGroup" "fsGroup" }}
+{{- if not (kindIs "map" $.Values.podSecurityContext) }}{{ $_ := set $ids $name 65532 }}
+{{- else if and (hasKey $.Values.podSecurityContext $name) (not (kindIs "invalid" (get $.Values.podSecurityContext $name))) }}{{ $_ := set $ids $name (get $.Values.podSecurityContext $name | int64) }}{{ end }}
+{{- end }}
+{{- toJson $ids }}
+{{- end }}
+
+{{/* Of the operator's pods and of `helm test`. */}}
+{{- define "cdcsync.podSecurityContext" -}}
+{{- merge (dict "runAsNonRoot" true "seccompProfile" (dict "type" "RuntimeDefault")) (include "cdcsync.ids" . | fromJson) | toYaml }}
+{{- end }}
+
+{{/* Where values name none, several replicas are spread over the nodes, as far as there are some. */}}
+{{- define "cdcsync.topologySpread" -}}
+{{- if .Values.topologySpreadConstraints }}{{ toYaml .Values.topologySpreadConstraints }}
+{{- else if gt (int .Values.replicas) 1 }}
+{{- toYaml (list (dict "maxSkew" 1 "topologyKey" "kubernetes.io/hostname" "whenUnsatisfiable" "ScheduleAnyway" "labelSelector" (dict "matchLabels" (include "cdcsync.selector" . | fromYaml)))) }}
+{{- end }}
 {{- end }}
 
 {{- define "cdcsync.image" -}}

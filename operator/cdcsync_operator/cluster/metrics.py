@@ -4,13 +4,14 @@ docs/operator.md."""
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from cdcsync_core.runs.status import Phase, Status
 from cdcsync_core.timestamps import unix_time
 from cdcsync_kube.pages import exposition, family
 from cdcsync_operator.cluster.settings import SAMPLE_LIMIT
+from cdcsync_operator.cluster.table_metrics import Labels, table_families
 from cdcsync_operator.cluster.work_queue import Key
 
 
@@ -50,8 +51,10 @@ OF_SYNC = (
 )  # fmt: skip
 
 
+#: conditions that are served with their reason
+CONDITIONS = ("Ready", "SourceReady", "SinkReady", "Consistent")
 #: of the operator itself, and of a sync at most
-_OWN_SAMPLES, _SYNC_SAMPLES = 10, len(OF_SYNC) + len(Phase)
+_OWN_SAMPLES, _SYNC_SAMPLES = 10, len(OF_SYNC) + len(Phase) + len(CONDITIONS)
 
 
 def _served(syncs: Mapping[Key, Status], most: int) -> list[tuple[Key, Status]]:
@@ -67,12 +70,24 @@ def _true(status: Status, condition: str) -> float:
     return 1.0 if status.condition(condition).status == "True" else 0.0
 
 
+def _conditions(syncs: Iterable[tuple[Labels, Status]]) -> list[tuple[Labels, float]]:
+    """One that is Unknown has no value."""
+    return [
+        (labels | {"condition": name, "reason": condition.reason}, float(condition.status == "True"))
+        for labels, status in syncs
+        for name in CONDITIONS
+        if (condition := status.condition(name)).status != "Unknown"
+    ]
+
+
 @dataclass
 class Metrics:
     """Counters of the operator itself; thread safe. A page has at most `most` samples: Prometheus
-    takes none of one that has more than it was allowed."""
+    takes none of one that has more than it was allowed. Of a sync it has at most `tables_of_sync`
+    tables, where the syncs leave room for them."""
 
     most: int = SAMPLE_LIMIT
+    tables_of_sync: int = 0
     _lock: threading.Lock = field(default_factory=threading.Lock)
     reconciliations: int = 0
     failed: int = 0
@@ -101,11 +116,17 @@ class Metrics:
         families.append(
             family("cdcsync_syncs_left_out", "gauge", "CdcSyncs that this page has no room for", [({}, left)])
         )
-        named = [({"namespace": n, "name": name}, status) for (n, name), status in served]
+        named: list[tuple[Labels, Status]] = [({"namespace": n, "name": name}, s) for (n, name), s in served]
         for metric in OF_SYNC:
             found = [(labels, metric.value(status)) for labels, status in named]
             known = [(la, v) for la, v in found if v is not None]
             families.append(family(metric.name, metric.kind, metric.help, known))
         phases = [(labels | {"phase": p.value}, float(s.phase is p)) for labels, s in named for p in Phase]
         families.append(family("cdcsync_phase", "gauge", "1 for the phase that a sync is in", phases))
+        families.append(
+            family("cdcsync_condition", "gauge", "1 while a condition is True, 0 while it is False", _conditions(named))
+        )
+        if self.tables_of_sync:
+            room = self.most - _OWN_SAMPLES - len(served) * _SYNC_SAMPLES
+            families += table_families(named, self.tables_of_sync, room)
         return exposition(families)

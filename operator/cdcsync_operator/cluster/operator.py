@@ -65,6 +65,7 @@ class KubeOperator:
     def __post_init__(self) -> None:
         self.queue = WorkQueue(time.monotonic)
         self.metrics.most = self.settings.sample_limit
+        self.metrics.tables_of_sync = self.settings.tables_of_sync
         self._stopping = threading.Event()
         self._lock = threading.Lock()
         self._files = LockedFolder()

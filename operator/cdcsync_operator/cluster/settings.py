@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -9,7 +10,7 @@ from dataclasses import dataclass, field
 from cdcsync_core.errors import Reason, fail
 from cdcsync_core.resource.quantity import parse_seconds
 from cdcsync_operator.cluster.namespaces import NamespaceRule
-from cdcsync_operator.cluster.objects.driver_pod import Image
+from cdcsync_operator.cluster.objects.driver_pod import POD_IDS, Image
 from cdcsync_operator.cluster.policy.pod_policy import Policy
 from cdcsync_operator.cluster.policy.source_networks import refused_networks
 from cdcsync_operator.cluster.selector import parse_selector
@@ -23,7 +24,8 @@ SAMPLE_LIMIT = 20_000
 class OperatorSettings:
     """`namespaces` says which are watched. `lease` is `namespace/name` of the operator's lock, and
     of the Deployment that owns it. `selector` is a label selector of the syncs that are
-    this release's, empty: all of them; `sample_limit` the most samples of its page of metrics;
+    this release's, empty: all of them; `sample_limit` the most samples of its page of metrics,
+    `tables_of_sync` the most tables of a sync on that page, 0: none;
     `refused_egress` the networks that NetworkPolicies keep runs from, None: egress is free."""
 
     image: Image
@@ -36,6 +38,7 @@ class OperatorSettings:
     network_policies: bool = False
     selector: str = ""
     sample_limit: int = SAMPLE_LIMIT
+    tables_of_sync: int = 0
     refused_egress: tuple[str, ...] | None = None
 
     @property
@@ -59,6 +62,7 @@ def from_environment(environment: Mapping[str, str] = os.environ) -> OperatorSet
         env.flag("NETWORK_POLICIES", default=False),
         _selector(env, "SELECTOR"),
         int(env.text("SAMPLE_LIMIT", str(SAMPLE_LIMIT))),
+        int(env.text("TABLES_OF_SYNC", "0")),
         env.list("REFUSED_EGRESS") if env.has("REFUSED_EGRESS") else None,
     )
 
@@ -96,7 +100,27 @@ def _image(env: _Environment, refused_networks: tuple[str, ...]) -> Image:
         env.text("IMAGE_PULL_POLICY", "IfNotPresent"),
         env.list("IMAGE_PULL_SECRETS"),
         refused_networks,
+        _pod_ids(env.text("POD_IDS")),
     )
+
+
+def _pod_ids(text: str) -> tuple[tuple[str, int], ...]:
+    """A JSON object, as the chart writes it; empty: those of the images."""
+    if not text:
+        return POD_IDS
+    try:
+        ids = {str(name): int(value) for name, value in json.loads(text).items()}
+        names = {name for name, _ in POD_IDS}
+        if not ids.keys() <= names:
+            raise ValueError(f"{sorted(ids.keys() - names)}")
+    except (ValueError, TypeError, AttributeError) as error:
+        raise fail(
+            Reason.SPEC_INVALID,
+            f"CDCSYNC_POD_IDS: {error}",
+            needed="a JSON object of runAsUser, runAsGroup and fsGroup",
+            remedy="correct the chart's value podSecurityContext",
+        ) from None
+    return tuple(sorted(ids.items()))
 
 
 def _policy(env: _Environment) -> Policy:

@@ -1,4 +1,4 @@
-"""The dashboard's queries, read by a parser of PromQL: they are well formed, and ask only for
+"""The dashboards' queries, read by a parser of PromQL: they are well formed, and ask only for
 metrics and labels that are served.
 
 Grafana is not asked; what it fills in (`$namespace`) is a value of a matcher and may be anything.
@@ -17,10 +17,12 @@ import pytest
 
 from support.served_metrics import served
 
-DASHBOARD = json.loads((Path(__file__).resolve().parents[3] / "helm" / "dashboards" / "cdcsync.json").read_text())
-TARGETS = [(panel["title"], target) for panel in DASHBOARD["panels"] for target in panel["targets"]]
-QUERIES = [v["query"] for v in DASHBOARD["templating"]["list"] if v["type"] == "query"]
+FILES = sorted((Path(__file__).resolve().parents[3] / "helm" / "cdcsync" / "files" / "dashboards").glob("*.json"))
+DASHBOARDS = [json.loads(path.read_text()) for path in FILES]
+TARGETS = [(panel["title"], target) for board in DASHBOARDS for panel in board["panels"] for target in panel["targets"]]
+QUERIES = [v["query"] for board in DASHBOARDS for v in board["templating"]["list"] if v["type"] == "query"]
 _OF_COUNTERS = {"rate", "irate", "increase", "resets"}
+_CHOOSING = {"topk", "bottomk"}
 _SET_OPERATORS = {"or", "and", "unless"}
 
 
@@ -77,6 +79,8 @@ class Query:
     def _grouped(self, node: Any) -> frozenset[str]:
         inner = self._of(node.expr)
         assert inner is not None
+        if node.modifier is None and str(node.op) in _CHOOSING:
+            return inner
         by = frozenset(node.modifier.labels) if node.modifier else frozenset()
         assert node.modifier is None or node.modifier.type == promql.AggModifierType.By
         assert by <= inner, f"by {sorted(by - inner)}, which what is aggregated does not have"
@@ -112,9 +116,18 @@ def test_every_metric_of_the_operator_is_shown() -> None:
     assert {name for name in kinds() if "_driver_" not in name} <= asked
 
 
-def test_the_variables_are_those_that_are_used() -> None:
-    used = {name for text in _strings(DASHBOARD["panels"]) for name in re.findall(r"\$\{?(\w+)", text)}
-    assert used - {v["name"] for v in DASHBOARD["templating"]["list"]} == set()
+@pytest.mark.parametrize("board", DASHBOARDS, ids=[path.stem for path in FILES])
+def test_the_variables_are_those_that_are_used(board: dict[str, Any]) -> None:
+    used = {name for text in _strings(board["panels"]) for name in re.findall(r"\$\{?(\w+)", text)}
+    assert used - {v["name"] for v in board["templating"]["list"]} == set()
+
+
+def test_each_dashboard_is_one_of_its_own() -> None:
+    assert [path.stem for path in FILES] == ["fleet", "sync"]
+    assert len({board["uid"] for board in DASHBOARDS}) == len({board["title"] for board in DASHBOARDS}) == 2
+    for board in DASHBOARDS:
+        ids = [panel["id"] for panel in board["panels"]]
+        assert len(set(ids)) == len(ids)
 
 
 def _strings(found: Any) -> Iterator[str]:

@@ -31,7 +31,8 @@ SCRATCH_DIR = "/scratch"
 EXECUTOR_TEMPLATE = "executor.yaml"
 DRIVER_PORT, BLOCK_PORT, METRICS_PORT = 7078, 7079, 8090
 _TOKEN_DIR = "/var/run/secrets/kubernetes.io/serviceaccount"
-_USER = 65532
+#: of a pod's security context; an id that is left out is the cluster's to give
+POD_IDS = (("runAsUser", 65532), ("runAsGroup", 65532), ("fsGroup", 65532))
 _MI = 2**20
 #: requested of the node's disk; there is no limit: large transactions and key indexes need more
 _DISK = {"ephemeral-storage": "1Gi"}
@@ -42,13 +43,14 @@ _TASK_OVERHEAD = 384 * _MI
 
 @dataclass(frozen=True)
 class Image:
-    """What pods run: the default image, when it is pulled, and by which Secrets; and the networks
-    that no process of it connects with."""
+    """What pods run: the default image, when it is pulled, and by which Secrets; the networks that
+    no process of it connects with; and the ids that it runs with."""
 
     name: str
     pull_policy: str = "IfNotPresent"
     pull_secrets: tuple[str, ...] = ()
     refused_networks: tuple[str, ...] = ()
+    ids: tuple[tuple[str, int], ...] = POD_IDS
 
 
 def driver_pod(resource: CdcSync, action: StartRun, image: Image, service_account: str, configs: list[str]) -> Object:
@@ -233,9 +235,7 @@ def _pod(resource: CdcSync, container: Object, image: Image, volumes: dict[str, 
             "enableServiceLinks": False,
             "securityContext": {
                 "runAsNonRoot": True,
-                "runAsUser": _USER,
-                "runAsGroup": _USER,
-                "fsGroup": _USER,
+                **dict(image.ids),
                 "seccompProfile": {"type": "RuntimeDefault"},
             },
             "containers": [container | _restricted({name: path for name, (path, _) in mounted.items()})],
