@@ -62,7 +62,7 @@ public class IcebergRestServer {
         }
         Configuration hadoop = new Configuration();
         hadoop.set("fs.file.impl", "com.globalmentor.apache.hadoop.fs.NakedLocalFileSystem");
-        catalog = CatalogUtil.buildIcebergCatalog("backend", properties, hadoop);
+        catalog = CatalogUtil.buildIcebergCatalog("cdcsync", properties, hadoop);
         namespaces = (SupportsNamespaces) catalog;
         JSON.setVisibility(PropertyAccessor.FIELD, JsonAutoDetect.Visibility.ANY);
         JSON.configure(DeserializationFeature.FAIL_ON_UNKNOWN_PROPERTIES, false);

@@ -14,7 +14,7 @@ trap 'exit 1' HUP INT TERM
 "$here/maven-jars.sh" "$making" org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0 \
     org.xerial:sqlite-jdbc:3.50.3.0 com.globalmentor:hadoop-bare-naked-local-fs:0.1.0
 mkdir "$making/classes"
-# a JRE has the compiler, but no program of its name
-java -m jdk.compiler/com.sun.tools.javac.Main -cp "$making/jars/*:$spark/*" -d "$making/classes" "$here/IcebergRestServer.java"
+# a JRE has the compiler, but neither a program of its name nor who expands wildcards for it
+java -m jdk.compiler/com.sun.tools.javac.Main -cp "$(find "$making/jars" "$spark" -name '*.jar' | paste -sd: -)" -d "$making/classes" "$here/IcebergRestServer.java"
 rm -rf "$target"
 mv "$making" "$target"

@@ -20,13 +20,14 @@ SPARK_JARS = Path(pyspark.__path__[0]) / "jars"
 
 class IcebergCatalog:
     """`start` it, then work in namespaces of one's own; tables lie in `warehouse`, which may be a
-    folder or, with `properties` of Iceberg's library, a place in an object store."""
+    folder or, with `properties` of Iceberg's library, a place in an object store. `database` is the
+    file of SQLite, in which the catalog is called `cdcsync`."""
 
-    def __init__(self, folder: Path, warehouse: str = "", **properties: str) -> None:
+    def __init__(self, folder: Path, warehouse: str = "", database: Path | None = None, **properties: str) -> None:
         if not (ICEBERG / "classes" / "IcebergRestServer.class").is_file():
             subprocess.run([str(_SUPPORT / "iceberg-jars.sh"), str(ICEBERG), str(SPARK_JARS)], check=True)
         self.warehouse = warehouse or str(folder / "warehouse")
-        self.database = folder / "catalog.db"
+        self.database = database or folder / "catalog.db"
         self._properties = properties
         self._process = ServerProcess(self._command, folder / "catalog.log", _serves)
 

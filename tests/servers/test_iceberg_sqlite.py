@@ -1,0 +1,159 @@
+"""The catalog in a file of SQLite: it makes of a commit what Iceberg's own server makes of it, and
+that server reads and changes what it wrote."""
+
+from __future__ import annotations
+
+import json
+import time
+import uuid
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cdcsync_spark.sinks.iceberg.catalog.port import Catalog, CommitLost, Json, NewTable, TableName
+from cdcsync_spark.sinks.iceberg.catalog.rest import RestCatalog, RestSettings
+from cdcsync_spark.sinks.iceberg.catalog.sqlite import SqliteCatalog
+from cdcsync_spark.sinks.iceberg.catalog.stores import TableStores
+from support.iceberg_catalog import IcebergCatalog
+
+FIELDS = [
+    {"id": 1, "name": "id", "required": True, "type": "long"},
+    {"id": 2, "name": "tags", "required": False, "type": {"type": "list", "element-id": 3, "element": "string", "element-required": False}},
+]  # fmt: skip
+NEW = NewTable(
+    {"type": "struct", "schema-id": 0, "fields": FIELDS, "identifier-field-ids": [1]},
+    3,
+    {"write.metadata.previous-versions-max": "2", "write.metadata.delete-after-commit.enabled": "true", "p": "1"},
+)
+ADDED = {"id": 4, "name": "n", "required": False, "type": "int", "initial-default": 7, "write-default": 7}
+#: of each catalog alone
+OWN = ("table-uuid", "location", "last-updated-ms", "metadata-log", "snapshot-log")
+
+
+def snapshot(number: int, parent: int | None, rows: int, first: int) -> Json:
+    """Its time is filled in when it is committed."""
+    return {
+        "action": "add-snapshot",
+        "snapshot": {
+            "snapshot-id": number,
+            **({} if parent is None else {"parent-snapshot-id": parent}),
+            "sequence-number": number,
+            "manifest-list": f"/snap-{number}.avro",
+            "first-row-id": first,
+            "added-rows": rows,
+            "schema-id": 0,
+            "summary": {"operation": "append", "cdcsync.number": str(number)},
+        },
+    }
+
+
+def moved(ref: str, number: int) -> Json:
+    return {"action": "set-snapshot-ref", "ref-name": ref, "type": "branch", "snapshot-id": number}
+
+
+def at(ref: str, number: int | None) -> Json:
+    return {"type": "assert-ref-snapshot-id", "ref": ref, "snapshot-id": number}
+
+
+def schema_at(number: int) -> Json:
+    return {"type": "assert-current-schema-id", "current-schema-id": number}
+
+
+def last_id(number: int) -> Json:
+    return {"type": "assert-last-assigned-field-id", "last-assigned-field-id": number}
+
+
+SET = {"action": "set-properties", "updates": {"s": "1"}}
+WIDER = {"type": "struct", "schema-id": 1, "fields": [*FIELDS, ADDED], "identifier-field-ids": [1]}
+COMMITS: list[tuple[Sequence[Json], Sequence[Json]]] = [
+    ([at("main", None)], [snapshot(1, None, 10, 0), moved("main", 1), SET]),
+    ([at("main", 1), at("copy", None)], [snapshot(2, None, 5, 10), moved("copy", 2)]),
+    ([at("main", 1), at("copy", 2)], [snapshot(3, 1, 0, 15), moved("main", 3)]),
+    (
+        [last_id(3), schema_at(0)],
+        [
+            {"action": "add-schema", "schema": WIDER, "last-column-id": 4},
+            {"action": "set-current-schema", "schema-id": 1},
+            snapshot(4, 3, 2, 15),
+            moved("main", 4),
+            {"action": "remove-snapshot-ref", "ref-name": "copy"},
+            {"action": "remove-properties", "removals": ["s"]},
+        ],
+    ),
+    ([at("main", 4), at("copy", None)], [{"action": "remove-snapshots", "snapshot-ids": [1, 2]}]),
+]
+
+
+def timed(updates: Sequence[Json]) -> list[Json]:
+    now = time.time_ns() // 1_000_000
+    return [{**u, "snapshot": {**u["snapshot"], "timestamp-ms": now}} if "snapshot" in u else u for u in updates]
+
+
+LOST: list[Sequence[Json]] = [
+    [at("main", 3)],
+    [at("main", None)],
+    [at("copy", 2)],
+    [schema_at(0)],
+    [last_id(3)],
+    [{"type": "assert-table-uuid", "uuid": str(uuid.uuid4())}],
+]
+
+
+def sqlite_in(folder: Path) -> SqliteCatalog:
+    warehouse = str(folder / "warehouse")
+    return SqliteCatalog(str(folder / "catalog.db"), warehouse, TableStores(folder=warehouse))
+
+
+def shared(metadata: Json) -> dict[str, Any]:
+    found = {name: value for name, value in metadata.items() if name not in OWN}
+    # what each library adds by itself
+    found["properties"] = {n: v for n, v in metadata["properties"].items() if not n.startswith("write.parquet.")}
+    found["snapshot-log"] = [entry["snapshot-id"] for entry in metadata["snapshot-log"]]
+    return json.loads(json.dumps(found))
+
+
+def test_both_catalogs_make_the_same_of_the_same_commits(iceberg_catalog: IcebergCatalog, tmp_path: Path) -> None:
+    table = TableName((f"n{uuid.uuid4().hex}", "b"), "orders")
+    catalogs: list[Catalog] = [RestCatalog(RestSettings(iceberg_catalog.uri, seconds=120)), sqlite_in(tmp_path)]
+    made = [catalog.create(table, NEW).metadata for catalog in catalogs]
+    assert shared(made[0]) == shared(made[1])
+    for requirements, untimed in COMMITS:
+        updates = timed(untimed)
+        after = [catalog.commit(table, requirements, updates).metadata for catalog in catalogs]
+        assert shared(after[0]) == shared(after[1])
+    for requirements in LOST:
+        for catalog in catalogs:
+            with pytest.raises(CommitLost):
+                catalog.commit(table, requirements, [{"action": "set-properties", "updates": {"lost": "1"}}])
+    loaded = [catalog.load(table) for catalog in catalogs]
+    assert loaded[0] is not None
+    assert loaded[1] is not None
+    assert shared(loaded[0].metadata) == shared(loaded[1].metadata) == shared(after[1])
+    files = {path.name for path in Path(after[1]["location"], "metadata").iterdir()}
+    named = {Path(entry["metadata-file"]).name for entry in after[1]["metadata-log"]}
+    assert len(named) == 2
+    assert named < files
+    assert len(files) == 3
+
+
+def test_iceberg_itself_reads_and_changes_the_tables_of_the_file(tmp_path: Path) -> None:
+    ours, table = sqlite_in(tmp_path), TableName(("shop",), "order s")
+    made = ours.create(table, NEW).metadata
+    ours.commit(table, COMMITS[0][0], timed(COMMITS[0][1]))
+    (tmp_path / "server").mkdir()
+    server = IcebergCatalog(tmp_path / "server", database=tmp_path / "catalog.db").start()
+    try:
+        theirs = RestCatalog(RestSettings(server.uri, seconds=120))
+        assert theirs.has_namespace(("shop",))
+        loaded = theirs.load(table)
+        assert loaded is not None
+        assert (loaded.metadata["table-uuid"], loaded.metadata["current-snapshot-id"]) == (made["table-uuid"], 1)
+        assert loaded.metadata["next-row-id"] == 10
+        theirs.commit(table, COMMITS[1][0], timed(COMMITS[1][1]))
+        assert shared(ours.commit(table, COMMITS[2][0], timed(COMMITS[2][1])).metadata)["snapshot-log"] == [1, 3]
+        ours.drop(table)
+        assert theirs.load(table) is None
+    finally:
+        server.kill()
