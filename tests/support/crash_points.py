@@ -110,6 +110,7 @@ PASSED_ELSEWHERE = {
     "states-repeated",
     "target-read",
     "topic-made-again",
+    "view-opened",
 }
 
 #: into Kafka topics (tests/stress/test_topic_stress.py): a run opens its producer; a staged copy

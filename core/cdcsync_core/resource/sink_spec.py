@@ -115,6 +115,11 @@ class SinkKind(Part, ABC):
         """Whether targets have every change in order, so that a resnapshot begins them again."""
 
     @property
+    def needs_row_key(self) -> bool:
+        """Whether a target tells rows apart by a key, so that a table without one is refused."""
+        return not self.keeps_events
+
+    @property
     def topics(self) -> str:
         """The template of the names of topics; empty where targets are none."""
         return ""
@@ -354,6 +359,11 @@ class Kafka(SinkKind):
     def hosts(self) -> tuple[str, ...]:
         """Of the brokers to begin with; those that they name are theirs."""
         return _hosts(self.bootstrap_servers)
+
+    @property
+    def needs_row_key(self) -> bool:
+        """A record's key decides its partition, and so the order."""
+        return True
 
     @property
     def keeps_events(self) -> bool:

@@ -1,4 +1,5 @@
-"""What is taken of a source table, and by which key its rows are cut into splits and told apart.
+"""What is taken of a source table, by which key its rows are told apart, and by which they are cut
+into splits.
 
 The capture is recorded in the target's state when the table is planned, because the binlog does not
 show everything (MariaDB's UUID, INET and JSON travel as BINARY and LONGTEXT; rule R9).
@@ -18,9 +19,10 @@ from cdcsync_core.tables.source_table import LABELLED, Column, SourceTable, Tabl
 class Capture:
     """One captured table.
 
-    `key` names the chunk key's columns in index order and `key_index` that index, empty where it
-    was not recorded; `excluded` are columns that the manifest leaves out of the target (never key
-    columns).
+    `key` names the columns that tell rows apart, in the order of the unique index `key_index`
+    (empty where that was not recorded). It is empty for a table without a key: its rows are a bag,
+    in which two may be equal. `excluded` are columns that the manifest leaves out of the target
+    (never key columns).
     """
 
     source: SourceTable
@@ -31,12 +33,18 @@ class Capture:
     def __post_init__(self) -> None:
         names = [c.name for c in self.columns]
         unknown = [k for k in self.key if k not in names or k in self.excluded]
-        if not self.key or unknown or len(set(names)) != len(names):
+        if unknown or len(set(names)) != len(names):
             raise ValueError(f"{self.id}: key {self.key} must name captured columns of {names}")
 
     @property
     def id(self) -> TableId:
         return self.source.id
+
+    @property
+    def chunk_key(self) -> tuple[str, ...] | None:
+        """The columns by whose values the rows are cut into splits, which have an index; None for
+        rows that are read by one SELECT."""
+        return self.key or None
 
     @property
     def columns(self) -> tuple[Column, ...]:

@@ -3,7 +3,7 @@
 Why it is right: after a schema change a target may have columns that the source has no more, whose
 rows stay as they are. So each column says which captured column fills it, and one that is filled by
 none is NULL in every row that is written from then on. A target's rows are told apart by `key`,
-whose columns are always filled.
+whose columns are always filled; it is empty where nothing tells them apart.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class TargetSchema:
 
     def __post_init__(self) -> None:
         filled = {c.name for c in self.columns if c.source is not None}
-        if not self.key or not filled.issuperset(self.key) or len({c.name for c in self.columns}) != len(self.columns):
+        if not filled.issuperset(self.key) or len({c.name for c in self.columns}) != len(self.columns):
             raise ValueError(f"key {self.key} must name filled columns of {[c.name for c in self.columns]}")
 
     @classmethod

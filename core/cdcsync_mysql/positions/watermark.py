@@ -44,7 +44,7 @@ def low(source: Source, facts: ServerFacts) -> Position:
             executed = GtidSet.parse(str(fetch(connection, "SELECT @@GLOBAL.gtid_executed")[0][0]))
             place = high(connection, facts)
             return GtidPosition(executed, anchor=Anchor(place, file_created_at(source, place.file, facts.log)))
-        find = _snapshot_place if facts.flavor == "mariadb" else _log_status_place
+        find = _snapshot_place if facts.flavor == "mariadb" else log_status_place
         at = find(connection, facts)
         found = gtid_pos_at(connection, at) if facts.flavor == "mariadb" else None
         return FilePosition(at, found or UNKNOWN, file_created_at(source, at.file, facts.log))
@@ -68,14 +68,21 @@ def _snapshot_place(connection: Connection, facts: ServerFacts) -> Place:
     # Under READ COMMITTED the clause is accepted and does nothing; the session profile has made
     # sure of REPEATABLE READ.
     fetch(connection, "START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY")
-    found = {str(n).lower(): v for n, v in fetch(connection, "SHOW SESSION STATUS LIKE 'binlog_snapshot_%'")}
+    place = place_of_view(connection, facts)
     fetch(connection, "ROLLBACK")
+    return place
+
+
+def place_of_view(connection: Connection, facts: ServerFacts) -> Place:
+    """The place of the consistent snapshot that is open on this connection to a MariaDB."""
+    found = {str(n).lower(): v for n, v in fetch(connection, "SHOW SESSION STATUS LIKE 'binlog_snapshot_%'")}
     if not found.get("binlog_snapshot_file"):
         raise _disabled()
     return Place(str(found["binlog_snapshot_file"]), int(found["binlog_snapshot_position"]), facts.log)
 
 
-def _log_status_place(connection: Connection, facts: ServerFacts) -> Place:
+def log_status_place(connection: Connection, facts: ServerFacts) -> Place:
+    """The place of MySQL's `log_status`, which holds commits while it looks."""
     try:
         rows = fetch(connection, "SELECT LOCAL FROM performance_schema.log_status", doing="taking a low watermark")
     except CdcError as e:

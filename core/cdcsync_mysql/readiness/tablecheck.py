@@ -23,6 +23,10 @@ from cdcsync_mysql.sessions.failures import grant
 
 #: MariaDB from here on leaves generated columns out of the images of UPDATE, DELETE and REPLACE
 _GENERATED_LEFT_OUT_SINCE = (11, 8)
+_ONE_READ = (
+    "there is none, so the table is read by one SELECT in one transaction, for which the server keeps old versions of"
+    " its rows; its rows are not compared by verify, and a crash of the source that may have lost some of them stops it"
+)
 _OLD_TIMES_AND_HASHES = (
     "SELECT (SELECT GROUP_CONCAT(COLUMN_NAME ORDER BY ORDINAL_POSITION SEPARATOR ', ')"
     " FROM information_schema.COLUMNS WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s"
@@ -85,12 +89,14 @@ def check_table(
     *,
     replaces_invalid: bool = False,
     metadata: EventColumns | None = None,
+    needs_key: bool = True,
 ) -> TableCheck:
     """`replaces_invalid`: bytes that are no character are replaced; `metadata` are the columns that
-    the target has beside the source's. Raises CdcError only for a lost connection."""
+    the target has beside the source's; `needs_key`: it tells rows apart. Raises CdcError only for a
+    lost connection."""
     connection = server.connection
     try:
-        table = read_table(connection, table_id, frozenset(override.columns.exclude))
+        table = read_table(connection, table_id, frozenset(override.columns.exclude), needs_key=needs_key)
     except CdcError as e:
         if e.reason.retried:
             raise
@@ -102,6 +108,8 @@ def check_table(
     if not server.is_mysql and server.facts.numbers >= _GENERATED_LEFT_OUT_SINCE:
         found.checks.extend(_cut_images(server, table))
     found.checks.extend(_readable(server, table))
+    if not table.key:
+        found.checks.append(warned("key", _ONE_READ, table=str(table_id)))
     _check_cascades(server, table_id, accepted=override.accept_unlogged_cascades, found=found)
     rows = estimate_rows(connection, table_id)
     return TableCheck(
@@ -110,7 +118,7 @@ def check_table(
         tuple(found.checks),
         tuple(found.columns),
         rows,
-        max(1, -(-rows // chunk_size)),
+        max(1, -(-rows // chunk_size)) if table.chunk_key else 1,
         found.unlogged_cascades,
     )
 

@@ -1,10 +1,10 @@
 """Which tables there are, and how one is defined, from the server's catalog.
 
 Everything comes from information_schema in the server's order, invisible and generated columns and
-the generated primary key included, because the binlog carries them all. The chunk key is the
-primary key or a unique index over NOT NULL columns: a row with NULL would be in no range (rule R3).
-What has no complete row events (views, sequences, other engines, system versioning) is refused
-(rule R10), and so is a name that the binlog spells differently: its changes would pass by unseen.
+the generated primary key included, because the binlog carries them all. The key is the primary key
+or a unique index over NOT NULL columns: a row with NULL would be in no range (rule R3). What has no
+complete row events (views, sequences, other engines, system versioning) is refused (rule R10), and
+so is a name that the binlog spells differently: its changes would pass by unseen.
 """
 
 from __future__ import annotations
@@ -140,7 +140,7 @@ def _of_one_name(tables: list[TableId]) -> dict[TableId, CdcError]:
 def same_definition(connection: Connection, table: Capture) -> bool:
     """Whether the table's rows are read and told apart today as `table` says; raises as
     `read_table`."""
-    return table.reads_as(read_table(connection, table.id, table.excluded, table.key))
+    return table.reads_as(_read_again(connection, table))
 
 
 def as_planned(connection: Connection, table: Capture) -> bool:
@@ -152,10 +152,14 @@ def as_planned(connection: Connection, table: Capture) -> bool:
     default that was wrong meanwhile gives a text column another character set than the one that
     `TABLE_MAP` and the catalog show, and a difference there leads to a resnapshot. The indexes
     decide only by which reason a table stops when its key changes."""
-    now = read_table(connection, table.id, table.excluded, table.key)
+    now = _read_again(connection, table)
     mine, theirs = table.source, now.source
     same = (mine.generated, mine.auto_increment) == (theirs.generated, theirs.auto_increment)
     return table.reads_as(now) and (mine.generated is None or same)
+
+
+def _read_again(connection: Connection, table: Capture) -> Capture:
+    return read_table(connection, table.id, table.excluded, table.key, needs_key=bool(table.key))
 
 
 def read_table(
@@ -163,8 +167,11 @@ def read_table(
     table_id: TableId,
     excluded: frozenset[str] = frozenset(),
     key: tuple[str, ...] = (),
+    *,
+    needs_key: bool = True,
 ) -> Capture:
-    """The table's definition of now; with the chunk key `key`, if that is one still.
+    """The table's definition of now; with the key `key`, if that is one still. Without
+    `needs_key`, a table that has no key is one without.
 
     Raises NoSuchTable, EngineUnsupported, LogIncomplete (a name that the binlog spells in another
     way), NoPrimaryKey, TypeUnsupported (a key column that cannot be cut), SpecInvalid (an excluded
@@ -177,7 +184,11 @@ def read_table(
     if not indexes:
         _open(connection, table_id)
     _check_excluded(table_id, excluded, {c.name for c in columns})
-    index = _chunk_index(table_id, {c.name: c for c in columns}, indexes, key)
+    by_name = {c.name: c for c in columns}
+    index = _key_index(table_id, by_name, indexes, key)
+    if index is None and needs_key:
+        raise _no_key(table_id, by_name, indexes)
+    index = index or Index("")
     _check_key_is_left(table_id, excluded, index)
     source = SourceTable(
         table_id,
@@ -361,11 +372,11 @@ def _faults(part: dict[str, Any]) -> list[str]:
     return [fault for fault, is_so in found.items() if is_so]
 
 
-def _chunk_index(
+def _key_index(
     table_id: TableId, columns: dict[str, Column], indexes: list[Index], key: tuple[str, ...] = ()
-) -> Index:
+) -> Index | None:
     """That of the columns `key`, else the primary key, else the shortest unique index without
-    NULLs, of types that can be cut."""
+    NULLs, of types that can be cut. None where no index is unique over whole NOT NULL columns."""
     complete = [i for i in indexes if i.usable and not any(columns[c].nullable for c in i.columns if c in columns)]
     known = [i for i in complete if all(c in columns for c in i.columns)]
     cuttable = [i for i in known if not any(unsupported_key_reason(columns[c]) for c in i.columns)]
@@ -380,7 +391,7 @@ def _chunk_index(
             remedy="add a unique index over NOT NULL columns of other types",
             table=str(table_id),
         )
-    raise _no_key(table_id, columns, indexes)
+    return None
 
 
 def _no_key(table_id: TableId, columns: dict[str, Column], indexes: list[Index]) -> CdcError:

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from cdcsync_core.errors import Reason, fail
-from cdcsync_core.positions.chunk import Bound, KeyValue, Split
+from cdcsync_core.positions.chunk import WHOLE, Bound, KeyValue, Split
 from cdcsync_core.remedies import RESNAPSHOT
 from cdcsync_core.tables.capture import Capture
 from cdcsync_core.tables.source_table import INTEGERS, TableId, quote
@@ -41,8 +41,11 @@ def plan(connection: Connection, table: Capture, chunk_size: int, frontier: Boun
     end, in key order.
 
     The connection is in use until the iterator is done. Raises CdcError; TypeUnsupported for a zero
-    date in the key.
+    date in the key. A table without a chunk key is one split.
     """
+    if table.chunk_key is None:
+        yield WHOLE
+        return
     space = _KeySpace(connection, table, _index_name(connection, table))
     stride = _even_stride(space, chunk_size, frontier)
     yield from _uneven(space, frontier, chunk_size) if stride is None else _even(stride, frontier)

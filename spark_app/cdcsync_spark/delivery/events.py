@@ -38,6 +38,7 @@ def delivered(changes: Changelog, found: TableState, after: TableState, *, event
     """The commit of `changes` on top of `found`, whose position covers none of them; `after` is the
     state with them. `events` is whether the sink takes events."""
     if not (events and found.published):
+        refuse_without_key(found)
         last = folded(changes, found)
         return Commit(after, Upsert(last.upserts, last.deletes))
     emitted = as_events(changes, found.capture.key, first=found.events + 1)
@@ -48,6 +49,18 @@ def as_events(changes: Changelog, key: Sequence[str], first: int) -> Events:
     """Raises TypeUnsupported for a NULL in the key: its events could not be told apart."""
     refuse_null_keys(changes.images, key)
     return Events(changes.images, changes.transactions.ids, changes.transactions.committed_at, first)
+
+
+def refuse_without_key(state: TableState) -> None:
+    """Raises InternalError: rows that no key tells apart are read as of one position, from which on
+    their target is given events. Folded, all of them would be one row."""
+    if not state.capture.key:
+        raise fail(
+            Reason.INTERNAL_ERROR,
+            "changes of a table without a key before its snapshot is published",
+            remedy="report this with the driver log",
+            table=str(state.capture.id),
+        )
 
 
 def unrepairable(table: str) -> CdcError:

@@ -29,9 +29,10 @@ from pyspark.sql import SparkSession
 from cdcsync_core.errors import CdcError, PermanentError, Reason, TransientError, fail
 from cdcsync_core.gates import gate
 from cdcsync_core.positions.chunk import Split
-from cdcsync_core.positions.position import LogOffset, Position
+from cdcsync_core.positions.position import Position, Watermark
 from cdcsync_core.runs.run import TableAssignment
 from cdcsync_core.state import TableState
+from cdcsync_mysql.positions.view import reached_by
 from cdcsync_mysql.sessions.failures import is_unexplained, may_be_of_table, of_table
 from cdcsync_spark.run.context import RunContext
 from cdcsync_spark.sinks.contract.changes import Append, Build, Commit
@@ -47,6 +48,8 @@ from cdcsync_spark.snapshot.wave_job import Counts, SplitResult, SplitTask, run_
 #: splits of a wave for each one that is read at once: enough to keep the readers busy, little to
 #: lose
 _WAVE_FACTOR = 2
+#: of the one SELECT that reads a table without a key
+_WHOLE_TABLE_SECONDS = 86_400
 #: seconds before each further try of a table that waits alone
 _PAUSES = (1.0, 5.0, 15.0)
 #: what the source refuses to the run, whichever table meets it first
@@ -304,7 +307,7 @@ class SnapshotRun:
         return self._without_failed(wave)
 
     def _tasks(self, wave: list[WaveSplit], low: Position) -> list[SplitTask]:
-        seconds = self.context.resource.spec.snapshot.max_split_seconds
+        most = self.context.resource.spec.snapshot.max_split_seconds
         tasks = []
         for number, item in enumerate(wave):
             table = self.tables[item.table]
@@ -314,20 +317,21 @@ class SnapshotRun:
                 self.context.resource.spec.tables.as_read(table.state.capture),
                 item.split,
                 low,
-                seconds,
+                most if table.state.capture.chunk_key else _WHOLE_TABLE_SECONDS,
                 self.context.config.decoder,
             )
             tasks.append(SplitTask(item.table, reader, table.target, f"{self.context.config.id}-{number}"))
         return tasks
 
     def _commit(
-        self, table: SnapshotTable, read: list[tuple[Split, SplitResult]], low: Position, high: LogOffset
+        self, table: SnapshotTable, read: list[tuple[Split, SplitResult]], low: Position, high: Watermark
     ) -> None:
         errors = [result.error for _, result in read if result.error]
         if errors and table.name not in self._unexplained:
             self._refuse(table, errors)
         if errors:
             return
+        low, high = _marks(read, low, high)
         after = table.state.after_wave(
             [split for split, _ in read],
             low,
@@ -351,6 +355,13 @@ class SnapshotRun:
         """One of them that ends the run goes before what is the table's own."""
         error = next(filter(_ends_the_run, errors), errors[0])
         _refuse(self.context, self.progress, table, error)
+
+
+def _marks(read: list[tuple[Split, SplitResult]], low: Position, high: Watermark) -> tuple[Position, Watermark]:
+    """Those of the wave; of a table that was read in one exact view the position of that: it is
+    consistent from there on."""
+    position = read[0][1].position
+    return (low, high) if position is None else (position, reached_by(position))
 
 
 def _wave_commit(before: TableState, after: TableState, change: Append) -> Build:

@@ -1,12 +1,12 @@
 """Reads one split: in a Spark task, on its own connection, in bounded memory.
 
 Why the rows are right: the connection proves that it reaches the binlog of LOW (R6), the session
-profile is the driver's own (R1), the SELECT runs in a REPEATABLE READ transaction, and before that
-ends the table's definition is read in it again and must say of rows what the planned one says. A
-result without its end packet raises, whichever protocol it came by. The transaction, and with it
-the metadata lock, ends with the last row: rows go to a local file first, staging to a store follows
-later. Why it ends: the server ends a SELECT after `max_seconds`; where it does not, because it
-means harm, a clock here does.
+profile is the driver's own (R1), the SELECT runs in a REPEATABLE READ transaction (for a table
+without a key in an exact view, `exact_view`), and before that ends the table's definition is read
+in it again and must say of rows what the planned one says. A result without its end packet raises,
+whichever protocol it came by. The transaction, and with it the metadata lock, ends with the last
+row: rows go to a local file first, staging to a store follows later. Why it ends: the server ends a
+SELECT after `max_seconds`; where it does not, because it means harm, a clock here does.
 """
 
 from __future__ import annotations
@@ -27,13 +27,14 @@ from cdcsync_core.positions.position import Position
 from cdcsync_core.remedies import resnapshot
 from cdcsync_core.runs.run import Decoder
 from cdcsync_core.tables.capture import Capture
-from cdcsync_mysql.readiness.proof import open_session
+from cdcsync_mysql.readiness.proof import SourceSession, open_session
 from cdcsync_mysql.reading.catalog import as_planned
 from cdcsync_mysql.reading.splitquery import where
 from cdcsync_mysql.sessions.connection import Source, map_error
 from cdcsync_mysql.sessions.protocol import answered_within
 from cdcsync_spark.snapshot import binary_select as preparedselect
 from cdcsync_spark.snapshot import text_select as textrows
+from cdcsync_spark.snapshot.exact_view import ExactView
 from cdcsync_spark.snapshot.key_query import condition
 from cdcsync_spark.snapshot.text_select import Cell
 from cdcsync_spark.wire.resultset.binary_row import Decoded
@@ -48,7 +49,8 @@ Row = tuple[Cell, ...]
 
 @dataclass
 class SplitReader:
-    """One split of `table`; iterate `batches()` once. `rows` and `nulled` count what was read."""
+    """One split of `table`; iterate `batches()` once. `rows` and `nulled` count what was read.
+    `position` is what the rows of a table without a key are as of."""
 
     source: Source
     lineage: Lineage
@@ -60,6 +62,7 @@ class SplitReader:
     grace_seconds: float = _GRACE_SECONDS
     rows: int = field(default=0, init=False)
     nulled: int = field(default=0, init=False)
+    position: Position | None = field(default=None, init=False)
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """Record batches of `typemap.arrow_schema(table)`; raises CdcError, after which nothing of
@@ -67,13 +70,21 @@ class SplitReader:
         with open_session(self.source, max_seconds=self.max_seconds, stream=True) as session:
             connection = session.proved(self.lineage, self.low)
             try:
-                connection.query("START TRANSACTION READ ONLY")
+                self._begin(session, connection)
                 yield from self._select(connection)
                 gate("split-read")
                 self._same_definition(connection)
                 connection.query("COMMIT")
             except pymysql.MySQLError as e:
                 raise map_error(e, f"reading {self.table.id}") from e
+
+    def _begin(self, session: SourceSession, connection: pymysql.Connection) -> None:
+        if self.table.key:
+            connection.query("START TRANSACTION READ ONLY")
+        else:
+            view = ExactView(self.source, self.lineage, session.facts, self.table.id)
+            self.position = view.open(connection)
+            gate("view-opened")
 
     def _conditions(self) -> Iterator[str]:
         """The WHERE clauses of the SELECTs that together read the rows."""

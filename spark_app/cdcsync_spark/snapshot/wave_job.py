@@ -19,6 +19,7 @@ from pyspark.accumulators import AccumulatorParam
 from pyspark.sql import SparkSession
 
 from cdcsync_core.errors import CdcError, from_json
+from cdcsync_core.positions.position import Position, position_from_dict, position_to_dict
 from cdcsync_spark.sinks.contract.changes import Staged, StagedPart
 from cdcsync_spark.sinks.contract.sink import Target
 from cdcsync_spark.snapshot.split_read import SplitReader
@@ -41,11 +42,13 @@ class SplitTask:
 
 @dataclass(frozen=True)
 class SplitResult:
-    """What comes back: the staged files with their rows, or the error."""
+    """What comes back: the staged files with their rows, or the error. `position`: what the rows
+    of a table without a key are as of."""
 
     staged: Staged = ()
     rows: int = 0
     nulled: int = 0
+    position: Position | None = None
     error: CdcError | None = None
 
 
@@ -97,14 +100,21 @@ def _run_task(task: SplitTask) -> dict[str, Any]:
         staged = task.target.stage(task.reader.table, task.reader.batches(), task.name)
     except CdcError as e:
         return {"error": e.to_json()}
-    return {"staged": [p.to_dict() for p in staged], "rows": task.reader.rows, "nulled": task.reader.nulled}
+    reader = task.reader
+    result = {"staged": [p.to_dict() for p in staged], "rows": reader.rows, "nulled": reader.nulled}
+    return result | ({"position": position_to_dict(reader.position)} if reader.position else {})
 
 
 def _parse(text: str) -> SplitResult:
     data = json.loads(text)
     if "error" in data:
         return SplitResult(error=from_json(data["error"]))
-    return SplitResult(tuple(StagedPart.from_dict(p) for p in data["staged"]), data["rows"], data["nulled"])
+    return SplitResult(
+        tuple(StagedPart.from_dict(p) for p in data["staged"]),
+        data["rows"],
+        data["nulled"],
+        position_from_dict(data["position"]) if "position" in data else None,
+    )
 
 
 class _CountsSum(AccumulatorParam):

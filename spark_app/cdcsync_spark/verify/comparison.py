@@ -141,6 +141,8 @@ class Comparison:
         state = target.last_commit()
         if state is None:
             subject.skipped = "there is no target table yet: run the sync until it is copied"
+        elif not state.capture.key:
+            subject.skipped = "it has no key, by which rows are compared"
         elif state.position is None:
             subject.skipped = "its snapshot is not complete: verify again when it is"
         else:

@@ -205,15 +205,18 @@ def test_every_field_of_a_target_may_be_null() -> None:
 @pytest.mark.parametrize(
     "changes",
     [
-        {"key": ()},
         {"key": ("nothing",)},
         {"key": ("secret",)},
         {"columns": (Column("id", INT), Column("id", INT)), "excluded": frozenset()},
     ],
 )
-def test_a_table_without_a_captured_key_is_refused(changes: dict[str, object]) -> None:
+def test_a_key_of_other_columns_than_the_captured_is_refused(changes: dict[str, object]) -> None:
     with pytest.raises(ValueError, match="must name captured columns"):
         a_table(**changes)
+
+
+def test_a_table_without_a_key_is_read_at_once() -> None:
+    assert (a_table().chunk_key, a_table(key=()).chunk_key) == (a_table().key, None)
 
 
 def test_key_columns_come_in_the_order_of_the_index() -> None:

@@ -27,14 +27,13 @@ def test_a_new_copy_has_the_captured_columns_under_their_names() -> None:
 @pytest.mark.parametrize(
     ("columns", "key"),
     [
-        ([TargetColumn("a", INT, "a")], ()),
         ([TargetColumn("a", INT, "a")], ("b",)),
         ([TargetColumn("a", INT, "a"), TargetColumn("b", INT, None)], ("a", "b")),
         ([TargetColumn("a", INT, "a"), TargetColumn("a", INT, None)], ("a",)),
     ],
-    ids=["no key", "unknown", "a key that nothing fills", "a name twice"],
+    ids=["unknown", "a key that nothing fills", "a name twice"],
 )
-def test_rows_can_always_be_told_apart(columns: list[TargetColumn], key: tuple[str, ...]) -> None:
+def test_a_key_is_of_columns_that_are_filled(columns: list[TargetColumn], key: tuple[str, ...]) -> None:
     with pytest.raises(ValueError, match="must name filled columns"):
         TargetSchema(tuple(columns), key)
 

@@ -245,4 +245,4 @@ def test_a_place_that_is_none_is_the_sources_fault(value: str, monkeypatch: pyte
     monkeypatch.setattr(watermark, "fetch", lambda *_, **__: [(value,)])
     facts: Any = SimpleNamespace(log="mysql:uuid")
     connection: Any = object()
-    assert _ends(lambda: watermark._log_status_place(connection, facts)).reason is Reason.SOURCE_UNREACHABLE
+    assert _ends(lambda: watermark.log_status_place(connection, facts)).reason is Reason.SOURCE_UNREACHABLE

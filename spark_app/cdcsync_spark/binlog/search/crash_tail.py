@@ -38,6 +38,7 @@ from cdcsync_mysql.sessions.connection import Source, fetch
 from cdcsync_spark.binlog.assembly.spool import Spool
 from cdcsync_spark.binlog.dump.client import BinlogClient
 from cdcsync_spark.binlog.search.xa_search import XaSearch
+from cdcsync_spark.rows.changes import KIND
 from cdcsync_spark.wire.binlog.facts import Fact, FileLeft, Progress, RowsEvent, TransactionEnd, XaEnd, XaPrepare
 from cdcsync_spark.wire.binlog.parser import EventParser
 from cdcsync_spark.wire.binlog.rows import batches
@@ -268,7 +269,7 @@ class XaCommits:
 
 
 class KeyCollector:
-    """Collects the keys of all images of `tables`.
+    """Collects the keys of all images of `tables`; of a table without a key, that it has images.
 
     Rows that do not have the table's definition are left out: they are older than a change of the
     table's structure, and a server writes its redo log for that. Others that cannot be read are an
@@ -309,7 +310,7 @@ class KeyCollector:
     def _of(self, table: Capture, events: list[RowsEvent]) -> Iterator[pa.Table]:
         for decoded in batches(table, events, [0] * len(events), self._decoder):
             # a key with a zero or partial date is in no target
-            yield _distinct(pa.table(decoded.batch.select(list(table.key))).drop_null())
+            yield _distinct(pa.table(decoded.batch.select(list(table.key) or [KIND])).drop_null())
 
 
 def _distinct(keys: pa.Table) -> pa.Table:

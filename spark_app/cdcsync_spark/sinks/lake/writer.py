@@ -278,6 +278,8 @@ class LakeWriter(Generic[V]):
                 version = self.newest()
                 if (
                     version is not None
+                    and version.state is not None
+                    and version.state.capture.key
                     and self._large(version)
                     and not self._format.unsupported_reason(version, merging=True)
                 ):

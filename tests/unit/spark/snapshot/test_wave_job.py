@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cdcsync_core.errors import Reason, fail
+from cdcsync_core.positions.position import FilePosition, Place, position_to_dict
 from cdcsync_spark.sinks.contract.changes import StagedPart
 from cdcsync_spark.snapshot.split_read import Row, pieces
 from cdcsync_spark.snapshot.wave_job import SplitResult, _CountsSum, _parse, run_wave
@@ -71,6 +72,9 @@ def test_a_tasks_result_comes_back_as_it_was() -> None:
     assert _parse('{"staged": [{"kind": "memory", "rows": 2, "body": "a"}], "rows": 2, "nulled": 1}') == SplitResult(
         (StagedPart("memory", 2, "a"),), 2, 1
     )
+    position = FilePosition(Place("binlog.000001", 4, "server"))
+    text = json.dumps({"staged": [], "rows": 0, "nulled": 0, "position": position_to_dict(position)})
+    assert _parse(text) == SplitResult(position=position)
 
 
 class SlowSpark:
