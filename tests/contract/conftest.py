@@ -20,14 +20,16 @@ from contract.sinkcase import ORDERS, SYNC
 from contract.stores import STORES, S3Server, s3_server
 from support import delta_jars
 from support.catalog_sink import CatalogSink
+from support.folder_catalog import iceberg_sink
 from support.memory_target import MemorySink
 
 #: `delta` commits by deletion vectors, `delta-rewritten` by rewriting files; `catalog` has the
-#: lake's writer under another format; `memory` has no store
+#: lake's writer under another format, `iceberg` under Iceberg's; `memory` has no store
 SINKS: dict[str, Callable[[Store, str], Sink]] = {
     "delta": DeltaSink,
     "delta-rewritten": partial(DeltaSink, vectors=False),
     "catalog": CatalogSink,
+    "iceberg": iceberg_sink,
     "memory": lambda _, sync: MemorySink(sync=sync),
 }
 #: for many queries over few rows: to compile each costs more than to run it

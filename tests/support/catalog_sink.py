@@ -154,6 +154,9 @@ class CatalogFormat:
             local.write_bytes(_MAGIC + framed(data))
         return DeletedRows(path, len(rows), len(data), path, len(_MAGIC))
 
+    def stamp(self, on: CatalogVersion, after: TableState, origins: tuple[Origin, ...]) -> None:
+        """Rows have the form of files."""
+
     def expiry(self, writing: Writing[CatalogVersion]) -> Mapping[str, Callable[[CatalogVersion], Step | None]]:
         return {"expire": self._expire}
 

@@ -31,7 +31,7 @@ from cdcsync_spark.sinks.lake.keys.scratch import Scratch
 from cdcsync_spark.sinks.lake.live_file import LiveFile, deleted_count
 from cdcsync_spark.sinks.lake.policy import MaintenancePolicy
 from cdcsync_spark.sinks.lake.snapshot import live_rows
-from cdcsync_spark.sinks.lake.staging import stage
+from cdcsync_spark.sinks.lake.staging import Stamp, stage
 from cdcsync_spark.sinks.lake.table_folder import TableFolder
 
 #: rows of so many bytes are sorted in memory
@@ -102,9 +102,11 @@ def _size_class(file: LiveFile, policy: MaintenancePolicy) -> int:
     return size
 
 
-def write_compaction(folder: TableFolder, version: TableVersion, due: Compaction, scratch: Scratch) -> FileCommit:
-    """Writes the files of `due`. Rows that are many bytes, however few they are in the files, are
-    sorted in `scratch`."""
+def write_compaction(
+    folder: TableFolder, version: TableVersion, due: Compaction, scratch: Scratch, stamp: Stamp | None
+) -> FileCommit:
+    """Writes the files of `due`, in the form that `stamp` gives them. Rows that are many bytes,
+    however few they are in the files, are sorted in `scratch`."""
     state, gone = version.state, dict[str, BitMap]()
     assert state is not None
     schema = arrow_schema(state.schema)
@@ -118,7 +120,7 @@ def write_compaction(folder: TableFolder, version: TableVersion, due: Compaction
             gone[name] = before | BitMap(range(first, end))
 
     rows = scratch.table(schema, moved(), _IN_MEMORY_BYTES)
-    write = partial(stage, folder.lake.below(folder.root), folder.staged, state.schema, name="compacted")
+    write = partial(stage, folder.lake.below(folder.root), folder.staged, state.schema, name="compacted", stamp=stamp)
     added = added_files(rows, state.schema.key, write, folder.prefix)
     changes = deletions(gone, lambda name: version.files[name].rows or 0)
     return FileCommit(state, Operation.COMPACT, changes, lambda: added, data_change=False)

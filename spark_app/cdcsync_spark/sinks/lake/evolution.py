@@ -21,7 +21,7 @@ from cdcsync_spark.sinks.lake.format import FileCommit, Operation, TableVersion
 from cdcsync_spark.sinks.lake.live_file import LiveFile
 from cdcsync_spark.sinks.lake.rewrite import needed, rewritten
 from cdcsync_spark.sinks.lake.snapshot import file_batches
-from cdcsync_spark.sinks.lake.staging import DataFile, write_one
+from cdcsync_spark.sinks.lake.staging import DataFile, Stamp, write_one
 from cdcsync_spark.sinks.lake.table_folder import TableFolder
 
 #: files that are rewritten at the same time
@@ -29,18 +29,23 @@ _AT_ONCE = 2
 
 
 def write_evolution(
-    folder: TableFolder, version: TableVersion, after: TableState, change: Evolve, most_bytes: int
+    folder: TableFolder,
+    version: TableVersion,
+    after: TableState,
+    change: Evolve,
+    most_bytes: int,
+    stamp: Stamp | None,
 ) -> FileCommit:
-    """Writes each live file of `version` again, as `change` says; raises SchemaChanged where they
-    are more than `most_bytes`, before it writes one; where that is 0, also where there is no file,
-    because the schema would lose the columns that are not the source's."""
+    """Writes each live file of `version` again, as `change` and `stamp` say; raises SchemaChanged
+    where they are more than `most_bytes`, before it writes one; where that is 0, also where there
+    is no file, because the schema would lose the columns that are not the source's."""
     before, files = version.state, version.files
     assert before is not None
     size = sum(file.size for file in files.values())
     if size > most_bytes or not most_bytes:
         raise _too_large(before, size, most_bytes)
     with ThreadPoolExecutor(_AT_ONCE) as pool:
-        written = list(pool.map(lambda file: _rewritten(folder, before, after, change, file), files.values()))
+        written = list(pool.map(lambda file: _rewritten(folder, before, after, change, file, stamp), files.values()))
     named = dict(zip(files, written, strict=True))
     changes = FileChanges(
         removed=tuple(name for name, new in named.items() if new is None),
@@ -51,7 +56,7 @@ def write_evolution(
 
 
 def _rewritten(
-    folder: TableFolder, before: TableState, after: TableState, change: Evolve, file: LiveFile
+    folder: TableFolder, before: TableState, after: TableState, change: Evolve, file: LiveFile, stamp: Stamp | None
 ) -> DataFile | None:
     """None for a file without rows, which another program may leave."""
     schema, columns = arrow_schema(before.schema), needed(change.origins)
@@ -62,7 +67,7 @@ def _rewritten(
         after.schema,
         rewritten(read, after.schema, change.origins),
         f"version-{after.commit_number}",
-        folder.stamp,
+        stamp,
     )
     rows = written.rows if written else 0
     if file.rows is not None and rows != file.rows:

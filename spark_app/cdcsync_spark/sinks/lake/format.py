@@ -11,6 +11,7 @@ Iceberg's own `TableOperations`):
   sequence number;
 - files are a mapping by the name that the table's metadata gives them: Delta escapes it; Iceberg
   strips the table's location, which a file elsewhere keeps. A file of ours has its path;
+- `stamp` gives rows the field ids by which readers of Iceberg find columns; Delta goes by names;
 - `publish` is given which rows are deleted, not vectors: one file with those of a commit is Delta's
   way, one Puffin file each is Iceberg's, and what the table then has is in the version that comes
   back. It is also given the new files as a call, because data and vectors are written at the same
@@ -36,6 +37,7 @@ from cdcsync_spark.sinks.contract.changes import Commit
 from cdcsync_spark.sinks.contract.writer import Step
 from cdcsync_spark.sinks.lake.file_changes import AddedFile, FileChanges
 from cdcsync_spark.sinks.lake.live_file import LiveFile
+from cdcsync_spark.sinks.lake.staging import Stamp
 
 
 class LostRace(Exception):
@@ -136,6 +138,11 @@ class TableFormat(Protocol[V]):
     def publish(self, on: V, commit: FileCommit) -> V:
         """The next version: rows, schema and state together, or nothing. Raises LostRace, and then
         has removed what it wrote but for the files that it was given."""
+        ...
+
+    def stamp(self, on: V, after: TableState, origins: tuple[Origin, ...]) -> Stamp | None:
+        """What gives rows of the schema of `after` the form that the table's files have after `on`;
+        None where they have it. `origins` as of an `Evolve`, empty for others."""
         ...
 
     def expiry(self, writing: Writing[V]) -> Mapping[str, Callable[[V], Step | None]]:

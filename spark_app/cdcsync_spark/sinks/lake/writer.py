@@ -53,7 +53,7 @@ from cdcsync_spark.sinks.lake.format import FileCommit, LostRace, Operation, Tab
 from cdcsync_spark.sinks.lake.keys.scratch import Scratch
 from cdcsync_spark.sinks.lake.maintenance import HARMLESS, TableMaintenance
 from cdcsync_spark.sinks.lake.policy import LIMITS, POLICY, Limits, MaintenancePolicy
-from cdcsync_spark.sinks.lake.staging import data_files, stage
+from cdcsync_spark.sinks.lake.staging import Stamp, data_files, stage
 from cdcsync_spark.sinks.lake.table_folder import TableFolder
 from cdcsync_spark.sinks.lake.table_index import TableIndex
 
@@ -211,13 +211,14 @@ class LakeWriter(Generic[V]):
         index = self._index.synced(version)
         upserts, deletes = checked(schema, commit.change)
         with ThreadPoolExecutor(1) as concurrently:
-            writing = concurrently.submit(self._data_files, schema, upserts)
+            stamp = self._format.stamp(version, commit.state, ())
+            writing = concurrently.submit(self._data_files, schema, upserts, stamp)
             changes = find_deletions(index, pa.concat_tables([upserts.select(list(schema.key)), deletes]))
             self._enter(version, FileCommit(commit.state, Operation.MERGE, changes, writing.result))
 
-    def _data_files(self, schema: TargetSchema, rows: pa.Table) -> tuple[AddedFile, ...]:
+    def _data_files(self, schema: TargetSchema, rows: pa.Table, stamp: Stamp | None) -> tuple[AddedFile, ...]:
         folder = self._folder
-        write = partial(stage, folder.lake.below(folder.root), folder.staged, schema, name="stream", stamp=folder.stamp)
+        write = partial(stage, folder.lake.below(folder.root), folder.staged, schema, name="stream", stamp=stamp)
         added = added_files(rows, schema.key, write, folder.prefix)
         gate("data-written")
         return added
@@ -242,7 +243,8 @@ class LakeWriter(Generic[V]):
         change, state = commit.change, commit.state
         assert isinstance(change, Evolve)
         if self._format.rewrites(version, state, change.origins):
-            entered = write_evolution(self._folder, version, state, change, self._limits.rewritten_bytes)
+            stamp = self._format.stamp(version, state, change.origins)
+            entered = write_evolution(self._folder, version, state, change, self._limits.rewritten_bytes, stamp)
         else:
             entered = FileCommit(state, Operation.EVOLVE, origins=change.origins)
         gate("step-staged")
@@ -333,9 +335,8 @@ class LakeWriter(Generic[V]):
         if self._index.current is not None:
             # what another program did since the last batch is in the version only
             self._index.synced(version)
-        return self._enter_compaction(
-            version, write_compaction(self._folder, version, due, Scratch(self._index.scratch))
-        )
+        stamp, scratch = self._format.stamp(version, state, ()), Scratch(self._index.scratch)
+        return self._enter_compaction(version, write_compaction(self._folder, version, due, scratch, stamp))
 
     def _enter_compaction(self, version: V, compaction: FileCommit) -> Step:
         """A commit with the state as it was found; raises LostRace."""

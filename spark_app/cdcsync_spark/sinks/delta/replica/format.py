@@ -43,6 +43,7 @@ from cdcsync_spark.sinks.delta.table.view import Action, DeltaFile, TableView, n
 from cdcsync_spark.sinks.lake.file_changes import AddedFile
 from cdcsync_spark.sinks.lake.format import FileCommit, LostRace, Operation, Writing
 from cdcsync_spark.sinks.lake.policy import POLICY, MaintenancePolicy
+from cdcsync_spark.sinks.lake.staging import Stamp
 
 #: what the Delta log calls a commit
 _NAMES = {
@@ -144,6 +145,9 @@ class DeltaFormat:
         else:
             return []
         return upgrade(on, schema, delta_properties.adapted(on.properties, target), vectors=False)
+
+    def stamp(self, on: TableView, after: TableState, origins: tuple[Origin, ...]) -> Stamp | None:
+        return self.path.stamp
 
     def expiry(self, writing: Writing[TableView]) -> Mapping[str, Callable[[TableView], Step | None]]:
         return DeltaExpiry(self.path, writing, self.policy).steps

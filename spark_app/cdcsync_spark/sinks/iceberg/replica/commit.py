@@ -1,0 +1,355 @@
+"""One commit to an Iceberg table: vectors, manifests and their list are written, then the catalog
+takes all by one compare-and-set, or nothing.
+
+The requirement is that each branch is where it was: a snapshot has a sequence number and row ids of
+its own, so two branches of one table do not commit at once. Vectors are durable before the
+manifests that name them, those before the list, and that before the commit. Dying between leaves
+files that no snapshot names.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+import uuid
+from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+from pyroaring import BitMap
+
+from cdcsync_core.errors import Reason, fail
+from cdcsync_core.gates import gate
+from cdcsync_spark.rows.arrow_types import arrow_schema
+from cdcsync_spark.sinks.iceberg.catalog.port import CommitLost, OutcomeUnknown
+from cdcsync_spark.sinks.iceberg.replica.place import IcebergFolder, TablePlace, branch_of
+from cdcsync_spark.sinks.iceberg.replica.summary import summary
+from cdcsync_spark.sinks.iceberg.table.avro import Record
+from cdcsync_spark.sinks.iceberg.table.bounds import column_metrics, pairs
+from cdcsync_spark.sinks.iceberg.table.expiry import expired
+from cdcsync_spark.sinks.iceberg.table.manifests import Manifest, Snapshotting, write_list
+from cdcsync_spark.sinks.iceberg.table.metadata import MAIN, Snapshot, TableMetadata, parsing
+from cdcsync_spark.sinks.iceberg.table.puffin import vector_file
+from cdcsync_spark.sinks.iceberg.table.schema import TableSchema, evolved_schema, same_type
+from cdcsync_spark.sinks.iceberg.table.state import RecordedState, property_of
+from cdcsync_spark.sinks.iceberg.table.tree import Difference, NextManifests, next_manifests
+from cdcsync_spark.sinks.iceberg.table.view import METADATA, IcebergVersion, branch_schema
+from cdcsync_spark.sinks.lake.file_changes import AddedFile
+from cdcsync_spark.sinks.lake.format import FileCommit, LostRace, Operation
+from cdcsync_spark.sinks.lake.table_folder import AT_ONCE
+
+#: the field id of the path of a deleted row's file: readers plan by its bounds
+_PATH_ID = 2147483546
+Json = Mapping[str, Any]
+
+
+def next_schema(on: IcebergVersion, commit: FileCommit) -> TableSchema:
+    """The schema of the rows after a commit. New columns get ids that the table never had."""
+    if commit.operation is Operation.EVOLVE:
+        numbered = (max(on.metadata.schemas) + 1, on.metadata.last_column_id)
+        return known(on.metadata, evolved_schema(on.schema, commit.state.schema, commit.origins, *numbered))
+    if commit.operation is Operation.REPLACE:
+        return _schema_of_copy(on, commit)
+    return on.schema
+
+
+def known(metadata: TableMetadata, schema: TableSchema) -> TableSchema:
+    """The same schema as the table has it, where it has it."""
+    return next((s for s in metadata.schemas.values() if s.same_columns(schema)), schema)
+
+
+def _schema_of_copy(on: IcebergVersion, commit: FileCommit) -> TableSchema:
+    """That of the branch whose files are published; else the rows are the table's own."""
+    copy = branch_of(commit.state.generation)
+    if copy != MAIN and copy in on.metadata.refs:
+        return branch_schema(on.metadata, copy, MAIN)
+    fields, needed = on.schema.by_name, arrow_schema(commit.state.schema)
+    if on.schema.names != tuple(needed.names) or not all(same_type(fields[f.name], f.type) for f in needed):
+        raise fail(
+            Reason.SINK_CONFLICT,
+            f"the staged copy is gone whose columns are {needed.names}",
+            needed="the copy until it is published",
+            remedy="run again: the table is read again",
+            table=commit.state.identity.table,
+        )
+    return on.schema
+
+
+@dataclass(frozen=True)
+class Publication:
+    """A commit `commit` on the version `on`."""
+
+    place: TablePlace
+    folder: IcebergFolder
+    on: IcebergVersion
+    commit: FileCommit
+
+    def publish(self) -> IcebergVersion:
+        """The next version. Raises LostRace, and then has removed what it wrote."""
+        vectors = self._vectors()
+        if self.commit.operation is Operation.MERGE:
+            gate("vectors-written")
+        files = self._files()
+        change = Difference(list(files.values()), self._gone, vectors)
+        tree = next_manifests(self.on.manifests, change, self._of)
+        manifests = self._write_manifests(tree)
+        snapshot = self._snapshot(change, tree, manifests)
+        try:
+            metadata = self._commit(snapshot)
+        except CommitLost:
+            self._remove(tree, vectors)
+            raise LostRace from None
+        gate("entry-written")
+        return self._after(metadata, snapshot, tree, manifests)
+
+    @cached_property
+    def _of(self) -> Snapshotting:
+        before, metadata = self.on.snapshot, self.on.metadata
+        return Snapshotting(
+            secrets.randbits(63),
+            before.id if before else None,
+            metadata.last_sequence_number + 1,
+            metadata.next_row_id,
+            next_schema(self.on, self.commit),
+        )
+
+    @cached_property
+    def _now(self) -> int:
+        return max(time.time_ns() // 1_000_000, self.on.metadata.last_updated)
+
+    @cached_property
+    def _name(self) -> str:
+        return uuid.uuid4().hex
+
+    @property
+    def _gone(self) -> set[str]:
+        """The whole paths of data files that go."""
+        changes = self.commit.changes
+        return {self.on.files[name].entry.path for name in (*changes.removed, *changes.rewritten)}
+
+    def _whole(self, name: str) -> str:
+        """The path of a data file, or a vector, in metadata."""
+        return self.on.paths.whole(f"{self.folder.folder}/{name}")
+
+    # -- vectors
+
+    def _vectors(self) -> dict[str, Record]:
+        """Writes the vectors: a manifest's record for each, by the path of its data file."""
+        changes, deleted = self.commit.changes, dict[str, BitMap]()
+        for name, rows in changes.deleted_rows.items():
+            deleted[self.on.files[name].entry.path] = rows
+        for name, new in changes.rewritten.items():
+            if (before := self.on.files[name]).deleted is not None:
+                deleted[self._whole(new.path)] = self.folder.deleted(before)
+        if not deleted:
+            return {}
+        with ThreadPoolExecutor(AT_ONCE) as pool:
+            return dict(zip(deleted, pool.map(self._write_vector, deleted, deleted.values()), strict=True))
+
+    def _write_vector(self, data_file: str, rows: BitMap) -> Record:
+        vector, name = vector_file(data_file, rows), f"dv-{uuid.uuid4().hex}.puffin"
+        with self.folder.store.new_file(name) as local:
+            local.write_bytes(vector.content)
+        return {
+            "content": 1,
+            "file_path": self._whole(name),
+            "file_format": "PUFFIN",
+            "partition": {},
+            "record_count": len(rows),
+            "file_size_in_bytes": len(vector.content),
+            "lower_bounds": pairs({_PATH_ID: data_file.encode()}),
+            "upper_bounds": pairs({_PATH_ID: data_file.encode()}),
+            "referenced_data_file": data_file,
+            "content_offset": vector.offset,
+            "content_size_in_bytes": vector.size,
+        }
+
+    # -- manifests
+
+    def _files(self) -> dict[str, Record]:
+        """A manifest's record for each new data file, by its name."""
+        new = (*self.commit.adding(), *self.commit.changes.rewritten.values())
+        return {file.path: self._record(file) for file in new}
+
+    def _record(self, new: AddedFile) -> Record:
+        return {
+            "content": 0,
+            "file_path": self._whole(new.path),
+            "file_format": "PARQUET",
+            "partition": {},
+            "record_count": new.file.rows,
+            "file_size_in_bytes": new.file.size,
+            "sort_order_id": 0,
+            **column_metrics(new.file.bounds, new.file.rows, self._of.schema),
+        }
+
+    def _write_manifests(self, tree: NextManifests) -> tuple[Manifest, ...]:
+        """Those that are new are durable then."""
+        written = [
+            m if isinstance(m, Manifest) else m.at(self.on.paths.whole(self._manifest_path(n)))
+            for n, m in enumerate(tree.manifests)
+        ]
+        new = {n: m.content for n, m in enumerate(tree.manifests) if not isinstance(m, Manifest)}
+        with ThreadPoolExecutor(2) as pool:
+            list(pool.map(self._put, map(self._manifest_path, new), new.values()))
+        return tuple(written)
+
+    def _manifest_path(self, number: int) -> str:
+        return f"{METADATA}/{self._name}-m{number}.avro"
+
+    @property
+    def _list_path(self) -> str:
+        return f"{METADATA}/snap-{self._of.snapshot_id}-1-{self._name}.avro"
+
+    def _put(self, relative: str, content: bytes) -> None:
+        with self.folder.lake.new_file(relative) as local:
+            local.write_bytes(content)
+
+    def _snapshot(self, change: Difference, tree: NextManifests, manifests: tuple[Manifest, ...]) -> Json:
+        """Its manifest list is durable then."""
+        of = self._of
+        self._put(self._list_path, write_list(of, manifests))
+        parent = {} if of.parent_id is None else {"parent-snapshot-id": of.parent_id}
+        counts = summary(self.commit, change, tree.deleted, manifests)
+        return {
+            "snapshot-id": of.snapshot_id,
+            **parent,
+            "sequence-number": of.sequence_number,
+            "timestamp-ms": self._now,
+            "manifest-list": self.on.paths.whole(self._list_path),
+            "first-row-id": of.first_row_id,
+            "added-rows": change.added_rows,
+            "schema-id": of.schema.id,
+            "summary": {**counts, **self._recorded.summary(self.on.ref)},
+        }
+
+    @cached_property
+    def _recorded(self) -> RecordedState:
+        return RecordedState(self.commit.state, self._of.sequence_number)
+
+    # -- the compare-and-set
+
+    def _commit(self, snapshot: Json) -> TableMetadata:
+        """Raises CommitLost. An answer that was lost is looked for in the table: what has our
+        snapshot has the commit; else it may still come, so nothing is removed."""
+        place = self.place
+        try:
+            found = place.catalog.commit(place.name, self._requirements(), self._updates(snapshot)).metadata
+        except OutcomeUnknown:
+            again = place.catalog.load(place.name)
+            if again is None or all(s["snapshot-id"] != self._of.snapshot_id for s in again.metadata["snapshots"]):
+                raise self._no_answer() from None
+            found = again.metadata
+        with parsing(f"the metadata of {place}"):
+            return TableMetadata(found)
+
+    def _no_answer(self) -> Exception:
+        return fail(
+            Reason.SINK_UNREACHABLE,
+            f"the catalog gave no answer to a commit to {self.place}, and the table does not have it",
+            remedy="wait",
+            table=str(self.place.table),
+        )
+
+    def _requirements(self) -> list[Json]:
+        metadata, ref = self.on.metadata, self.on.ref
+        branches = {ref: None, **metadata.branches}
+        required: list[Json] = [{"type": "assert-table-uuid", "uuid": metadata.uuid}]
+        if self._of.schema.id not in metadata.schemas:
+            required.append(
+                {"type": "assert-last-assigned-field-id", "last-assigned-field-id": metadata.last_column_id}
+            )
+        if ref == MAIN:
+            required.append({"type": "assert-current-schema-id", "current-schema-id": metadata.current_schema.id})
+        return required + [
+            {"type": "assert-ref-snapshot-id", "ref": name, "snapshot-id": number} for name, number in branches.items()
+        ]
+
+    def _updates(self, snapshot: Json) -> list[Json]:
+        ref, number = self.on.ref, self._of.snapshot_id
+        return [
+            *self._schema_updates(),
+            {"action": "add-snapshot", "snapshot": snapshot},
+            {"action": "set-snapshot-ref", "ref-name": ref, "type": "branch", "snapshot-id": number},
+            {"action": "set-properties", "updates": {property_of(ref): self._recorded.text}},
+            *self._copy_updates(),
+            *self._expiry_updates(),
+        ]
+
+    def _schema_updates(self) -> list[Json]:
+        metadata, schema = self.on.metadata, self._of.schema
+        updates: list[Json] = []
+        if schema.id not in metadata.schemas:
+            last = max(metadata.last_column_id, schema.last_id)
+            updates.append({"action": "add-schema", "schema": schema.to_dict(), "last-column-id": last})
+        if self.on.ref == MAIN and schema.id != metadata.current_schema.id:
+            updates.append({"action": "set-current-schema", "schema-id": schema.id})
+        return updates
+
+    @property
+    def _copy(self) -> str:
+        """The branch that this commit publishes; empty where it publishes none."""
+        copy = branch_of(self.commit.state.generation)
+        replaces = self.commit.operation is Operation.REPLACE
+        return copy if replaces and copy != MAIN and copy in self.on.metadata.refs else ""
+
+    def _copy_updates(self) -> list[Json]:
+        return copy_removal(self._copy) if self._copy else []
+
+    def _expiry_updates(self) -> list[Json]:
+        gone = self._expired
+        return [{"action": "remove-snapshots", "snapshot-ids": gone}] if gone else []
+
+    @cached_property
+    def _expired(self) -> list[int]:
+        metadata = self.on.metadata
+        if self._copy:  # its snapshots go with the next commit
+            return []
+        return expired(metadata, self._now)
+
+    # -- afterwards
+
+    def _remove(self, tree: NextManifests, vectors: Mapping[str, Record]) -> None:
+        """What was written for a commit that lost; a later run's maintenance removes what stays."""
+        written = [self._list_path]
+        written += [self._manifest_path(n) for n, m in enumerate(tree.manifests) if not isinstance(m, Manifest)]
+        written += [self.on.paths.relative(record["file_path"]) for record in vectors.values()]
+        with suppress(OSError):
+            remove(self.folder, written)
+
+    def _after(
+        self, metadata: TableMetadata, snapshot: Json, tree: NextManifests, manifests: tuple[Manifest, ...]
+    ) -> IcebergVersion:
+        files = self.folder.reader.files(self.on.paths, manifests)
+        after = replace(self.on, metadata=metadata, schema=self._of.schema, state=self.commit.state)
+        gone = self.on.gone | self._left(tree, {m.path for m in manifests})
+        return replace(after, snapshot=Snapshot(snapshot), manifests=manifests, files=files, gone=gone)
+
+    def _left(self, tree: NextManifests, live: set[str]) -> dict[str, tuple[int, int]]:
+        """The files that the newest snapshot has no more, and lists of snapshots that expired."""
+        number, relative = self._of.sequence_number, self.on.paths.relative
+        shared = {e.path for m in tree.manifests for e in m.entries.values()}
+        left = {relative(e.path): (e.sequence_number, number) for e in tree.deleted if e.path not in shared}
+        for manifest in self.on.manifests:
+            if manifest.path not in live:
+                left[relative(manifest.path)] = (manifest.row["sequence_number"], number)
+        for snapshot in map(self.on.metadata.snapshots.__getitem__, self._expired):
+            left[relative(snapshot.manifest_list)] = (snapshot.number, snapshot.number + 1)
+        return left
+
+
+def copy_removal(branch: str) -> list[Json]:
+    """The updates that take a staged copy's branch away."""
+    return [
+        {"action": "remove-snapshot-ref", "ref-name": branch},
+        {"action": "remove-properties", "removals": [property_of(branch)]},
+    ]
+
+
+def remove(folder: IcebergFolder, paths: Iterable[str]) -> None:
+    """Files by their paths in the table's location; one that is not there is no error."""
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        list(pool.map(folder.lake.delete, paths))

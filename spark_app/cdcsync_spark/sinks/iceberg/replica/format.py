@@ -1,0 +1,167 @@
+"""Iceberg as a table format (`sinks.lake.format`): format version 3 with deletion vectors, by
+manifests of our own and a compare-and-set of the table's catalog.
+
+Which rows go and which files come is the lake's. A table is followed by its metadata, which the
+catalog gives as a whole; manifests that are known are not read again. What other programs do
+between our commits is part of the next version: rows of theirs are noted in the state, a branch
+that was taken back is refused (`sinks.iceberg.table.state`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+
+from cdcsync_core.errors import RUN_AGAIN, CdcError, Reason, TransientError, fail
+from cdcsync_core.remedies import RESNAPSHOT
+from cdcsync_core.state import TableState
+from cdcsync_core.tables.evolve import rewrites
+from cdcsync_core.tables.schema_change import Origin
+from cdcsync_core.tables.target_schema import TargetSchema
+from cdcsync_spark.rows.arrow_types import arrow_schema
+from cdcsync_spark.sinks.contract.changes import Commit
+from cdcsync_spark.sinks.contract.writer import Step
+from cdcsync_spark.sinks.iceberg.replica.commit import Publication, next_schema
+from cdcsync_spark.sinks.iceberg.replica.maintenance import IcebergExpiry
+from cdcsync_spark.sinks.iceberg.replica.place import IcebergFolder, TablePlace
+from cdcsync_spark.sinks.iceberg.table.metadata import MAIN, TableMetadata, parsing
+from cdcsync_spark.sinks.iceberg.table.schema import TableSchema, file_schema, in_files, same_type
+from cdcsync_spark.sinks.iceberg.table.view import IcebergVersion, branch_schema
+from cdcsync_spark.sinks.lake.format import FileCommit, Operation, Writing
+from cdcsync_spark.sinks.lake.policy import POLICY, MaintenancePolicy
+from cdcsync_spark.sinks.lake.staging import Stamp
+
+
+class TableMoved(TransientError):
+    """The table lies elsewhere than it did: another program moved it, or made one of its name."""
+
+
+@dataclass(frozen=True)
+class IcebergFormat:
+    """See `TableFormat`; `folder` is where the table's files are as long as its `location` is this
+    one."""
+
+    place: TablePlace
+    folder: IcebergFolder
+    location: str
+    policy: MaintenancePolicy = POLICY
+
+    def open(self) -> IcebergVersion | None:
+        loaded = self.place.load()
+        return None if loaded is None else self.version(loaded.metadata)
+
+    def version(self, metadata: TableMetadata, before: IcebergVersion | None = None) -> IcebergVersion | None:
+        """None where there is no such branch."""
+        ref = self.place.ref
+        if ref != MAIN and ref not in metadata.refs:
+            return None
+        self._refuse_moved(metadata)
+        with parsing(f"the metadata of {self.place}"):
+            schema = branch_schema(metadata, ref, MAIN)
+        return self.folder.reader.version(metadata, ref, schema, before)
+
+    def _refuse_moved(self, metadata: TableMetadata) -> None:
+        if metadata.location != self.location:
+            raise TableMoved(
+                Reason.SINK_UNREACHABLE,
+                f"the table {self.place} has moved to {metadata.location}",
+                remedy="wait: the run begins again there",
+                table=str(self.place.table),
+            )
+
+    def follow(self, version: IcebergVersion) -> IcebergVersion | None:
+        loaded = self.place.load()
+        if loaded is None or loaded.metadata.uuid != version.metadata.uuid:
+            return None
+        after = loaded.metadata
+        if after.head(version.ref) is not None and _same(version, after):
+            return replace(version, metadata=after)
+        return self.version(after, version)
+
+    def has_news(self, version: IcebergVersion, *, or_loss: bool) -> bool:
+        loaded = self.place.load()
+        if loaded is None or loaded.metadata.uuid != version.metadata.uuid:
+            return True
+        return not _same(version, loaded.metadata)
+
+    def publish(self, on: IcebergVersion, commit: FileCommit) -> IcebergVersion:
+        return Publication(self.place, self.folder, on, commit).publish()
+
+    def stamp(self, on: IcebergVersion, after: TableState, origins: tuple[Origin, ...]) -> Stamp:
+        """Rows with the field ids that the table has for them then."""
+        operation = Operation.EVOLVE if origins else Operation.MERGE
+        schema = next_schema(on, FileCommit(after, operation, origins=origins))
+        return stamp(schema, after.schema)
+
+    def expiry(self, writing: Writing[IcebergVersion]) -> Mapping[str, Callable[[IcebergVersion], Step | None]]:
+        return IcebergExpiry(self.folder, writing, self.policy).steps
+
+    # -- what keeps commits away
+
+    def unsupported_reason(self, version: IcebergVersion, *, merging: bool) -> str:
+        return "the table was partitioned" if version.metadata.partitioned else ""
+
+    def publish_otherwise(self, on: IcebergVersion, commit: Commit, reason: str) -> None:
+        raise self._unsupported(reason)
+
+    def refuse_unreadable(self, version: IcebergVersion) -> None:
+        if reason := self.unsupported_reason(version, merging=False):
+            raise self._unsupported(reason)
+
+    def _unsupported(self, reason: str) -> CdcError:
+        return fail(
+            Reason.SINK_CONFLICT,
+            reason,
+            needed="a table without partitions: files are added to it as they are",
+            remedy=f"drop the table and its files, {RUN_AGAIN}",
+            table=str(self.place.table),
+        )
+
+    def refuse_altered(self, version: IcebergVersion) -> None:
+        """Columns of the source that are missing or others; an additional one is another
+        program's."""
+        assert version.state is not None
+        fields = version.schema.by_name
+        for field in arrow_schema(version.state.schema):
+            found = fields.get(field.name)
+            if found is None or not same_type(found, field.type):
+                raise self._altered(f"the target's column {field.name!r} is missing or has another type")
+            if found.get("required") and field.name not in version.state.schema.key:
+                raise self._altered(f"the target's column {field.name!r} was made NOT NULL")
+
+    def _altered(self, found: str) -> CdcError:
+        return fail(
+            Reason.SINK_CONFLICT,
+            found,
+            needed="the columns that the table was made with, which take NULL except for the key",
+            remedy=f"{RESNAPSHOT}; or undo the change of the target table, {RUN_AGAIN}",
+            table=str(self.place.table),
+        )
+
+    def rewrites(self, version: IcebergVersion, after: TableState, origins: tuple[Origin, ...]) -> bool:
+        assert version.state is not None
+        theirs = set(version.names) - set(version.state.schema.names)
+        return bool(theirs) or rewrites(version.state.schema, after.schema, origins)
+
+    def max_idle_seconds(self, version: IcebergVersion) -> float:
+        """The state is a property, and stays."""
+        return math.inf
+
+    def foreign_table_error(self) -> CdcError:
+        return self.place.foreign_table_error()
+
+
+def stamp(schema: TableSchema, target: TargetSchema) -> Stamp:
+    """What gives rows of `target` the form of the table's files."""
+    return partial(in_files, schema=file_schema(schema, target))
+
+
+def _same(version: IcebergVersion, metadata: TableMetadata) -> bool:
+    """Whether a branch has the same newest snapshot and schema."""
+    head = metadata.head(version.ref)
+    before = version.snapshot.id if version.snapshot else None
+    if (head.id if head else None) != before or (version.ref != MAIN and version.ref not in metadata.refs):
+        return False
+    return version.ref != MAIN or metadata.current_schema.id == version.schema.id

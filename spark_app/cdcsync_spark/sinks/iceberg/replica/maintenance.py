@@ -1,0 +1,96 @@
+"""What keeps an Iceberg table small, in steps between commits (`sinks.lake.maintenance`). Snapshots
+expire within commits; here their files go:
+
+- *remove files* that this process saw go and that no snapshot has any more;
+- *remove orphans*, once per run: files of ours that no snapshot names and that are older than any
+  snapshot is kept, those of a run that died before its commit, or that went while no run was there.
+
+Nothing is removed while another program has a branch of its own: that may have files that `main`
+lost before.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Collection, Iterator
+
+from cdcsync_spark.sinks.contract.writer import Step
+from cdcsync_spark.sinks.iceberg.replica.commit import remove
+from cdcsync_spark.sinks.iceberg.replica.place import IcebergFolder
+from cdcsync_spark.sinks.iceberg.table.expiry import dead, most_age, others_have_branches
+from cdcsync_spark.sinks.iceberg.table.manifests import Manifest
+from cdcsync_spark.sinks.iceberg.table.metadata import TableMetadata
+from cdcsync_spark.sinks.iceberg.table.view import DATA, METADATA, IcebergVersion, TablePaths
+from cdcsync_spark.sinks.lake.format import Writing
+from cdcsync_spark.sinks.lake.policy import MaintenancePolicy
+
+_OURS = re.compile(
+    r"(stream|compacted|version-\d+)-[0-9a-f]{32}\.zstd\.parquet|dv-[0-9a-f]{32}\.puffin"
+    r"|[0-9a-f]{32}-m\d+\.avro|snap-\d+-1-[0-9a-f]{32}\.avro"
+)
+#: what no run is still writing, whatever the table's properties say
+_LEAST_AGE = 3600.0
+
+
+class IcebergExpiry:
+    """The steps for one table: `steps`, by their names. Not thread safe."""
+
+    def __init__(self, folder: IcebergFolder, writing: Writing[IcebergVersion], policy: MaintenancePolicy) -> None:
+        self._folder = folder
+        self._writing = writing
+        self._policy = policy
+        self._orphans_removed = False
+        self.steps: dict[str, Callable[[IcebergVersion], Step | None]] = {
+            "remove files": self._remove_files,
+            "remove orphans": self._remove_orphans,
+        }
+
+    def _remove_files(self, version: IcebergVersion) -> Step | None:
+        """A snapshot that has expired never comes back, so a version that is not the newest one is
+        right, too."""
+        if self._folder.staged:
+            return None
+        metadata = version.metadata
+        chosen = dead(version.gone, metadata)[: self._policy.removed_files]
+        remove(self._folder, chosen)
+        for path in chosen:
+            del version.gone[path]
+        return Step("remove files", files_removed=len(chosen)) if chosen else None
+
+    def _remove_orphans(self, version: IcebergVersion) -> Step | None:
+        if self._folder.staged or not self._writing.has_written() or self._orphans_removed:
+            return None
+        old, newest = list(aged(self._folder, version.metadata)), self._writing.newest()
+        same = newest is not None and newest.state is not None and version.state is not None
+        if same and newest and newest.state and version.state and newest.state.epoch == version.state.epoch:
+            metadata = newest.metadata
+            if not others_have_branches(metadata):
+                named = named_files(self._folder, metadata)
+                old = [path for path in old if path not in named]
+                remove(self._folder, old)
+                self._orphans_removed = True
+                return Step("remove orphans", files_removed=len(old))
+        self._orphans_removed = True
+        return None
+
+
+def aged(folder: IcebergFolder, metadata: TableMetadata) -> Iterator[str]:
+    """Files of ours, by their paths in the table's location, that no run is still writing."""
+    oldest = time.time() - max(_LEAST_AGE, most_age(metadata.properties) / 1000)
+    for inside in (DATA, METADATA):
+        for name, modified in folder.lake.listed(inside).items():
+            if _OURS.fullmatch(name) and modified and modified < oldest:
+                yield f"{inside}/{name}"
+
+
+def named_files(folder: IcebergFolder, metadata: TableMetadata) -> Collection[str]:
+    """All files that any snapshot of the table has, by their paths in its location."""
+    paths, known, named = TablePaths(metadata.location), dict[str, Manifest](), set[str]()
+    for snapshot in metadata.snapshots.values():
+        named.add(paths.relative(snapshot.manifest_list))
+        for manifest in folder.reader.manifests(metadata, snapshot, known):
+            known[manifest.path] = manifest
+            named.add(paths.relative(manifest.path))
+            named.update(paths.relative(entry.path) for entry in manifest.entries.values())
+    return named

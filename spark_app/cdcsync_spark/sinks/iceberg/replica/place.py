@@ -1,0 +1,114 @@
+"""One table in a catalog, as the driver and the tasks reach it: its metadata, and the store with
+its files."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from cdcsync_core.errors import RUN_AGAIN, CdcError, Reason, fail
+from cdcsync_core.quoting import quoted
+from cdcsync_core.tables.source_table import TableId
+from cdcsync_spark.sinks.iceberg.catalog.port import Catalog, TableName
+from cdcsync_spark.sinks.iceberg.table.metadata import FORMAT_VERSION, MAIN, TableMetadata, parsing
+from cdcsync_spark.sinks.iceberg.table.view import DATA, Reader
+from cdcsync_spark.sinks.lake.storage.store import Store
+from cdcsync_spark.sinks.lake.table_folder import TableFolder
+
+#: branches of staged copies; their files lie in folders that clean-up of other programs passes by
+BRANCH, FOLDER = "cdcsync-resnapshot-", "_resnapshot-"
+
+
+class Stores(Protocol):
+    """How tables' files are reached. Picklable."""
+
+    def at(self, location: str, config: Mapping[str, str]) -> Store:
+        """The store at a table's location, with the settings that the catalog gave for it."""
+        ...
+
+
+@dataclass(frozen=True)
+class IcebergFolder(TableFolder):
+    """The folder with the data files of a table, or of a staged copy; `lake` is at the table's
+    location."""
+
+    @property
+    def root(self) -> str:
+        return DATA
+
+    @property
+    def reader(self) -> Reader:
+        return Reader(self.lake, self.folder)
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """A table as its catalog has it now."""
+
+    metadata: TableMetadata
+    config: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class TablePlace:
+    """The table `table`, or (`generation` above 0) a staged copy of it, which is a branch of the
+    same table. Picklable."""
+
+    catalog: Catalog
+    stores: Stores
+    name: TableName
+    sync: str
+    table: TableId
+    generation: int = 0
+
+    @property
+    def ref(self) -> str:
+        return branch_of(self.generation)
+
+    @property
+    def staged(self) -> str:
+        """The folder of a staged copy's files; empty for the table itself."""
+        return f"{FOLDER}{self.generation}" if self.generation else ""
+
+    def load(self) -> Loaded | None:
+        """None where the catalog has no such table. Raises SinkConflict for a table of another
+        format version."""
+        found = self.catalog.load(self.name)
+        if found is None:
+            return None
+        with parsing(f"the metadata of {self}"):
+            metadata = TableMetadata(found.metadata)
+        if metadata.format_version != FORMAT_VERSION:
+            raise self._other_version(metadata.format_version)
+        return Loaded(metadata, found.config)
+
+    def folder(self, loaded: Loaded) -> IcebergFolder:
+        store = self.stores.at(loaded.metadata.location, loaded.config)
+        return IcebergFolder(store, self.sync, self.table, self.staged)
+
+    def __str__(self) -> str:
+        return ".".join((*self.name.namespace, self.name.name))
+
+    def foreign_table_error(self) -> CdcError:
+        return fail(
+            Reason.SINK_CONFLICT,
+            f"the catalog's table {quoted(str(self))} is missing, or holds no state of {self.sync}: another program's "
+            "table",
+            needed="a table that this sync made, or none",
+            remedy=f"drop it and its files, or create the sync again with another namespace, {RUN_AGAIN}",
+            table=str(self.table),
+        )
+
+    def _other_version(self, version: int) -> CdcError:
+        return fail(
+            Reason.SINK_CONFLICT,
+            f"the table {quoted(str(self))} has the format version {version}",
+            needed=f"format version {FORMAT_VERSION}, with deletion vectors",
+            remedy=f"drop it and its files, or create the sync again with another namespace, {RUN_AGAIN}",
+            table=str(self.table),
+        )
+
+
+def branch_of(generation: int) -> str:
+    return f"{BRANCH}{generation}" if generation else MAIN

@@ -1,0 +1,52 @@
+"""What a snapshot's summary says of it, as engines read and estimate by it. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from cdcsync_spark.sinks.iceberg.table.manifests import Content, Entry, Manifest
+from cdcsync_spark.sinks.iceberg.table.tree import Difference
+from cdcsync_spark.sinks.lake.format import FileCommit, Operation
+
+
+def summary(
+    commit: FileCommit, change: Difference, deleted: Iterable[Entry], manifests: Sequence[Manifest]
+) -> dict[str, str]:
+    files = [e for e in deleted if e.file["content"] == Content.DATA]
+    vectors = [e for e in deleted if e.file["content"] != Content.DATA]
+    changed = {
+        "added-data-files": len(change.added),
+        "deleted-data-files": len(files),
+        "added-records": change.added_rows,
+        "deleted-records": sum(e.rows for e in files),
+        "added-delete-files": len(change.vectors),
+        "added-dvs": len(change.vectors),
+        "removed-delete-files": len(vectors),
+        "removed-dvs": len(vectors),
+        "added-position-deletes": sum(v["record_count"] for v in change.vectors.values()),
+        "removed-position-deletes": sum(e.rows for e in vectors),
+    }
+    counts = {name: count for name, count in changed.items() if count} | _totals(manifests)
+    return {"operation": _operation(commit, change, files), **{name: str(count) for name, count in counts.items()}}
+
+
+def _operation(commit: FileCommit, change: Difference, removed: Sequence[Entry]) -> str:
+    """Readers of changes follow appends, and pass by what changes no row."""
+    if not commit.data_change:
+        return "replace"
+    if commit.operation is Operation.EMPTY:
+        return "delete"
+    return "overwrite" if removed or change.vectors else "append"
+
+
+def _totals(manifests: Sequence[Manifest]) -> dict[str, int]:
+    data = [e for m in manifests if m.content is Content.DATA for e in m.entries.values()]
+    vectors = [e for m in manifests if m.content is Content.DELETES for e in m.entries.values()]
+    return {
+        "total-records": sum(e.rows for e in data),
+        "total-files-size": sum(e.size for e in (*data, *vectors)),
+        "total-data-files": len(data),
+        "total-delete-files": len(vectors),
+        "total-position-deletes": sum(e.rows for e in vectors),
+        "total-equality-deletes": 0,
+    }

@@ -1,0 +1,1 @@
+"""The files and values of an Iceberg table: metadata, manifests, vectors, schema."""

@@ -1,0 +1,60 @@
+"""Which snapshots a commit expires, and which files no snapshot has any more. Pure.
+
+The whole metadata are written again with each commit, so tens of snapshots are kept, not thousands:
+the newest ones, then one a minute as long as the table's properties say. What other programs'
+branches and tags hold stays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from cdcsync_spark.sinks.iceberg.table.metadata import MAIN, TableMetadata
+from cdcsync_spark.sinks.iceberg.table.state import branch_in, our_branches
+
+#: how long readers may still use a version, in milliseconds, and what a table of ours is made with
+MOST_AGE = "history.expire.max-snapshot-age-ms"
+DEFAULT_AGE = 2 * 3600 * 1000
+#: snapshots of a branch of ours that are kept whatever their age
+NEWEST = 20
+_MINUTE = 60_000
+
+
+def most_age(properties: Mapping[str, str]) -> int:
+    """A value that is no number counts as the default."""
+    text = properties.get(MOST_AGE, "")
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 16 else DEFAULT_AGE
+
+
+def expired(metadata: TableMetadata, now: int) -> list[int]:
+    """The ids of snapshots that go by a commit at `now` (milliseconds). The newest one of each
+    branch always stays."""
+    kept = set(_recent(metadata, now - most_age(metadata.properties)))
+    for name, ref in metadata.refs.items():
+        head = metadata.snapshots.get(ref["snapshot-id"])
+        theirs = ref.get("type") == "branch" and name not in our_branches(metadata)
+        kept.update(s.id for s in metadata.ancestors(head) if theirs or s is head)
+    return [number for number in metadata.snapshots if number not in kept]
+
+
+def _recent(metadata: TableMetadata, oldest: int) -> Iterator[int]:
+    """Those of `main`. Where a snapshot was left out, those before it are no ancestors any more."""
+    minute = None
+    plain = (s for s in metadata.snapshots.values() if branch_in(s) == MAIN)
+    for place, snapshot in enumerate(sorted(plain, key=lambda s: s.number, reverse=True)):
+        if place < NEWEST or (snapshot.milliseconds >= oldest and snapshot.milliseconds // _MINUTE != minute):
+            minute = snapshot.milliseconds // _MINUTE
+            yield snapshot.id
+
+
+def dead(gone: Mapping[str, tuple[int, int]], metadata: TableMetadata) -> list[str]:
+    """Files of `gone` (see `IcebergVersion.gone`) that no snapshot has. Other programs' branches
+    have files that left `main` since, so with one of them there are none."""
+    if others_have_branches(metadata):
+        return []
+    numbers = sorted(snapshot.number for snapshot in metadata.snapshots.values())
+    return [path for path, (first, end) in gone.items() if not any(first <= n < end for n in numbers)]
+
+
+def others_have_branches(metadata: TableMetadata) -> bool:
+    return bool(metadata.branches.keys() - our_branches(metadata))

@@ -1,0 +1,240 @@
+"""Manifests and manifest lists: which data files and vectors a snapshot has.
+
+An entry is encoded once, as an existing one, and kept: a commit writes again the manifests whose
+files it takes away and the newest one, to which it adds, and names all others as they are. What a
+snapshot takes away it names once, as deleted: other programs' clean-up goes by that. A manifest
+without live entries is left out by the next snapshot.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from functools import cached_property
+from typing import Any
+
+from cdcsync_spark.sinks.iceberg.table.avro import Encoder, Record, read_container
+from cdcsync_spark.sinks.iceberg.table.avro_schemas import MANIFEST_ENTRY, MANIFEST_FILE
+from cdcsync_spark.sinks.iceberg.table.schema import TableSchema
+
+ENTRIES, FILES = Encoder(MANIFEST_ENTRY), Encoder(MANIFEST_FILE)
+#: live entries from which a manifest gets no more
+LARGE_MANIFEST = 500
+
+
+class Content(IntEnum):
+    """What a manifest has."""
+
+    DATA = 0
+    DELETES = 1
+
+
+class _Status(IntEnum):
+    EXISTING = 0
+    ADDED = 1
+    DELETED = 2
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A live file: `file` is its record; snapshot and sequence numbers are those that added it."""
+
+    file: Record
+    snapshot_id: int
+    sequence_number: int
+    file_sequence_number: int
+
+    @property
+    def path(self) -> str:
+        return str(self.file["file_path"])
+
+    @property
+    def name(self) -> str:
+        """A data file's path; a vector's is that of the file whose rows it deletes."""
+        return str(self.file.get("referenced_data_file") or self.file["file_path"])
+
+    @property
+    def rows(self) -> int:
+        return int(self.file["record_count"])
+
+    @property
+    def size(self) -> int:
+        return int(self.file["file_size_in_bytes"])
+
+    @cached_property
+    def existing(self) -> bytes:
+        """As every later manifest has it."""
+        return self._encoded(_Status.EXISTING, self.snapshot_id)
+
+    def deleted(self, snapshot_id: int) -> bytes:
+        return self._encoded(_Status.DELETED, snapshot_id)
+
+    def _encoded(self, status: _Status, snapshot_id: int) -> bytes:
+        return ENTRIES.encoded(
+            {
+                "status": status,
+                "snapshot_id": snapshot_id,
+                "sequence_number": self.sequence_number,
+                "file_sequence_number": self.file_sequence_number,
+                "data_file": self.file,
+            }
+        )
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """A manifest as the list of a snapshot names it, and its live entries by their names."""
+
+    row: Record
+    entries: Mapping[str, Entry]
+
+    @property
+    def path(self) -> str:
+        return str(self.row["manifest_path"])
+
+    @property
+    def content(self) -> Content:
+        return Content(self.row["content"])
+
+
+def read_manifest(row: Record, content: bytes, most_bytes: int) -> tuple[Manifest, int]:
+    """And the bytes that it takes unpacked. Raises one of `avro.BROKEN`."""
+    found = read_container(content, most_bytes)
+    live = [record for record in found.records if record["status"] != _Status.DELETED]
+    first, entries = row.get("first_row_id"), dict[str, Entry]()
+    for record in live:
+        file = record["data_file"]
+        if row["content"] == Content.DATA and file.get("first_row_id") is None and first is not None:
+            file = {**file, "first_row_id": first}
+            first += file["record_count"]
+        entry = _inherited(record, file, row)
+        _check(entry)
+        if entry.name in entries:
+            raise ValueError(f"the file {entry.name[:200]!r} twice")
+        entries[entry.name] = entry
+    return Manifest(row, entries), found.size
+
+
+def _inherited(record: Record, file: Record, row: Record) -> Entry:
+    """Numbers that an entry leaves out are its manifest's."""
+    snapshot_id, number = record.get("snapshot_id"), record.get("sequence_number")
+    file_number = record.get("file_sequence_number")
+    inherited = row["sequence_number"] or 0
+    return Entry(
+        file,
+        row["added_snapshot_id"] if snapshot_id is None else snapshot_id,
+        inherited if number is None else number,
+        inherited if file_number is None else file_number,
+    )
+
+
+def _check(entry: Entry) -> None:
+    file = entry.file
+    numbers = (file["record_count"], file["file_size_in_bytes"], file["content"])
+    if not isinstance(file["file_path"], str) or not all(isinstance(n, int) and n >= 0 for n in numbers):
+        raise TypeError("a file of other types")
+
+
+def read_list(content: bytes, most_bytes: int) -> list[dict[str, Any]]:
+    """The manifests of a snapshot. Raises one of `avro.BROKEN`."""
+    rows = read_container(content, most_bytes).records
+    for row in rows:
+        Content(row["content"])
+        if not isinstance(row["manifest_path"], str) or not isinstance(row["manifest_length"], int):
+            raise TypeError("a manifest of other types")
+    return rows
+
+
+@dataclass(frozen=True)
+class Snapshotting:
+    """The snapshot for which manifests are written, of a table with this schema."""
+
+    snapshot_id: int
+    parent_id: int | None
+    sequence_number: int
+    first_row_id: int
+    schema: TableSchema
+
+
+@dataclass(frozen=True)
+class WrittenManifest:
+    """A manifest's content, and what its snapshot has of it. `row` lacks path and length until the
+    file has a place."""
+
+    content: bytes
+    row: Record
+    entries: Mapping[str, Entry]
+
+    def at(self, path: str) -> Manifest:
+        return Manifest({**self.row, "manifest_path": path, "manifest_length": len(self.content)}, self.entries)
+
+
+def write_manifest(
+    of: Snapshotting,
+    content: Content,
+    added: Sequence[Record],
+    existing: Sequence[Entry],
+    deleted: Sequence[Entry],
+    first_row_id: int,
+) -> WrittenManifest:
+    """`added` are the records of new files, whose rows get ids from `first_row_id` on."""
+    number, files = of.sequence_number, [*_with_row_ids(added, content, first_row_id)]
+    new = [Entry(file, of.snapshot_id, number, number) for file in files]
+    records = [
+        *(_added(file, of.snapshot_id) for file in added),
+        *(entry.existing for entry in existing),
+        *(entry.deleted(of.snapshot_id) for entry in deleted),
+    ]
+    live = {entry.name: entry for entry in (*existing, *new)}
+    row = {
+        "partition_spec_id": 0,
+        "content": content,
+        "sequence_number": number,
+        "min_sequence_number": min((e.sequence_number for e in live.values()), default=number),
+        "added_snapshot_id": of.snapshot_id,
+        "added_files_count": len(added),
+        "existing_files_count": len(existing),
+        "deleted_files_count": len(deleted),
+        "added_rows_count": sum(entry.rows for entry in new),
+        "existing_rows_count": sum(entry.rows for entry in existing),
+        "deleted_rows_count": sum(entry.rows for entry in deleted),
+        "partitions": [],
+        "key_metadata": None,
+        "first_row_id": first_row_id if content is Content.DATA else None,
+    }
+    return WrittenManifest(ENTRIES.container(_header(of.schema, content), records), row, live)
+
+
+def _with_row_ids(added: Sequence[Record], content: Content, first: int) -> Iterator[Record]:
+    for file in added:
+        yield {**file, "first_row_id": first} if content is Content.DATA else file
+        first += file["record_count"]
+
+
+def _added(file: Record, snapshot_id: int) -> bytes:
+    """Its numbers are its manifest's."""
+    return ENTRIES.encoded({"status": _Status.ADDED, "snapshot_id": snapshot_id, "data_file": file})
+
+
+def _header(schema: TableSchema, content: Content) -> dict[str, str]:
+    return {
+        "schema": json.dumps(schema.to_dict(), ensure_ascii=False),
+        "schema-id": str(schema.id),
+        "partition-spec": "[]",
+        "partition-spec-id": "0",
+        "format-version": "3",
+        "content": "data" if content is Content.DATA else "deletes",
+    }
+
+
+def write_list(of: Snapshotting, manifests: Sequence[Manifest]) -> bytes:
+    header = {
+        "snapshot-id": str(of.snapshot_id),
+        "parent-snapshot-id": "null" if of.parent_id is None else str(of.parent_id),
+        "sequence-number": str(of.sequence_number),
+        "first-row-id": str(of.first_row_id),
+        "format-version": "3",
+    }
+    return FILES.container(header, [FILES.encoded(manifest.row) for manifest in manifests])

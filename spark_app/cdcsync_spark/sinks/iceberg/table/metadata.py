@@ -1,0 +1,131 @@
+"""A table's metadata as its catalog gives them: what a commit is built on. Pure.
+
+Iceberg's REST protocol and `metadata.json` have one form. What another program wrote is checked
+where it is read: `parsing` makes any other form that table's named error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from cdcsync_core.errors import RUN_AGAIN, CdcError, Reason, fail
+from cdcsync_core.quoting import quoted
+from cdcsync_spark.sinks.iceberg.table.avro import BROKEN
+from cdcsync_spark.sinks.iceberg.table.schema import TableSchema
+
+MAIN = "main"
+FORMAT_VERSION = 3
+Json = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """A snapshot as the metadata have it."""
+
+    found: Json
+
+    @property
+    def id(self) -> int:
+        return int(self.found["snapshot-id"])
+
+    @property
+    def parent(self) -> int | None:
+        return self.found.get("parent-snapshot-id")
+
+    @property
+    def number(self) -> int:
+        """Its sequence number."""
+        return int(self.found["sequence-number"])
+
+    @property
+    def milliseconds(self) -> int:
+        return int(self.found["timestamp-ms"])
+
+    @property
+    def manifest_list(self) -> str:
+        return str(self.found["manifest-list"])
+
+    @property
+    def schema_id(self) -> int | None:
+        return self.found.get("schema-id")
+
+    @property
+    def summary(self) -> Mapping[str, str]:
+        return self.found.get("summary") or {}
+
+    @property
+    def operation(self) -> str:
+        return str(self.summary.get("operation", ""))
+
+
+class TableMetadata:
+    """The metadata of one version. Raises, as parsers do, where they have another form; see
+    `parsing`."""
+
+    def __init__(self, found: Json) -> None:
+        self.found = found
+        self.uuid = str(found["table-uuid"])
+        self.location = str(found["location"]).rstrip("/")
+        self.format_version = int(found["format-version"])
+        self.last_sequence_number = int(found.get("last-sequence-number") or 0)
+        self.next_row_id = int(found.get("next-row-id") or 0)
+        self.last_column_id = int(found["last-column-id"])
+        self.properties: Mapping[str, str] = found.get("properties") or {}
+        self.snapshots = {s.id: s for s in map(Snapshot, found.get("snapshots") or ())}
+        self.refs: Mapping[str, Json] = found.get("refs") or {}
+        self.last_updated = int(found.get("last-updated-ms") or 0)
+
+    @cached_property
+    def schemas(self) -> dict[int, TableSchema]:
+        return {s.id: s for s in map(TableSchema.of, self.found["schemas"])}
+
+    @property
+    def current_schema(self) -> TableSchema:
+        return self.schemas[self.found["current-schema-id"]]
+
+    @property
+    def partitioned(self) -> bool:
+        """Whether any partition spec that the table has, or had, has fields."""
+        return any(spec.get("fields") for spec in self.found.get("partition-specs") or ())
+
+    def head(self, ref: str) -> Snapshot | None:
+        """The newest snapshot of a branch; None where there is no branch, or no snapshot."""
+        named = self.refs.get(ref)
+        return None if named is None else self.snapshots[named["snapshot-id"]]
+
+    def ancestors(self, snapshot: Snapshot | None) -> Iterator[Snapshot]:
+        """A snapshot and those before it, up to one that has expired."""
+        seen = set[int]()
+        while snapshot is not None and snapshot.id not in seen:
+            seen.add(snapshot.id)
+            yield snapshot
+            snapshot = None if snapshot.parent is None else self.snapshots.get(snapshot.parent)
+
+    @property
+    def branches(self) -> dict[str, int]:
+        """The newest snapshot of each branch."""
+        return {name: ref["snapshot-id"] for name, ref in self.refs.items() if ref.get("type") == "branch"}
+
+
+@contextmanager
+def parsing(what: str) -> Iterator[None]:
+    """Makes what parsers raise the error of a table that cannot be followed."""
+    try:
+        yield
+    except CdcError:
+        raise
+    except BROKEN as broken:
+        raise unreadable(what, f"{type(broken).__name__}: {broken}") from None
+
+
+def unreadable(what: str, problem: str) -> CdcError:
+    return fail(
+        Reason.SINK_CONFLICT,
+        f"{quoted(what)} cannot be read: {problem[:300]}",
+        needed="an Iceberg table's file or metadata as Iceberg's own library writes them",
+        remedy=f"restore the table, or drop it and its files, {RUN_AGAIN}",
+    )

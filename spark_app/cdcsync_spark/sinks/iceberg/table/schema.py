@@ -1,0 +1,181 @@
+"""A target's schema as Iceberg has it: types, field ids, identifier fields; and the form that rows
+have in its files. Pure.
+
+Readers look for a column by its field id, never by its name. So a column that stays, whatever it is
+called then, keeps its id; one that is filled, or whose values were converted, gets an id that the
+table never had: no value of a dropped column comes back in a later one of its name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import count
+from typing import Any
+
+import pyarrow as pa
+
+from cdcsync_core.errors import Reason, fail
+from cdcsync_core.tables.schema_change import Kept, Origin
+from cdcsync_core.tables.target_schema import TargetSchema
+from cdcsync_spark.rows.arrow_types import arrow_schema
+
+Field = Mapping[str, Any]
+_FIELD_ID = b"PARQUET:field_id"
+#: Iceberg's primitive types; those that it lacks have the next wider one
+_PRIMITIVE = {
+    pa.bool_(): "boolean",
+    pa.int8(): "int",
+    pa.int16(): "int",
+    pa.int32(): "int",
+    pa.int64(): "long",
+    pa.float32(): "float",
+    pa.float64(): "double",
+    pa.string(): "string",
+    pa.binary(): "binary",
+    pa.date32(): "date",
+    pa.timestamp("us"): "timestamp",
+    pa.timestamp("us", "UTC"): "timestamptz",
+}
+
+
+@dataclass(frozen=True)
+class TableSchema:
+    """A schema of a table, as its metadata has it: `id` is its number there."""
+
+    id: int
+    fields: tuple[Field, ...]
+    identifiers: tuple[int, ...] = ()
+
+    @classmethod
+    def of(cls, found: Mapping[str, Any]) -> TableSchema:
+        fields = tuple(found["fields"])
+        for field in fields:
+            if not isinstance(field["id"], int) or not isinstance(field["name"], str):
+                raise TypeError("a field without id and name")
+        return cls(found["schema-id"], fields, tuple(sorted(found.get("identifier-field-ids") or ())))
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(field["name"] for field in self.fields)
+
+    @property
+    def by_name(self) -> dict[str, Field]:
+        return {field["name"]: field for field in self.fields}
+
+    def to_dict(self) -> dict[str, Any]:
+        identifiers = {"identifier-field-ids": list(self.identifiers)} if self.identifiers else {}
+        return {"type": "struct", "schema-id": self.id, **identifiers, "fields": [dict(f) for f in self.fields]}
+
+    @property
+    def last_id(self) -> int:
+        """The highest field id in it."""
+        return max((max(field["id"], _element_id(field["type"])) for field in self.fields), default=0)
+
+    def serves(self, target: TargetSchema) -> bool:
+        """Whether a new copy with this target would have the same columns."""
+        columns = [(f["name"], _plain(f["type"]), f["required"]) for f in self.fields]
+        return columns == [(f["name"], _plain(f["type"]), f["required"]) for f in new_schema(target, 0, 0).fields]
+
+    def same_columns(self, other: TableSchema) -> bool:
+        """Whether both are one schema, whatever their numbers."""
+        return (list(map(dict, self.fields)), self.identifiers) == (list(map(dict, other.fields)), other.identifiers)
+
+
+def new_schema(target: TargetSchema, schema_id: int, last_id: int) -> TableSchema:
+    """A schema whose fields have ids above `last_id`."""
+    ids = count(last_id + 1)
+    return _with_key(target, schema_id, [_field(field, ids) for field in arrow_schema(target)])
+
+
+def evolved_schema(
+    found: TableSchema, after: TargetSchema, origins: Sequence[Origin], schema_id: int, last_id: int
+) -> TableSchema:
+    """The schema `after` a table had `found`: a column that stays keeps its id, and what users gave
+    it, such as a comment."""
+    ids, there = count(last_id + 1), found.by_name
+    fields = []
+    for field, origin in zip(arrow_schema(after), origins, strict=True):
+        kept = there.get(origin.source) if isinstance(origin, Kept) else None
+        fields.append(_field(field, ids) if kept is None else {**kept, "name": field.name})
+    return _with_key(after, schema_id, fields)
+
+
+def _with_key(target: TargetSchema, schema_id: int, fields: list[Field]) -> TableSchema:
+    """Identifier fields may not be NULL, and all others may: a zero date of the source is one."""
+    marked = tuple({**field, "required": field["name"] in target.key} for field in fields)
+    return TableSchema(schema_id, marked, tuple(sorted(f["id"] for f in marked if f["required"])))
+
+
+def _field(field: pa.Field, ids: Iterator[int]) -> Field:
+    number = next(ids)
+    return {"id": number, "name": field.name, "required": False, "type": _type(field.type, ids)}
+
+
+def _type(kind: pa.DataType, ids: Iterator[int]) -> str | dict[str, Any]:
+    if pa.types.is_decimal128(kind):
+        return f"decimal({kind.precision}, {kind.scale})"
+    if pa.types.is_list(kind):
+        element = next(ids)
+        return {
+            "type": "list",
+            "element-id": element,
+            "element": _type(kind.value_type, ids),
+            "element-required": False,
+        }
+    return _PRIMITIVE[kind]
+
+
+def _element_id(kind: Any) -> int:
+    return kind["element-id"] if isinstance(kind, dict) and "element-id" in kind else 0
+
+
+def same_type(field: Field, kind: pa.DataType) -> bool:
+    """Whether a field has the type that a column of this Arrow type has."""
+    return _plain(field["type"]) == _plain(_type(kind, count()))
+
+
+def _plain(kind: Any) -> Any:
+    """Without what differs between writers: spaces, ids."""
+    if isinstance(kind, dict):
+        return (kind.get("type"), _plain(kind.get("element")))
+    return str(kind).replace(" ", "")
+
+
+# -- rows
+
+
+def file_schema(schema: TableSchema, target: TargetSchema) -> pa.Schema:
+    """The form of a file's rows: the columns of `target` with the ids that `schema` gives them.
+    Raises `InternalError` where it has no such column."""
+    there = schema.by_name
+    fields = []
+    for field in arrow_schema(target):
+        found = there.get(field.name)
+        if found is None or not same_type(found, field.type):
+            raise fail(
+                Reason.INTERNAL_ERROR,
+                f"rows with the column {field.name!r} {field.type} for a table whose columns are {list(there)}",
+                needed="rows of the table's schema",
+                remedy="report this with the driver log",
+            )
+        fields.append(_in_file(field, found, required=field.name in target.key))
+    return pa.schema(fields)
+
+
+def _in_file(field: pa.Field, found: Field, *, required: bool) -> pa.Field:
+    kind = field.type
+    if pa.types.is_integer(kind) and kind.bit_width < 32:
+        kind = pa.int32()
+    if pa.types.is_list(kind):
+        kind = pa.list_(pa.field("element", kind.value_type, metadata=_numbered_as(found["type"]["element-id"])))
+    return pa.field(field.name, kind, nullable=not required, metadata=_numbered_as(found["id"]))
+
+
+def _numbered_as(number: int) -> dict[bytes, bytes]:
+    return {_FIELD_ID: str(number).encode()}
+
+
+def in_files(rows: pa.Table, schema: pa.Schema) -> pa.Table:
+    """Rows in the form of a file."""
+    return rows.cast(schema)

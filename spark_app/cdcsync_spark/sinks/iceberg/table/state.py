@@ -1,0 +1,139 @@
+"""Our state (rule R4) in an Iceberg table: the whole of it in a property of the table, and in each
+snapshot's summary what it must be. Pure.
+
+Why both: a summary is forgotten when other programs rewrite manifests and expire snapshots; a
+property stays when `main` is taken back, and would be ahead of the rows. So the property counts
+only where the newest snapshot of ours names it by number, epoch and hash; and where that snapshot
+has expired, only if nothing since has changed rows or taken the table back.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from cdcsync_core.errors import RUN_AGAIN, CdcError, Reason, fail
+from cdcsync_core.state import STATE_VERSION, SinkWrite, TableState
+from cdcsync_spark.sinks.iceberg.table.metadata import MAIN, Snapshot, TableMetadata
+
+_PROPERTY = "cdcsync.state"
+_NUMBER, _EPOCH, _HASH = "cdcsync.number", "cdcsync.epoch", "cdcsync.hash"
+#: the branch of a snapshot of a staged copy
+_BRANCH = "cdcsync.branch"
+#: operations that change no row
+_HARMLESS = frozenset({"replace"})
+#: of what a commit says of itself
+_LONGEST = 100
+
+
+def property_of(ref: str) -> str:
+    """The property with the state of a branch."""
+    return _PROPERTY if ref == MAIN else f"{_PROPERTY}.{ref}"
+
+
+@dataclass(frozen=True)
+class RecordedState:
+    """A state as a commit records it; `sequence_number` is the commit's, 0 for a table without
+    snapshots."""
+
+    state: TableState
+    sequence_number: int
+
+    @property
+    def text(self) -> str:
+        body = {"sequence": self.sequence_number, "state": self.state.to_dict()}
+        return json.dumps(body, ensure_ascii=False, separators=(",", ":"))
+
+    @classmethod
+    def parse(cls, text: str) -> RecordedState:
+        data = json.loads(text)
+        if data["state"]["v"] != STATE_VERSION:
+            raise _unknown_form(data["state"])
+        return cls(TableState.from_dict(data["state"]), int(data["sequence"]))
+
+    def summary(self, ref: str) -> dict[str, str]:
+        """What the commit's snapshot, of a branch, says of it."""
+        state, branch = self.state, {} if ref == MAIN else {_BRANCH: ref}
+        return {_NUMBER: str(state.commit_number), _EPOCH: str(state.epoch), _HASH: _hash(self.text), **branch}
+
+
+def branch_in(snapshot: Snapshot) -> str:
+    """The branch for which a snapshot was made, as far as we know."""
+    return snapshot.summary.get(_BRANCH, MAIN)
+
+
+def our_branches(metadata: TableMetadata) -> set[str]:
+    """`main` and those of staged copies."""
+    return {name for name in metadata.branches if name == MAIN or property_of(name) in metadata.properties}
+
+
+def found_state(metadata: TableMetadata, ref: str) -> TableState | None:
+    """The state of the rows that a branch has, with what others changed of them since; None for
+    another program's table. Raises SinkConflict where the property is not of these rows."""
+    text = metadata.properties.get(property_of(ref))
+    if text is None:
+        return None
+    recorded = RecordedState.parse(text)
+    head, written = metadata.head(ref), None
+    if head is None:
+        return _unless(recorded.sequence_number != 0, recorded, ref, "it has no snapshot")
+    last = head
+    for snapshot in metadata.ancestors(head):
+        if _NUMBER in snapshot.summary:
+            differs = not _names(snapshot, recorded, text, ref)
+            found = f"its newest snapshot of ours, {snapshot.id}, has another state"
+            state = _unless(differs, recorded, ref, found)
+            return replace(state, written=written or state.written)
+        if snapshot.operation not in _HARMLESS:
+            written = written or _write_of(snapshot)
+        last = snapshot
+    if last.parent is None and recorded.sequence_number == 0:
+        return replace(recorded.state, written=written or recorded.state.written)
+    unproved = written is not None or head.number < recorded.sequence_number
+    return _unless(unproved, recorded, ref, "our snapshot has expired, and rows were changed, or taken back, after it")
+
+
+def _names(snapshot: Snapshot, recorded: RecordedState, text: str, ref: str) -> bool:
+    needed = recorded.summary(ref) | {_HASH: _hash(text)}
+    return branch_in(snapshot) == ref and all(snapshot.summary.get(key) == value for key, value in needed.items())
+
+
+def _unless(wrong: bool, recorded: RecordedState, ref: str, found: str) -> TableState:
+    if wrong:
+        raise _other_rows(recorded, ref, found)
+    return recorded.state
+
+
+def _write_of(snapshot: Snapshot) -> SinkWrite:
+    """Who changed rows by a snapshot, as it says."""
+    summary = snapshot.summary
+    program = f"{summary.get('engine-name', '')} {summary.get('engine-version', '')}".strip()
+    return SinkWrite(snapshot.number, program[:_LONGEST], snapshot.operation[:_LONGEST], snapshot.milliseconds / 1000)
+
+
+def _hash(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+
+def _other_rows(recorded: RecordedState, ref: str, found: str) -> CdcError:
+    state, number = recorded.state, recorded.sequence_number
+    return fail(
+        Reason.SINK_CONFLICT,
+        f"the branch {ref} is not as our commit {state.commit_number} (sequence number {number}) left it: {found}",
+        needed="a branch that was not taken back to an older snapshot",
+        remedy=f"set it to the snapshot of sequence number {number} again, or drop the table and its files, {RUN_AGAIN}",
+        table=state.identity.table,
+    )
+
+
+def _unknown_form(data: Mapping[str, Any]) -> CdcError:
+    return fail(
+        Reason.SINK_CONFLICT,
+        f"the target's state has version {data['v']}",
+        needed=f"version {STATE_VERSION}",
+        remedy=f"run the version that wrote it; or drop the table and its files, {RUN_AGAIN}",
+        table=data.get("identity", {}).get("table", ""),
+    )

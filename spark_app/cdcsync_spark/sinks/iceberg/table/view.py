@@ -1,0 +1,204 @@
+"""A version of an Iceberg table: the live files of a branch's newest snapshot, schema, our state.
+
+A manifest never changes, so one that is known is not read again: to follow another program's commit
+costs its manifests. All that is read is bounded by a part of the memory that there is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from cdcsync_core.errors import RUN_AGAIN, CdcError, Reason, fail
+from cdcsync_core.quoting import quoted
+from cdcsync_core.state import TableState
+from cdcsync_spark.memory import memory_limit
+from cdcsync_spark.sinks.iceberg.table.manifests import Content, Entry, Manifest, read_list, read_manifest
+from cdcsync_spark.sinks.iceberg.table.metadata import Snapshot, TableMetadata, parsing, unreadable
+from cdcsync_spark.sinks.iceberg.table.schema import TableSchema
+from cdcsync_spark.sinks.iceberg.table.state import found_state
+from cdcsync_spark.sinks.lake.deletion_vectors import FRAME_BYTES, DeletedRows
+from cdcsync_spark.sinks.lake.storage.store import Store
+
+#: of the memory, for the records of all manifests while they are packed
+_SHARE = 32
+DATA, METADATA = "data", "metadata"
+
+
+@dataclass(frozen=True)
+class TablePaths:
+    """The paths of a table's files: whole in its metadata, relative to `location` in its store."""
+
+    location: str
+
+    def whole(self, relative: str) -> str:
+        return f"{self.location}/{relative}"
+
+    def relative(self, path: str) -> str:
+        """Raises SinkConflict for a file that lies elsewhere: this run may not reach it there."""
+        inside = path.removeprefix(f"{self.location}/")
+        if inside == path or not inside or {"", ".", ".."} & set(inside.split("/")) or "\0" in inside:
+            raise fail(
+                Reason.SINK_CONFLICT,
+                f"the table names the file {quoted(path)}",
+                needed=f"files below the table's location, {quoted(self.location)}",
+                remedy=f"take write.data.path and write.metadata.path from the table's properties, then drop it, {RUN_AGAIN}",
+            )
+        return inside
+
+
+@dataclass(frozen=True)
+class IcebergFile:
+    """See `LiveFile`: `path` is relative to the folder with the data files."""
+
+    path: str
+    entry: Entry
+    vector: Entry | None = None
+    vector_path: str = ""
+
+    @property
+    def size(self) -> int:
+        return self.entry.size
+
+    @property
+    def rows(self) -> int:
+        return self.entry.rows
+
+    @cached_property
+    def deleted(self) -> DeletedRows | None:
+        if self.vector is None:
+            return None
+        file, offset = self.vector.file, self.vector.file["content_offset"]
+        size = file["content_size_in_bytes"] - FRAME_BYTES
+        return DeletedRows(f"{self.vector.path}@{offset}", self.vector.rows, size, self.vector_path, offset)
+
+
+@dataclass(frozen=True)
+class IcebergVersion:
+    """A branch (`ref`) of a table at its newest snapshot, None without one. `gone` has the files
+    that this process saw go: by their relative paths, the sequence numbers of the snapshots that
+    have them, from the first one on to before the second."""
+
+    metadata: TableMetadata
+    ref: str
+    schema: TableSchema
+    state: TableState | None
+    snapshot: Snapshot | None = None
+    manifests: tuple[Manifest, ...] = ()
+    files: Mapping[str, IcebergFile] = field(default_factory=dict)
+    gone: dict[str, tuple[int, int]] = field(default_factory=dict)
+
+    @property
+    def number(self) -> int:
+        """See `TableVersion`."""
+        return self.snapshot.number if self.snapshot else 0
+
+    @property
+    def names(self) -> Collection[str]:
+        """See `TableVersion`."""
+        return self.schema.names
+
+    @property
+    def paths(self) -> TablePaths:
+        return TablePaths(self.metadata.location)
+
+
+def branch_schema(metadata: TableMetadata, ref: str, main: str) -> TableSchema:
+    """The schema of a branch's rows: the table's, for `main` and where the snapshot names none."""
+    head = None if ref == main else metadata.head(ref)
+    if head is None or head.schema_id is None:
+        return metadata.current_schema
+    return metadata.schemas[head.schema_id]
+
+
+@dataclass(frozen=True)
+class Reader:
+    """Reads versions of the table whose files are in `store`; `folder` is that of its data files,
+    relative to `store`."""
+
+    store: Store
+    folder: str
+
+    def version(
+        self, metadata: TableMetadata, ref: str, schema: TableSchema, before: IcebergVersion | None = None
+    ) -> IcebergVersion:
+        """The newest version of a branch; `before` is one that is known."""
+        with parsing(f"the metadata of {metadata.location}"):
+            snapshot, state = metadata.head(ref), found_state(metadata, ref)
+        known = {m.path: m for m in before.manifests} if before else {}
+        manifests = () if snapshot is None else self.manifests(metadata, snapshot, known)
+        files = self.files(TablePaths(metadata.location), manifests)
+        gone = before.gone if before else {}
+        return IcebergVersion(metadata, ref, schema, state, snapshot, manifests, files, gone)
+
+    def manifests(
+        self, metadata: TableMetadata, snapshot: Snapshot, known: Mapping[str, Manifest]
+    ) -> tuple[Manifest, ...]:
+        """Those of a snapshot, which are read unless they are `known`."""
+        paths, left, manifests = TablePaths(metadata.location), memory_limit() // _SHARE, []
+        content = self._read(paths, snapshot.manifest_list)
+        with parsing(snapshot.manifest_list):
+            rows = read_list(content, left)
+        for row in rows:
+            path = row["manifest_path"]
+            if path not in known:
+                content = self._read(paths, path)
+                with parsing(path):
+                    manifest, size = read_manifest(row, content, left)
+                left -= size
+            else:
+                manifest = Manifest(row, known[path].entries)
+            manifests.append(manifest)
+        return tuple(manifests)
+
+    def _read(self, paths: TablePaths, path: str) -> bytes:
+        content = self.store.read(paths.relative(path))
+        if content is None:
+            raise unreadable(path, "it is not there")
+        return content
+
+    def files(self, paths: TablePaths, manifests: Collection[Manifest]) -> dict[str, IcebergFile]:
+        """The live data files by their paths in the folder."""
+        vectors: dict[str, Entry] = {}
+        for manifest in manifests:
+            if manifest.content is Content.DELETES:
+                vectors |= {name: _vector(entry) for name, entry in manifest.entries.items()}
+        live = (
+            self._file(paths, entry, vectors.get(name))
+            for manifest in manifests
+            if manifest.content is Content.DATA
+            for name, entry in manifest.entries.items()
+        )
+        return {file.path: file for file in live}
+
+    def _file(self, paths: TablePaths, entry: Entry, vector: Entry | None) -> IcebergFile:
+        if str(entry.file["file_format"]).upper() != "PARQUET":
+            raise _other_files(f"the data file {quoted(entry.path)} is no Parquet file")
+        path = self._below(paths, entry.path)
+        if vector is None:
+            return IcebergFile(path, entry)
+        return IcebergFile(path, entry, vector, self._below(paths, vector.path))
+
+    def _below(self, paths: TablePaths, path: str) -> str:
+        """Relative to the folder with the data files."""
+        return TablePaths(paths.whole(self.folder)).relative(path)
+
+
+def _vector(entry: Entry) -> Entry:
+    """Raises SinkConflict for deletes of another kind, which format version 3 takes over from older
+    tables, and for equality deletes."""
+    file = entry.file
+    place = (file.get("content_offset"), file.get("content_size_in_bytes"))
+    if file["file_format"] != "PUFFIN" or not file.get("referenced_data_file") or None in place:
+        raise _other_files(f"the delete file {quoted(entry.path)} is no deletion vector")
+    return entry
+
+
+def _other_files(found: str) -> CdcError:
+    return fail(
+        Reason.SINK_CONFLICT,
+        found,
+        needed="Parquet files and deletion vectors, as this program writes them",
+        remedy=f"let Spark rewrite the table's data files with them, {RUN_AGAIN}",
+    )

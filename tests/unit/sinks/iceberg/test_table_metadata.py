@@ -1,0 +1,167 @@
+"""What a table's metadata say: the state that its rows have, snapshots that expire, field ids."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from cdcsync_core.errors import PermanentError
+from cdcsync_core.state import TableState
+from cdcsync_core.tables.schema_change import Converted, Filled, Kept
+from cdcsync_core.tables.target_schema import TargetSchema
+from cdcsync_spark.sinks.iceberg.table.expiry import NEWEST, dead, expired
+from cdcsync_spark.sinks.iceberg.table.metadata import TableMetadata
+from cdcsync_spark.sinks.iceberg.table.schema import evolved_schema, file_schema, in_files, new_schema
+from cdcsync_spark.sinks.iceberg.table.state import RecordedState, found_state, property_of
+from contract.sinkcase import ORDERS, first_state, make_table, rows_of
+
+COPY = "cdcsync-resnapshot-1"
+NOW = 10_000_000_000
+
+
+def snapshot(number: int, parent: int | None, at: int = 0, **summary: str) -> dict[str, Any]:
+    before = {} if parent is None else {"parent-snapshot-id": parent}
+    return {
+        "snapshot-id": number,
+        **before,
+        "sequence-number": number,
+        "timestamp-ms": at,
+        "manifest-list": f"/t/metadata/{number}",
+        "summary": {"operation": "append", **summary},
+    }
+
+
+def ours(state: TableState, number: int, parent: int | None, ref: str = "main") -> dict[str, Any]:
+    return snapshot(number, parent, **RecordedState(state, number).summary(ref))
+
+
+def table(
+    snapshots: list[dict[str, Any]], head: int | None, properties: dict[str, str] | None = None, **refs: Any
+) -> TableMetadata:
+    main = {} if head is None else {"main": {"type": "branch", "snapshot-id": head}}
+    return TableMetadata(
+        {
+            "format-version": 3,
+            "table-uuid": "u",
+            "location": "/t",
+            "last-column-id": 2,
+            "snapshots": snapshots,
+            "properties": properties or {},
+            "refs": main | refs,
+        }
+    )
+
+
+def recorded(state: TableState, number: int) -> dict[str, str]:
+    return {property_of("main"): RecordedState(state, number).text}
+
+
+STATE = replace(first_state(), commit_number=7)
+BEFORE = replace(STATE, commit_number=6)
+
+
+def test_a_new_table_has_its_first_state_without_a_snapshot() -> None:
+    assert found_state(table([], None, recorded(STATE, 0)), "main") == STATE
+    assert found_state(table([], None), "main") is None
+
+
+def test_the_newest_commit_of_ours_proves_the_state() -> None:
+    found = found_state(table([ours(BEFORE, 1, None), ours(STATE, 2, 1)], 2, recorded(STATE, 2)), "main")
+    assert found == STATE
+
+
+@pytest.mark.parametrize("operation", ["append", "overwrite", "delete"])
+def test_rows_that_another_program_changed_are_noted(operation: str) -> None:
+    theirs = snapshot(3, 2, 5000, operation=operation, **{"engine-name": "spark", "engine-version": "4"})
+    metadata = table([ours(STATE, 2, 1), theirs, snapshot(4, 3, operation="replace")], 4, recorded(STATE, 2))
+    found = found_state(metadata, "main")
+    assert found is not None
+    assert found.written is not None
+    assert found.written.to_dict() == {"version": 3, "program": "spark 4", "operation": operation, "at": 5.0}
+
+
+def test_upkeep_of_others_keeps_the_state_whatever_it_expired() -> None:
+    kept = snapshot(4, 3, operation="replace")
+    assert found_state(table([kept], 4, recorded(STATE, 2)), "main") == STATE
+
+
+REFUSED = {
+    "taken back": table([ours(BEFORE, 1, None), ours(STATE, 2, 1)], 1, recorded(STATE, 2)),
+    "taken back to before us": table([snapshot(1, None), ours(STATE, 2, 1)], 1, recorded(STATE, 2)),
+    "emptied": table([ours(STATE, 2, None)], None, recorded(STATE, 2)),
+    "ahead": table([ours(BEFORE, 1, None), ours(STATE, 2, 1)], 2, recorded(BEFORE, 1)),
+    "another's state": table([ours(STATE, 2, 1)], 2, recorded(replace(STATE, rows=9), 2)),
+    "a copy's snapshot": table([ours(STATE, 2, 1, COPY)], 2, recorded(STATE, 2)),
+    "rows changed and ours expired": table([snapshot(3, 2)], 3, recorded(STATE, 2)),
+    "taken back and ours expired": table([snapshot(1, 0, operation="replace")], 1, recorded(STATE, 2)),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_a_property_that_is_not_of_these_rows_is_refused(case: str) -> None:
+    with pytest.raises(PermanentError, match="the branch main is not as our commit") as stopped:
+        found_state(REFUSED[case], "main")
+    assert stopped.value.table == str(ORDERS.id)
+    assert stopped.value.remedy
+
+
+def test_the_newest_snapshots_stay_and_one_a_minute_of_the_older_ones() -> None:
+    """A snapshot a second for a day; those before the table's limit of two hours go."""
+    seconds = range(1, 3600 * 3)
+    snapshots = [snapshot(n, n - 1, NOW - 1000 * (3600 * 3 - n)) for n in seconds]
+    gone = set(expired(table(snapshots, seconds[-1]), NOW))
+    kept = [n for n in seconds if n not in gone]
+    assert kept[-NEWEST:] == list(seconds[-NEWEST:])
+    assert 115 <= len(kept) - NEWEST <= 120
+    assert kept[0] >= 3600
+    again = table([s for s in snapshots if s["snapshot-id"] in kept], seconds[-1])
+    assert expired(again, NOW) == []
+
+
+def test_what_others_hold_stays() -> None:
+    snapshots = [snapshot(n, n - 1) for n in range(1, 60)]
+    tag = {"type": "tag", "snapshot-id": 3}
+    branch = {"type": "branch", "snapshot-id": 7}
+    assert {3} == set(range(1, 60 - NEWEST)) - set(expired(table(snapshots, 59, tag=tag), NOW))
+    assert set(range(1, 8)) == set(range(1, 60 - NEWEST)) - set(expired(table(snapshots, 59, theirs=branch), NOW))
+
+
+def test_a_copys_snapshots_go_but_for_its_newest() -> None:
+    copies = [ours(STATE, n, n - 1, COPY) for n in (3, 4, 5)]
+    snapshots, properties = [snapshot(1, None), *copies], {property_of(COPY): "x"}
+    of_copy = {COPY: {"type": "branch", "snapshot-id": 5}}
+    assert expired(table(snapshots, 1, properties, **of_copy), NOW) == [3, 4]
+    assert expired(table(snapshots, 1, properties), NOW) == [3, 4, 5]
+
+
+def test_a_file_is_dead_when_no_snapshot_has_it() -> None:
+    gone = {"old": (1, 3), "tagged": (3, 5), "new": (8, 9)}
+    metadata = table([snapshot(4, None), snapshot(8, None), snapshot(9, 8)], 9)
+    assert dead(gone, metadata) == ["old"]
+    theirs = table([snapshot(9, None)], 9, theirs={"type": "branch", "snapshot-id": 9})
+    assert dead(gone, theirs) == []
+
+
+WIDE = make_table({"a": "int(11)", "b": "tinyint(4)", "c": "varchar(9)"}, ["a"])
+
+
+def test_columns_keep_their_ids_and_new_ones_get_others() -> None:
+    before = new_schema(TargetSchema.of(WIDE), 0, 0)
+    assert [(f["id"], f["required"]) for f in before.fields] == [(1, True), (2, False), (3, False)]
+    after = TargetSchema.of(make_table({"z": "int(11)", "c": "varchar(9)", "b": "bigint(20)", "n": "int(11)"}, ["z"]))
+    origins = (Kept("a"), Filled(None), Converted("b", 0), Kept("b"))
+    found = evolved_schema(before, after, origins, 1, 3)
+    assert [(f["name"], f["id"]) for f in found.fields] == [("z", 1), ("c", 4), ("b", 5), ("n", 2)]
+    assert (found.id, found.identifiers, found.last_id) == (1, (1,), 5)
+
+
+def test_rows_get_the_form_of_files() -> None:
+    target = TargetSchema.of(WIDE)
+    schema = file_schema(new_schema(target, 0, 6), target)
+    rows = in_files(rows_of(WIDE, [(1, -128, None)]), schema)
+    assert rows.schema.types == [pa.int32(), pa.int32(), pa.string()]
+    assert [f.metadata for f in rows.schema] == [{b"PARQUET:field_id": n} for n in (b"7", b"8", b"9")]
+    assert [f.nullable for f in rows.schema] == [False, True, True]
