@@ -6,14 +6,19 @@ Amazon RDS writes its heartbeat so, pt-table-checksum its results.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TypeAlias
 
 import pytest
 
 from cdcsync_core.errors import Reason
+from cdcsync_mysql.sessions import session
 from support.fixtures import FreshDatabase
+from support.locks import locked_for_ddl
+from support.semisync import until
 from support.servers import Server
 from support.stepwise import Stepwise
 
@@ -27,19 +32,28 @@ TABLES = (
 STATEMENT = "SET SESSION binlog_format = STATEMENT"
 HEARTBEAT = "INSERT INTO mysql.rds_heartbeat2(id, value) values (1,{0}) ON DUPLICATE KEY UPDATE value = {0}"
 
+CopyOf: TypeAlias = Callable[[Server], Stepwise]
+
 servers = pytest.mark.parametrize("variant", VARIANTS)
 both = pytest.mark.parametrize("variant", ["mariadb1011", "mysql97_gtid"])
 
 
 @pytest.fixture
-def copy(request: pytest.FixtureRequest, variant: str, fresh_database: FreshDatabase, tmp_path: Path) -> Stepwise:
-    server: Server = request.getfixturevalue(variant)
-    database = fresh_database(server)
-    server.run(*TABLES, db=database)
-    copied = Stepwise(server, database, tmp_path)
-    copied.snapshot("a")
-    copied.snapshot("b")
+def copy_of(fresh_database: FreshDatabase, tmp_path: Path) -> CopyOf:
+    def copied(server: Server) -> Stepwise:
+        database = fresh_database(server)
+        server.run(*TABLES, db=database)
+        copy = Stepwise(server, database, tmp_path)
+        copy.snapshot("a")
+        copy.snapshot("b")
+        return copy
+
     return copied
+
+
+@pytest.fixture
+def copy(request: pytest.FixtureRequest, variant: str, copy_of: CopyOf) -> Stepwise:
+    return copy_of(request.getfixturevalue(variant))
 
 
 @contextmanager
@@ -255,3 +269,54 @@ def test_a_stored_function_that_writes(copy: Stepwise) -> None:
     copy.server.run(f"CREATE FUNCTION reaches(x INT) RETURNS INT {body}", db=copy.database)
     copy.server.run(STATEMENT, "INSERT INTO other VALUES (reaches(3), 'x')", db=copy.database)
     _stops(copy, "INSERT INTO other")
+
+
+def _write_elsewhere(copy: Stepwise) -> None:
+    """In statement format, then rows of both captured tables."""
+    copy.server.run(STATEMENT, "INSERT INTO other VALUES (1, 'x')", db=copy.database)
+    copy.server.run(*(f"UPDATE {t} SET v = 'new' WHERE id < 9" for t in ("a", "b")), db=copy.database)
+
+
+@both
+@pytest.mark.parametrize("lock", ["child", "parent"])
+def test_a_lock_holds_back_the_table_alone_of_which_a_change_asks(
+    copy: Stepwise, lock: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """MariaDB's catalog waits for a table that is locked for DDL, captured or a parent of such.
+    What is held back goes on from before the statement. MySQL's has no such wait."""
+    monkeypatch.setattr(session, "_LOCK_SECONDS", 1)
+    copy.server.run(
+        "CREATE TABLE parent (id INT PRIMARY KEY)",
+        "CREATE TABLE child (id INT PRIMARY KEY, p INT, FOREIGN KEY (p) REFERENCES parent (id) ON DELETE SET NULL)",
+        db=copy.database,
+    )
+    copy.snapshot("child")
+    _write_elsewhere(copy)
+    copy.server.run("INSERT INTO child VALUES (1, NULL)", db=copy.database)
+    with locked_for_ddl(copy.server, copy.database, [lock]):
+        errors = {name: table.error for name, table in copy.follow().items()}
+    held = errors.pop("child")
+    assert errors == {"a": None, "b": None}
+    assert not copy.difference("b")
+    if copy.server.flavor == "mariadb":
+        assert held is not None
+        assert (held.reason, held.table) == (Reason.TABLE_BUSY, f"{copy.database}.child")
+        assert copy.difference("child")
+    _flows(copy)
+    assert not copy.difference("child")
+
+
+def test_all_wait_while_the_table_is_locked_that_a_change_writes(mariadb1011: Server, copy_of: CopyOf) -> None:
+    """Its triggers may change any of them."""
+    copy = copy_of(mariadb1011)
+    _write_elsewhere(copy)
+    waits = (
+        "SELECT COUNT(*) FROM information_schema.PROCESSLIST WHERE USER = 'stepwise' AND STATE LIKE '%%metadata lock%%'"
+    )
+    with ThreadPoolExecutor(1) as pool:
+        with locked_for_ddl(mariadb1011, copy.database, ["other"]):
+            following = pool.submit(copy.follow)
+            until(lambda: mariadb1011.query(waits) != [(0,)], "the question that waits")
+        assert [table.error for table in following.result().values()] == [None, None]
+    assert not copy.difference("a")
+    assert not copy.difference("b")

@@ -14,10 +14,10 @@ from cdcsync_core.tables.source_table import TableId
 from cdcsync_mysql import lock_budget
 from cdcsync_mysql.lock_budget import LockBudget
 from cdcsync_mysql.readiness.preflight import preflight
-from cdcsync_mysql.readiness.reach import fault_of_writing
+from cdcsync_mysql.readiness.reach import cascades_to, fault_of_writing
 from cdcsync_mysql.reading.catalog import Resolved, read_table, resolve
 from cdcsync_mysql.sessions import session
-from cdcsync_mysql.sessions.connection import connect, fetch
+from cdcsync_mysql.sessions.connection import Connection, connect, fetch
 from support.fixtures import FreshDatabase, usually_on
 from support.locks import locked_for_ddl
 from support.servers import Server
@@ -83,19 +83,18 @@ def test_no_answer_leaves_out_what_hangs_on_a_locked_table(
     any_server: Server, database: str, short_waits: None
 ) -> None:
     """MariaDB answers as if a locked table had no columns, keys and triggers."""
-    b, child = TableId(database, "b"), TableId(database, "a_child")
+    b, c, child = (TableId(database, name) for name in ("b", "c", "a_child"))
     with connected(any_server) as (connection, _):
-        assert "cascades" in fault_of_writing(connection, b, [child])
+        assert "cascades" in _fault(connection, b, [child])
     with locked_for_ddl(any_server, database, ["a_child"]), connected(any_server) as (connection, _):
         with pytest.raises(CdcError) as found:
             read_table(connection, child)
         assert found.value.reason is Reason.TABLE_BUSY
         if any_server.flavor == "mysql":
-            assert "cascades" in fault_of_writing(connection, b, [child])
+            assert "cascades" in _fault(connection, b, [child])
             return
-        with pytest.raises(CdcError) as found:
-            fault_of_writing(connection, b, [child])
-        assert found.value.reason is Reason.TABLE_BUSY
+        locked = cascades_to(connection, [child, c], LockBudget()).locked
+        assert {table: error.reason for table, error in locked.items()} == {child: Reason.TABLE_BUSY}
 
 
 @usually_on("mariadb1011", "mysql97_gtid")
@@ -104,8 +103,14 @@ def test_locks_of_other_tables_leave_the_reach_of_a_change_known(
 ) -> None:
     b, c, child = (TableId(database, name) for name in ("b", "c", "a_child"))
     with locked_for_ddl(any_server, database, _LOCKED[:2]), connected(any_server) as (connection, _):
-        assert "cascades" in fault_of_writing(connection, b, [child, c])
-        assert fault_of_writing(connection, c, [child]) == ""
+        assert "cascades" in _fault(connection, b, [child, c])
+        assert _fault(connection, c, [child]) == ""
+
+
+def _fault(connection: Connection, written: TableId, captured: list[TableId]) -> str:
+    cascades = cascades_to(connection, captured, LockBudget())
+    assert not cascades.locked
+    return fault_of_writing(connection, written, cascades)
 
 
 @contextmanager
@@ -158,17 +163,16 @@ def test_a_table_that_is_dropped_behind_locked_ones_is_its_own_failure(
 def test_a_server_that_lists_no_warnings_hides_no_locked_table(
     any_server: Server, database: str, short_waits: None
 ) -> None:
-    b, child = TableId(database, "b"), TableId(database, "a_child")
-    questions = (lambda asked: read_table(asked, child), lambda asked: fault_of_writing(asked, b, [child]))
+    child = TableId(database, "a_child")
     with (
         _listing(any_server, 0),
         connected(any_server) as (connection, _),
         locked_for_ddl(any_server, database, ["a_child"]),
     ):
-        for question in questions:
-            with pytest.raises(CdcError) as found:
-                question(connection)
-            assert found.value.reason is Reason.TABLE_BUSY
+        with pytest.raises(CdcError) as found:
+            read_table(connection, child)
+        assert found.value.reason is Reason.TABLE_BUSY
+        assert child in cascades_to(connection, [child], LockBudget()).locked
 
 
 @_ON_MARIADB

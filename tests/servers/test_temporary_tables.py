@@ -11,7 +11,7 @@ import pytest
 
 from cdcsync_core.errors import Reason
 from cdcsync_core.tables.source_table import TableId
-from cdcsync_mysql.readiness.reach import fault_of_reading, fault_of_writing
+from cdcsync_mysql.readiness.reach import Cascades, fault_of_reading, fault_of_writing
 from cdcsync_mysql.sessions.connection import connect
 from cdcsync_spark.binlog.schema.steps import Policy
 from support.fixtures import FreshDatabase
@@ -215,8 +215,8 @@ def test_rights_that_may_lack_a_schema_show_no_temporary_table(
     hidden, absent = TableId(database, "t"), TableId(database, "x")
     server.create_user("partial", "geheim-7f3c", ["SELECT", "TRIGGER"])
     with connect(source_of(server, "partial", "geheim-7f3c")) as connection:
-        assert fault_of_writing(connection, absent, [], in_doubt=True) == ""
-        assert fault_of_writing(connection, hidden, []) == ""
+        assert fault_of_writing(connection, absent, Cascades(), in_doubt=True) == ""
+        assert fault_of_writing(connection, hidden, Cascades()) == ""
     try:
         server.run("SET GLOBAL partial_revokes = ON")
         for right in ("SELECT", "TRIGGER"):
@@ -224,14 +224,14 @@ def test_rights_that_may_lack_a_schema_show_no_temporary_table(
         with connect(source_of(server, "partial", "geheim-7f3c")) as connection:
             for fault in (
                 fault_of_reading(connection, hidden, in_doubt=True),
-                fault_of_writing(connection, hidden, [], in_doubt=True),
+                fault_of_writing(connection, hidden, Cascades(), in_doubt=True),
             ):
                 assert "cannot be seen (GRANT SELECT ON" in fault
             server.run("SET sql_log_bin = 0", f"GRANT SELECT ON {database}.* TO 'partial'@'%'")
         with connect(source_of(server, "partial", "geheim-7f3c")) as connection:
-            assert "the triggers of" in fault_of_writing(connection, hidden, [], in_doubt=True)
+            assert "the triggers of" in fault_of_writing(connection, hidden, Cascades(), in_doubt=True)
         server.run("SET sql_log_bin = 0", f"GRANT SELECT, TRIGGER ON {database}.t TO 'partial'@'%'")
         with connect(source_of(server, "partial", "geheim-7f3c")) as connection:
-            assert fault_of_writing(connection, hidden, [], in_doubt=True) == ""
+            assert fault_of_writing(connection, hidden, Cascades(), in_doubt=True) == ""
     finally:
         server.run("SET sql_log_bin = 0", "DROP USER 'partial'@'%'", "SET GLOBAL partial_revokes = OFF")

@@ -10,13 +10,16 @@ which nothing hangs: such is a table that an account with SELECT on it does not 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from functools import partial
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from cdcsync_core.errors import CdcError, Reason
 from cdcsync_core.tables.source_table import TableId
+from cdcsync_mysql.lock_budget import LockBudget
 from cdcsync_mysql.sessions.connection import Connection, fetch
+from cdcsync_mysql.sessions.failures import of_table
+from cdcsync_mysql.sessions.version import flavor_of
 
 _ENGINES = ("innodb", "myisam", "aria", "memory")
 _SYSTEM_SCHEMA = "mysql"
@@ -26,8 +29,22 @@ _CASCADES = (
     " FROM information_schema.REFERENTIAL_CONSTRAINTS"
     " WHERE (DELETE_RULE NOT IN ('RESTRICT', 'NO ACTION') OR UPDATE_RULE NOT IN ('RESTRICT', 'NO ACTION'))"
 )
+#: MariaDB waits for each locked table of the catalog
+_WITHOUT_WAITING = "SET STATEMENT lock_wait_timeout = 0 FOR "
 #: schema and table, in lower case
 _Name: TypeAlias = tuple[str, str]
+#: the tables whose changes cascade to one
+_ParentsOf: TypeAlias = Callable[[_Name], set[_Name]]
+
+
+@dataclass(frozen=True)
+class Cascades:
+    """The `parents` (names in lower case) whose changes cascade to captured tables, directly or by
+    others, and the captured tables of which that is not known, because other sessions lock them or
+    such a parent."""
+
+    parents: frozenset[_Name] = frozenset()
+    locked: Mapping[TableId, CdcError] = field(default_factory=dict)
 
 
 def fault_of_reading(connection: Connection, table: TableId, *, in_doubt: bool = False) -> str:
@@ -58,17 +75,15 @@ def _fault_of_kind(connection: Connection, table: TableId) -> str:
     return ""
 
 
-def fault_of_writing(
-    connection: Connection, table: TableId, captured: Iterable[TableId], *, in_doubt: bool = False
-) -> str:
-    """Why a change of the table might reach another one of the `captured`; empty where it
-    cannot."""
+def fault_of_writing(connection: Connection, table: TableId, cascades: Cascades, *, in_doubt: bool = False) -> str:
+    """Why a change of the table might reach a captured one besides it; empty where it cannot. What
+    of `cascades` is locked is left out."""
     if in_doubt and _is_temporary(connection, table):
         return ""
     return (
         _fault_of_kind(connection, table)
         or _fault_of_triggers(connection, table)
-        or _fault_of_cascades(connection, table, set(captured))
+        or _fault_of_cascades(connection, table, cascades)
     )
 
 
@@ -113,14 +128,14 @@ def _are_partial(connection: Connection) -> bool:
     return any(str(value).upper() not in ("OFF", "0") for _, value in rows)
 
 
-def _fault_of_cascades(connection: Connection, table: TableId, captured: set[TableId]) -> str:
+def _fault_of_cascades(connection: Connection, table: TableId, cascades: Cascades) -> str:
     """Every table whose changes cascade to a captured one must be visible, and not be this one."""
-    found = _cascading(connection, captured)
-    if not found:
+    parents = cascades.parents
+    if not parents:
         return ""
-    if _folded(table.database, table.name) in found:
+    if _folded(table.database, table.name) in parents:
         return f"a foreign key cascades from {table.quoted} to a captured table"
-    unseen = sorted(found - _visible(connection).keys())
+    unseen = sorted(parents - _visible(connection).keys())
     return f"{'.'.join(unseen[0])}, from which a foreign key cascades, cannot be seen" if unseen else ""
 
 
@@ -132,41 +147,74 @@ def _visible(connection: Connection) -> dict[_Name, list[TableId]]:
     return tables
 
 
-def cascading_to(connection: Connection, captured: Iterable[TableId]) -> set[TableId]:
-    """The tables whose changes cascade to one of the `captured`, directly or by others; names in
-    lower case."""
-    return {TableId(*name) for name in _cascading(connection, captured)}
+def cascades_to(connection: Connection, captured: Iterable[TableId], locks: LockBudget) -> Cascades:
+    """Goes from each captured table to its parents; one is left out where it, or one of these, is
+    locked."""
+    parents_of = _parents(connection, locks)
+    parents, locked = set[_Name](), dict[TableId, CdcError]()
+    for table in captured:
+        try:
+            parents |= _ancestors(parents_of, _folded(table.database, table.name))
+        except CdcError as e:
+            if e.reason is not Reason.TABLE_BUSY:
+                raise
+            locked[table] = of_table(e, table)
+    return Cascades(frozenset(parents), locked)
 
 
-def _cascading(connection: Connection, captured: Iterable[TableId]) -> set[_Name]:
-    """Goes from the captured tables to their parents."""
-    parents = _parents(connection)
-    reached, ancestors = {_folded(c.database, c.name) for c in captured}, set[_Name]()
+def _ancestors(parents_of: _ParentsOf, table: _Name) -> set[_Name]:
+    reached, ancestors = {table}, set[_Name]()
     while reached:
-        reached = {p for child in reached for p in parents(child)} - ancestors
+        reached = {parent for child in reached for parent in parents_of(child)} - ancestors
         ancestors |= reached
     return ancestors
 
 
-def _parents(connection: Connection) -> Callable[[_Name], set[_Name]]:
-    """The tables whose changes cascade to one, by its name. Where sessions lock tables, whichever
-    these are, each table is asked alone."""
+def _parents(connection: Connection, locks: LockBudget) -> _ParentsOf:
+    """Where sessions lock tables, whichever these are, each table is asked alone."""
+    is_mariadb = flavor_of(str(connection.get_server_info())) == "mariadb"
     try:
-        rows = fetch(connection, _CASCADES)
+        rows = fetch(connection, f"{_WITHOUT_WAITING if is_mariadb else ''}{_CASCADES}")
     except CdcError as e:
         if e.reason is not Reason.TABLE_BUSY:
             raise
-        return partial(_parents_alone, connection, _visible(connection))
+        return _AskedAlone(connection, locks, _visible(connection)).parents
     parents: dict[_Name, set[_Name]] = {}
     for child_schema, child, schema, name in rows:
         parents.setdefault(_folded(child_schema, child), set()).add(_folded(schema, name))
     return lambda child: parents.get(child, set())
 
 
-def _parents_alone(connection: Connection, visible: dict[_Name, list[TableId]], child: _Name) -> set[_Name]:
-    alone = f"{_CASCADES} AND CONSTRAINT_SCHEMA = %s AND TABLE_NAME = %s"
-    rows = [row for t in visible.get(child, ()) for row in fetch(connection, alone, (t.database, t.name))]
-    return {_folded(schema, name) for _, _, schema, name in rows}
+@dataclass(frozen=True)
+class _AskedAlone:
+    """What was asked of tables one by one, each once."""
+
+    connection: Connection
+    locks: LockBudget
+    visible: dict[_Name, list[TableId]]
+    _answers: dict[_Name, set[_Name] | CdcError] = field(default_factory=dict)
+
+    def parents(self, child: _Name) -> set[_Name]:
+        """Raises TableBusy."""
+        if child not in self._answers:
+            try:
+                self._answers[child] = {p for table in self.visible.get(child, ()) for p in self._ask(table)}
+            except CdcError as e:
+                if e.reason is not Reason.TABLE_BUSY:
+                    raise
+                self._answers[child] = e
+        answer = self._answers[child]
+        if isinstance(answer, CdcError):
+            raise answer
+        return answer
+
+    def _ask(self, table: TableId) -> set[_Name]:
+        alone = f"{_CASCADES} AND CONSTRAINT_SCHEMA = %s AND TABLE_NAME = %s"
+        with self.locks.asking(self.connection, table):
+            rows = fetch(
+                self.connection, alone, (table.database, table.name), doing=f"asking what {table.quoted} refers to"
+            )
+        return {_folded(schema, name) for _, _, schema, name in rows}
 
 
 def _folded(schema: object, name: object) -> _Name:

@@ -25,6 +25,7 @@ from cdcsync_core.errors import CdcError, PermanentError, Reason, TransientError
 from cdcsync_core.positions.position import LogOffset, Position
 from cdcsync_core.quoting import quoted
 from cdcsync_core.tables.source_table import TableId
+from cdcsync_spark.binlog.assembly.known_reach import Reach
 from cdcsync_spark.binlog.assembly.open_transaction import OpenTransaction
 from cdcsync_spark.binlog.assembly.plain_path import PlainPath
 from cdcsync_spark.binlog.assembly.sealed import PrepareNeeded, ReachNeeded
@@ -61,9 +62,8 @@ _FORMAT_DESCRIPTION = EventType.FORMAT_DESCRIPTION.value
 _ENDING = (TransactionEnd, FileLeft)
 
 
-#: a change in statement format and where its transaction ends; why it may reach a captured table,
-#: empty where it cannot
-FindFault = Callable[[Dml, LogOffset], str]
+#: a change in statement format and where its transaction ends
+FindReach = Callable[[Dml, LogOffset], Reach]
 #: an xid, where its XA COMMIT ends, whose rows are wanted, where they are kept; None where no
 #: binlog file has its PREPARE
 FindPrepared = Callable[[str, LogOffset, Callable[[TableId], bool], Spool], OpenTransaction | None]
@@ -78,7 +78,7 @@ class BinlogReader:
         settings: ReaderSettings,
         open_dump: OpenDump = open_dump,
         find_prepared: FindPrepared | None = None,
-        find_fault: FindFault | None = None,
+        find_reach: FindReach | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._settings = settings
@@ -88,7 +88,7 @@ class BinlogReader:
         search = XaSearch(settings.source, settings.lineage, self._has_ended)
         self._find_prepared = find_prepared or search.prepared
         check = DmlCheck(settings.source, settings.lineage, tuple(settings.tables), search.since)
-        self._find_fault = find_fault or check.fault
+        self._find_reach = find_reach or check.reach
         spool = Spool(str(settings.folder), settings.max_batch_bytes + settings.max_batch_bytes // _SPARE_PART)
         definitions = Definitions(settings.tables, settings.policies, settings.unproved, settings.unconfirmed)
         self._assembler = TransactionAssembler(definitions, settings.start, settings.ahead, spool)
@@ -252,13 +252,13 @@ class BinlogReader:
 
     def _learn_reach(self, needed: ReachNeeded) -> None:
         try:
-            fault = self._find_fault(needed.dml, needed.end)
+            reach = self._find_reach(needed.dml, needed.end)
         except Stopped:
             return
         except PermanentError as e:
-            fault = e.found
+            reach = Reach(e.found)
         with self._changed:
-            self._assembler.learn_reach(needed.dml, fault)
+            self._assembler.learn_reach(needed.dml, reach)
 
     def _pause(self, seconds: float) -> None:
         with self._changed:

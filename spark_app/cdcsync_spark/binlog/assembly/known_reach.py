@@ -2,11 +2,16 @@
 
 Why it is right: an answer counts until a statement comes that may change it; what is not known is
 asked (`dml_check`). A captured table that the change writes stops, whatever the answer is; the
-answer says whether the change may reach others.
+answer says whether the change may reach others. One of which that is not known, for a lock, stays
+before the change: a later run asks again.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from cdcsync_core.errors import CdcError
 from cdcsync_core.tables.source_table import TableId
 from cdcsync_spark.wire.sql.changes.exclusion import is_dml
 from cdcsync_spark.wire.sql.changes.relations import may_relate
@@ -14,32 +19,52 @@ from cdcsync_spark.wire.sql.row_changes.dml import Dml, read_dml
 from cdcsync_spark.wire.sql.syntax.text import Statement
 
 
+@dataclass(frozen=True)
+class Reach:
+    """`fault` is why a change may reach a captured table that it does not write, "" where it
+    cannot; of the `locked` ones that is not known."""
+
+    fault: str = ""
+    locked: Mapping[TableId, CdcError] = field(default_factory=dict)
+
+
 class KnownReach:
-    """By change: why it may reach a captured table that it does not write; "" where it cannot."""
+    """By change."""
 
     def __init__(self) -> None:
-        self._faults: dict[Dml, str] = {}
+        self._reaches: dict[Dml, Reach] = {}
 
-    def learn(self, dml: Dml, fault: str) -> None:
-        self._faults[dml] = fault
+    def learn(self, dml: Dml, reach: Reach) -> None:
+        self._reaches[dml] = reach
 
     def forget(self, statement: Statement) -> None:
         """The answers that the statement may change."""
-        self._faults = {d: f for d, f in self._faults.items() if not may_relate(statement, _ids(d))}
+        self._reaches = {d: r for d, r in self._reaches.items() if not may_relate(statement, _ids(d))}
 
     def unknown(self, statement: Statement) -> Dml | None:
         """What must be asked; None where nothing is."""
         dml = read_dml(statement) if is_dml(statement.sql) else None
-        return None if dml is None or not dml.tables or dml in self._faults else dml
+        return None if dml is None or not dml.tables or dml in self._reaches else dml
 
     def fault(self, statement: Statement) -> str | None:
         """Why the change may reach a captured table, "" where it cannot; None if not checked."""
-        if not is_dml(statement.sql) or not (self._faults or statement.temporary):
+        if not is_dml(statement.sql) or not (self._reaches or statement.temporary):
             return None
         dml = read_dml(statement)
         if dml is None:
             return None
-        return self._faults.get(dml) if dml.tables else ""
+        if not dml.tables:
+            return ""
+        reach = self._reaches.get(dml)
+        return None if reach is None else reach.fault
+
+    def lock(self, statement: Statement, table: TableId) -> CdcError | None:
+        """The lock for which it is not known whether the statement reaches the captured table,
+        which it does not write."""
+        dml = read_dml(statement) if self._reaches and is_dml(statement.sql) else None
+        if dml is None or dml not in self._reaches or (dml.written is not None and dml.written.means(table)):
+            return None
+        return self._reaches[dml].locked.get(table)
 
     def reaches(self, statement: Statement, table: TableId) -> bool:
         """Whether the statement may change the captured table; in doubt yes."""

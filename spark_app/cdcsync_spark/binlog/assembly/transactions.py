@@ -32,7 +32,7 @@ from cdcsync_core.positions.mariadb_gtid import MariaDbGtidPos
 from cdcsync_core.positions.position import Anchor, FilePosition, GtidPosition, LogOffset, Position, TransactionId
 from cdcsync_core.tables.schema_change import Emptied, Followed
 from cdcsync_core.tables.source_table import TableId
-from cdcsync_spark.binlog.assembly.known_reach import KnownReach
+from cdcsync_spark.binlog.assembly.known_reach import KnownReach, Reach
 from cdcsync_spark.binlog.assembly.open_transaction import OpenTransaction
 from cdcsync_spark.binlog.assembly.plain_transactions import TRANSACTION_BYTES, PlainTransactions
 from cdcsync_spark.binlog.assembly.prepared import PreparedTransactions
@@ -329,6 +329,10 @@ class TransactionAssembler:
         """For each table that it may change: another definition, or a stop."""
         fault = self._reach.fault(step.statement)
         for table in self._flowing(step.transaction):
+            lock = self._reach.lock(step.statement, table)
+            if fault == "" and lock is not None:
+                self._stop(table, lock)
+                continue
             if not self._reach.reaches(step.statement, table):
                 continue
             found = self._definitions.meaning(table, step.statement, fault)
@@ -348,10 +352,9 @@ class TransactionAssembler:
 
     # -- changes in statement format
 
-    def learn_reach(self, dml: Dml, fault: str) -> None:
-        """The answer to `ReachNeeded`: why a change like this may reach a captured table that it
-        does not write, empty where it cannot."""
-        self._reach.learn(dml, fault)
+    def learn_reach(self, dml: Dml, reach: Reach) -> None:
+        """The answer to `ReachNeeded`, about changes like this."""
+        self._reach.learn(dml, reach)
 
     def _check_reach(self, done: OpenTransaction, transaction: TransactionId) -> None:
         """Raises ReachNeeded while everything is still as it was. What was prepared (XA) was
