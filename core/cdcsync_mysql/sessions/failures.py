@@ -4,10 +4,9 @@ Why it is right: the error number decides, never the text, because texts are tra
 the text is only quoted, and only names (accounts, tables, privileges) are read from it. Each number
 is sorted by what it concerns: one table, the account, the server, or nothing that lasts. What is
 not listed is retried, so that an unknown error never stops a sync for good and never passes for
-success; where a run meets it at a table, it tries that table alone (`may_be_of_table`), so what is
-known to pass must be listed: it would be taken for the table's own where it lasts. What another
-session's lock, or a slow statement, does to a table passes with its cause and concerns no other
-table: it is the table's own as long as it lasts (TableBusy). Sources:
+success. Where a run meets it at a table, it tries that table alone (`may_be_of_table`); then it is
+the table's own as long as it lasts (TableBusy), as is what another session's lock, or a slow
+statement, does to a table. So what lasts, and what concerns all tables, must be listed. Sources:
 MySQL Server Error Message Reference; MariaDB Error Codes; error 2xxx are the client library's.
 """
 
@@ -42,6 +41,7 @@ _ACCOUNT = re.compile(r"'([^'\x00-\x1f;]{0,96})'@'([^'\x00-\x1f;]{0,255})'")
 _TABLE = re.compile(r"for table [`']([^`'\x00-\x1f]{1,64})[`'](?:\.[`']([^`'\x00-\x1f]{1,64})[`'])?")
 _DATABASE = re.compile(r"to database '([^'\x00-\x1f]{0,64})'")
 _READABLE = "a table that the server can read"
+_SEE_ERROR = "see what the server's error means; the sync tries again by itself"
 _BY_TLS = "spec.source.tls: {mode: required}"
 _PRIVILEGES = re.compile(r"\(at least one of\) the ([A-Za-z_, ]{1,300}?) privilege")
 
@@ -83,10 +83,13 @@ def may_be_of_table(error: CdcError) -> bool:
 
 
 def of_table(error: CdcError, table: TableId) -> CdcError:
-    """Such an error as the table's own, where it was met again and again at this table alone."""
+    """Such an error as the table's own, where it was met again at this table alone. One that is not
+    known may pass: it stops no table for good."""
     name = error.table or str(table)
     if error.reason is Reason.TABLE_BUSY:
         return fail(error.reason, error.found, needed=error.needed, remedy=error.remedy, table=name)
+    if is_unexplained(error):
+        return fail(Reason.TABLE_BUSY, error.found, needed=_READABLE, remedy=_SEE_ERROR, table=name)
     return fail(Reason.TABLE_UNREADABLE, error.found, needed=_READABLE, remedy=REPAIR_TABLE, table=name)
 
 

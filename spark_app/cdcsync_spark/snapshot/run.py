@@ -11,11 +11,9 @@ A table that fails for good is left out, wherever that is: in planning, reading,
 or publishing; the others go on. A failure that is transient, or concerns no table alone, ends the
 run: at most one wave is lost. Where it is not known what an error concerns, its table is tried
 alone; what meets such an error again waits until the others are read, and is tried a last time if
-any commit was made since it met the first. What it meets then is its own. Without such a commit it
-may be the server's, and the run ends to be tried again; but a table that waits alone is tried a few
-times more, with growing pauses, because no other can show whose it is. A table that is locked, or
-whose statements take too long, is not waited for alone: all such are tried a last time together,
-and what is locked then is left out; the controller tries it again (R5).
+any commit was made since it met the first. A table that is locked, or whose statements take too
+long, is not waited for alone: all such are tried a last time together. What meets either then is
+left out; the controller tries it again (R5).
 """
 
 from __future__ import annotations
@@ -50,8 +48,6 @@ from cdcsync_spark.snapshot.wave_job import Counts, SplitResult, SplitTask, run_
 _WAVE_FACTOR = 2
 #: of the one SELECT that reads a table without a key
 _WHOLE_TABLE_SECONDS = 86_400
-#: seconds before each further try of a table that waits alone
-_PAUSES = (1.0, 5.0, 15.0)
 #: what the source refuses to the run, whichever table meets it first
 _OF_THE_RUN = frozenset(
     {
@@ -170,9 +166,8 @@ class SnapshotRun:
         self._try_locked()
         while not self.context.stopping.is_set() and (number := self._next_to_try_last()) is not None:
             self._try_last(number)
-        self._try_the_only_one()
         if not self.context.stopping.is_set():
-            self._settle_unexplained()
+            self._leave_out_unexplained()
 
     def _try_locked(self) -> None:
         locked = {name for name, e in self._unexplained.items() if not is_unexplained(e)}
@@ -183,17 +178,6 @@ class SnapshotRun:
             self._tried_last.add(self.tables[number].name)
             del self._unexplained[self.tables[number].name]
         self._read(numbers)
-
-    def _try_the_only_one(self) -> None:
-        """A table that waits alone, and that nothing was committed beside."""
-        waiting = [name for name, e in self._unexplained.items() if is_unexplained(e)]
-        if len(waiting) != 1 or waiting[0] in self._tried_last:
-            return
-        number = next(n for n, t in enumerate(self.tables) if t.name == waiting[0])
-        for pause in _PAUSES:
-            if waiting[0] in self._unexplained:
-                self.context.wait(pause)
-                self._try_last(number)
 
     def _read(self, numbers: Iterable[int]) -> None:
         for wave in self._waves(numbers):
@@ -210,15 +194,11 @@ class SnapshotRun:
     def _got_on_since(self, table: SnapshotTable) -> bool:
         return self._suspected[table.name] < self.progress.commits
 
-    def _settle_unexplained(self) -> None:
-        """Raises what may be the server's."""
+    def _leave_out_unexplained(self) -> None:
         for table in self.tables:
-            error = self._unexplained.get(table.name)
-            if error and (table.name in self._tried_last or not is_unexplained(error)):
-                del self._unexplained[table.name]
+            error = self._unexplained.pop(table.name, None)
+            if error is not None:
                 self._refuse(table, [of_table(error, table.assignment.table.id)])
-        if self._unexplained:
-            raise next(iter(self._unexplained.values()))
 
     def _waves(self, numbers: Iterable[int]) -> Iterator[list[WaveSplit]]:
         """Splits of these tables one after the other; a wave may hold the end of one and the
