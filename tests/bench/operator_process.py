@@ -21,12 +21,12 @@ import yaml
 
 from cdcsync_core.runs.run import RunKind
 from cdcsync_core.timestamps import utc
+from cdcsync_demo.server_process import free_port
 from cdcsync_kube.client import Api, Object
 from cdcsync_operator.cluster.store import owner_of
 from support.apiserver import kubeconfig
 from support.in_process_sync import InProcessSync
 
-PORT = 18999
 REPORT_SECONDS = 10.0
 #: the operator with a source that is always ready and has the two tables of `InProcessSync`
 _PROGRAM = """
@@ -68,17 +68,21 @@ def _value(page: str, name: str) -> float:
 
 
 class Operator:
-    def __init__(self, process: subprocess.Popen[bytes]) -> None:
-        self._process = psutil.Process(process.pid)
+    def __init__(self, process: subprocess.Popen[bytes], port: int) -> None:
+        """`port` is that of its metrics."""
+        self._process, self._page = psutil.Process(process.pid), f"http://127.0.0.1:{port}/metrics"
 
     def sample(self, phase: str) -> Sample:
-        with urllib.request.urlopen(f"http://127.0.0.1:{PORT}/metrics", timeout=30) as answer:
+        with urllib.request.urlopen(self._page, timeout=30) as answer:
             page = answer.read().decode()
         calls, reconciliations = (_value(page, name) for name in _TOTALS)
         times, memory = self._process.cpu_times(), self._process.memory_info().rss / 2**20
         ready = len(re.findall(rf'^cdcsync_phase{{.*phase="{phase}"}} 1', page, re.MULTILINE))
         cpu, syncs = times.user + times.system, int(_value(page, "cdcsync_syncs"))
         return Sample(time.monotonic(), calls, reconciliations, cpu, memory, ready, syncs)
+
+    def assert_lives(self) -> None:
+        assert self._process.status() != psutil.STATUS_ZOMBIE, "the operator has ended; see operator.log"
 
     def waits(self) -> dict[str, float]:
         """Seconds for which each thread could have run and had no CPU."""
@@ -95,7 +99,7 @@ class Operator:
         deadline, reconciled = time.monotonic() + 600, 0.0
         while time.monotonic() < deadline:
             time.sleep(5)
-            assert self._process.status() != psutil.STATUS_ZOMBIE, "the operator has ended; see operator.log"
+            self.assert_lives()
             try:
                 found = self.sample(phase)
             except OSError:
@@ -115,7 +119,7 @@ class Operator:
         deadline = time.monotonic() + 1200
         while time.monotonic() < deadline:
             time.sleep(3)
-            assert self._process.status() != psutil.STATUS_ZOMBIE, "the operator has ended; see operator.log"
+            self.assert_lives()
             try:
                 found = self.sample("Paused")
             except OSError:
@@ -131,16 +135,17 @@ _TOTALS = ("cdcsync_api_calls_total", "cdcsync_reconcile_total")
 @contextmanager
 def operator(api: Api, folder: Path, samples: int = 1_000_000) -> Iterator[Operator]:
     """Whose page of metrics has at most so many samples."""
+    port = free_port()
     (folder / "kubeconfig").write_text(yaml.safe_dump(kubeconfig(api)))
     settings = {
-        "KUBECONFIG": str(folder / "kubeconfig"), "CDCSYNC_DRIVER_IMAGE": "x", "CDCSYNC_METRICS_PORT": str(PORT),
+        "KUBECONFIG": str(folder / "kubeconfig"), "CDCSYNC_DRIVER_IMAGE": "x", "CDCSYNC_METRICS_PORT": str(port),
         "HOSTNAME": "bench", "CDCSYNC_LEASE": "default/cdcsync", "CDCSYNC_SAMPLE_LIMIT": str(samples),
         "PYTHONPATH": os.pathsep.join(sys.path),
     }  # fmt: skip
     with (folder / "operator.log").open("wb") as log:
         process = subprocess.Popen([sys.executable, "-c", _PROGRAM], env=os.environ | settings, stderr=log, stdout=log)
         try:
-            yield Operator(process)
+            yield Operator(process, port)
         finally:
             process.terminate()
             process.wait(60)

@@ -20,7 +20,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.operator_process import Drivers, Sample, operator, streaming
+from bench.operator_process import Drivers, Operator, Sample, operator, streaming
 from cdcsync_kube.client import Api
 from support.apiserver import api_server
 
@@ -77,7 +77,7 @@ def test_start_at_rest(tmp_path: Path) -> None:
             api.merge(f"{_SYNCS}/{changed}", {"spec": {"restartNonce": 1 + (which == "known")}})
             begun = time.monotonic()
             with operator(api, tmp_path, samples=500) as found:
-                first = _observed(api, changed) - begun
+                first = _observed(api, found, changed) - begun
                 after = found.reconciled(SYNCS)
             times = f"{first:.1f} s until the last change is observed, {after.at - begun:.0f} s until all"
             print(f"\n{SYNCS} {which}: {times}; {after.cpu:.0f} CPU s, {after.memory:.0f} MiB; {_load()}")
@@ -85,8 +85,9 @@ def test_start_at_rest(tmp_path: Path) -> None:
         assert all(generation > 0 for generation in observed)
 
 
-def _observed(api: Api, name: str) -> float:
+def _observed(api: Api, process: Operator, name: str) -> float:
     while True:
+        process.assert_lives()
         found = api.get(f"{_SYNCS}/{name}")
         if (found.get("status") or {}).get("observedGeneration") == found["metadata"]["generation"]:
             return time.monotonic()
