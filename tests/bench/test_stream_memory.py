@@ -31,7 +31,7 @@ from support.lake import query
 from support.servers import Server
 from support.sync_process import Sync
 
-pytestmark = [pytest.mark.timeout(1800), pytest.mark.spark]
+pytestmark = [pytest.mark.timeout(max(1800, ROWS // 10_000)), pytest.mark.spark]
 
 _MIB = 1 << 20
 #: the request and the limit of a stream's pod by default
