@@ -9,6 +9,7 @@ from contextlib import contextmanager
 import pytest
 
 from cdcsync_core.errors import CdcError, Reason
+from cdcsync_core.positions.chunk import Split
 from cdcsync_core.resource.spec import Spec
 from cdcsync_core.tables.source_table import TableId
 from cdcsync_mysql import lock_budget
@@ -18,8 +19,10 @@ from cdcsync_mysql.readiness.reach import cascades_to, fault_of_writing
 from cdcsync_mysql.reading.catalog import Resolved, read_table, resolve
 from cdcsync_mysql.sessions import session
 from cdcsync_mysql.sessions.connection import Connection, connect, fetch
+from cdcsync_spark.snapshot.low_mark import LowMark
+from cdcsync_spark.snapshot.split_read import SplitReader
 from support.fixtures import FreshDatabase, usually_on
-from support.locks import locked_for_ddl
+from support.locks import locked, locked_for_ddl
 from support.servers import Server
 from support.source import connected, source_of
 
@@ -122,6 +125,21 @@ def _listing(server: Server, warnings: int) -> Iterator[None]:
         yield
     finally:
         server.run(f"SET GLOBAL max_error_count = {before}")
+
+
+@usually_on("mariadb1011", "mysql97_gtid")
+def test_a_split_of_a_locked_table_is_waited_for_briefly_where_others_were_locked(
+    any_server: Server, database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever the profile says, which would be longer than this test has."""
+    monkeypatch.setattr(session, "_LOCK_SECONDS", 3600)
+    with connected(any_server) as (connection, facts):
+        table = read_table(connection, TableId(database, "b"))
+        low = LowMark(source_of(any_server), facts).take()
+    reader = SplitReader(source_of(any_server), facts.lineage, table, Split(), low, 7200, briefly=True)
+    with locked(any_server, database, ["b"]), pytest.raises(CdcError) as found:
+        list(reader.batches())
+    assert found.value.reason is Reason.TABLE_BUSY
 
 
 @pytest.fixture

@@ -12,8 +12,9 @@ or publishing; the others go on. A failure that is transient, or concerns no tab
 run: at most one wave is lost. Where it is not known what an error concerns, its table is tried
 alone; what meets such an error again waits until the others are read, and is tried a last time if
 any commit was made since it met the first. A table that is locked, or whose statements take too
-long, is not waited for alone: all such are tried a last time together. What meets either then is
-left out; the controller tries it again (R5).
+long, is not waited for alone: all such are tried a last time together, and once one was met, each
+is waited for a second only, so that many hold the others up for little longer than one. What meets
+either then is left out; the controller tries it again (R5).
 """
 
 from __future__ import annotations
@@ -158,6 +159,8 @@ class SnapshotRun:
     #: those that wait, with what they met last; those that were tried a last time
     _unexplained: dict[str, CdcError] = field(default_factory=dict)
     _tried_last: set[str] = field(default_factory=set)
+    #: a table was locked: no further one holds the others up for as long
+    _met_lock: bool = False
 
     def run(self) -> None:
         """Ends when every table is complete, failed for good, or the run was asked to stop; raises
@@ -248,6 +251,7 @@ class SnapshotRun:
             results = self.read_wave(self.spark, self._tasks(wave, low), self._running)
         high = self.source.high(self.context.facts.lineage, low)
         gate("wave-read")
+        self._met_lock |= any(r.error is not None and r.error.reason is Reason.TABLE_BUSY for r in results)
         for number, table in tables.items():
             mine = [(w.split, r) for w, r in zip(wave, results, strict=True) if w.table == number]
             if self._is_to_be_tried_alone(table, [r for _, r in mine], commits):
@@ -299,6 +303,7 @@ class SnapshotRun:
                 low,
                 most if table.state.capture.chunk_key else _WHOLE_TABLE_SECONDS,
                 self.context.config.decoder,
+                briefly=self._met_lock,
             )
             tasks.append(SplitTask(item.table, reader, table.target, f"{self.context.config.id}-{number}"))
         return tasks

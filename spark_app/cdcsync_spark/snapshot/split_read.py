@@ -42,6 +42,8 @@ from cdcsync_spark.wire.resultset.binary_row import Decoded
 _ROWS = 2_000
 _BYTES = 8 << 20
 _KEYS_A_QUERY = 200
+#: the shortest wait for a lock that both servers have
+_BRIEF_SECONDS = 1
 #: beyond the server's own limit: for what it has sent to be read, on a machine that is loaded
 _GRACE_SECONDS = 120.0
 Row = tuple[Cell, ...]
@@ -50,7 +52,8 @@ Row = tuple[Cell, ...]
 @dataclass
 class SplitReader:
     """One split of `table`; iterate `batches()` once. `rows` and `nulled` count what was read.
-    `position` is what the rows of a table without a key are as of."""
+    `position` is what the rows of a table without a key are as of. A table that another session
+    locks is waited for as the session's profile says, or `briefly`."""
 
     source: Source
     lineage: Lineage
@@ -60,6 +63,7 @@ class SplitReader:
     max_seconds: int
     decoder: Decoder = Decoder.VECTORIZED
     grace_seconds: float = _GRACE_SECONDS
+    briefly: bool = False
     rows: int = field(default=0, init=False)
     nulled: int = field(default=0, init=False)
     position: Position | None = field(default=None, init=False)
@@ -79,6 +83,8 @@ class SplitReader:
                 raise map_error(e, f"reading {self.table.id}") from e
 
     def _begin(self, session: SourceSession, connection: pymysql.Connection) -> None:
+        if self.briefly:
+            connection.query(f"SET SESSION lock_wait_timeout = {_BRIEF_SECONDS}")
         if self.table.key:
             connection.query("START TRANSACTION READ ONLY")
         else:

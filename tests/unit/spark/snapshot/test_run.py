@@ -477,6 +477,10 @@ def test_a_table_that_is_locked_is_left_out_and_the_others_are_read(world: World
     world.source.errors[("b", plan(3)[1])] = _BUSY
     context = world.run(tables)
     assert {n: (e.reason, e.table) for n, e in context.failed.items()} == {"shop.b": (Reason.TABLE_BUSY, "shop.b")}
+    read = [[(t.reader.table.id.name, t.reader.split) for t in wave] for wave in world.source.waves]
+    met = next(n for n, splits in enumerate(read) if ("b", plan(3)[1]) in splits)
+    waits = [{t.reader.briefly for t in wave} for wave in world.source.waves]
+    assert waits == [{False}] * (met + 1) + [{True}] * (len(waits) - met - 1), "only the first one is waited for"
     assert _complete(world, *(tables.keys() - {"b"}))
     world.source.errors.clear()
     assert world.run(tables).failed == {}
