@@ -1,0 +1,181 @@
+"""Spark, PyIceberg, DuckDB and Polars read the rows of a model, after updates, deletes and changes
+of the schema; and what Spark does to the table between our commits is gone on from.
+
+The catalog is Iceberg's own REST server, the tables' files lie in a folder.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import date, datetime, timedelta
+from decimal import Decimal
+from functools import cache
+from pathlib import Path
+
+import duckdb
+import duckdb_extension_avro
+import duckdb_extension_iceberg
+import polars as pl
+import pytest
+from pyiceberg.catalog.rest import RestCatalog as PyIcebergCatalog
+from pyiceberg.table import Table
+
+from cdcsync_core.tables.capture import Capture
+from cdcsync_core.tables.schema_change import Filled, Kept, Origin
+from cdcsync_core.tables.source_table import TableId
+from cdcsync_spark.sinks.iceberg.catalog.rest import RestCatalog, RestSettings
+from cdcsync_spark.sinks.iceberg.replica.sink import IcebergSink, IcebergTarget
+from cdcsync_spark.sinks.lake.policy import MaintenancePolicy
+from contract.sinkcase import SYNC, Model, Row, batch, content, in_order, make_table, step, whole_snapshot
+from support.folder_catalog import LocalStores
+from support.iceberg_catalog import ICEBERG, IcebergCatalog
+from support.iceberg_spark import IcebergSpark
+
+pytestmark = pytest.mark.spark
+ID = TableId("readers", "things")
+FIRST = {
+    "id": "bigint(20)",
+    "small": "tinyint(4)",
+    "note": "varchar(40)",
+    "price": "decimal(12,3)",
+    "large": "bigint(20) unsigned",
+    "at": "datetime(6)",
+    "day": "date",
+    "raw": "varbinary(9)",
+    "ratio": "double",
+}
+#: a column is renamed and moved, and one is added
+SECOND = {"id": "bigint(20)", "text": "varchar(40)"} | {n: t for n, t in FIRST.items() if n not in {"id", "note"}}
+THIRD = SECOND | {"extra": "int(11)"}
+STEPS: dict[int, tuple[dict[str, str], list[Origin]]] = {
+    5: (SECOND, [Kept("note" if n == "text" else n) for n in SECOND]),
+    9: (THIRD, [*map(Kept, SECOND), Filled(None)]),
+}
+
+
+def table_of(columns: dict[str, str]) -> Capture:
+    return make_table(columns, ["id"], ID.database, ID.name)
+
+
+def row_of(columns: dict[str, str], n: int, text: str | None) -> Row:
+    values = {
+        "id": n,
+        "small": n % 256 - 128,
+        "note": text,
+        "text": text,
+        "price": Decimal(n).scaleb(-3) - 5,
+        "large": Decimal(2**64 - 1 - n),
+        "at": datetime(1969, 12, 31, 23, 59, 59, n) + timedelta(n % 2),
+        "day": date(1960, 1, 1) + timedelta(n * 30) if n % 7 else None,
+        "raw": bytes([n % 256, 0, 255]),
+        "ratio": n / 3,
+        "extra": -n,
+    }
+    return tuple(values[name] for name in columns)
+
+
+@dataclass
+class Life:
+    """A table that takes batches, and its model."""
+
+    target: IcebergTarget
+    model: Model
+    columns: dict[str, str]
+    number: int = 0
+
+    def batches(self, count: int, folder: Path) -> None:
+        writer = self.target.writer(folder)
+        for _ in range(count):
+            self.number += 1
+            if self.number in STEPS:
+                self.change()
+                continue
+            n = 37 * self.number
+            rows = [row_of(self.columns, m % 1100, f"batch {self.number}") for m in range(n, n + 60)]
+            writer.commit(1, batch(self.number, self.model.apply(rows, [(m,) for m in range(n % 500, n % 500 + 20)])))
+            writer.maintain()
+
+    def change(self) -> None:
+        """A change of the schema; the rows that are there keep their values."""
+        columns, origins = STEPS[self.number]
+        table = table_of(columns)
+        self.target.commit(1, step(self.number, table, origins))
+        names = [("note" if name == "text" and "note" in self.columns else name) for name in columns]
+        before = list(self.columns)
+        rows = [tuple(row[before.index(n)] if n in before else None for n in names) for row in self.model.rows.values()]
+        self.model, self.columns = Model(table), columns
+        self.model.rows = {self.model.key(row): row for row in rows}
+
+
+@pytest.fixture(scope="module")
+def spark(iceberg_catalog: IcebergCatalog, tmp_path_factory: pytest.TempPathFactory) -> Iterator[IcebergSpark]:
+    with IcebergSpark(iceberg_catalog.uri, ICEBERG / "jars", tmp_path_factory.mktemp("iceberg-spark")) as session:
+        yield session
+
+
+@cache
+def duckdb_connection() -> duckdb.DuckDBPyConnection:
+    settings = {"autoinstall_known_extensions": False, "autoload_known_extensions": False}
+    connection = duckdb.connect(config=settings)
+    for package in (duckdb_extension_avro, duckdb_extension_iceberg):
+        (extension,) = Path(package.__path__[0]).rglob("*.duckdb_extension")
+        connection.execute(f"LOAD '{extension}'")
+    return connection
+
+
+def read_by_all(spark: IcebergSpark, table: Table, patch: pytest.MonkeyPatch) -> dict[str, list[Row]]:
+    patch.setenv("POLARS_ICEBERG_PLANNER", "pyiceberg")
+    file = table.metadata_location
+    polars = pl.scan_iceberg(file, reader_override="native").collect().rows()
+    found = {
+        "spark": spark.sql(f"SELECT * FROM lake.{ID.database}.{ID.name}"),
+        "pyiceberg": list(zip(*table.scan().to_arrow().to_pydict().values(), strict=True)),
+        "duckdb": duckdb_connection().execute("SELECT * FROM iceberg_scan($1)", [file]).fetchall(),
+        "polars": polars,
+    }
+    return {reader: in_order(map(plain, rows)) for reader, rows in found.items()}
+
+
+def plain(row: Row) -> Row:
+    """Values in the types of the model."""
+    return tuple(bytes(v) if isinstance(v, bytearray) else v for v in row)
+
+
+def test_all_readers_return_the_models_rows_whatever_spark_does_between(
+    iceberg_catalog: IcebergCatalog, spark: IcebergSpark, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    catalog = RestCatalog(RestSettings(iceberg_catalog.uri))
+    policy = MaintenancePolicy(gathered_files=4, smallest_class_bytes=16 * 1024)
+    sink, table = IcebergSink(catalog, LocalStores(), SYNC, policy=policy), table_of(FIRST)
+    life = Life(sink.target(ID), Model(table), FIRST)
+    life.model.rows = {(n,): row_of(FIRST, n, f"first {n}") for n in range(1000)}
+    whole_snapshot(life.target, life.model.rows.values(), table)
+    life.batches(12, tmp_path)
+    assert content(life.target) == life.model.content
+    theirs = PyIcebergCatalog("rest", uri=iceberg_catalog.uri)
+
+    def agree() -> None:
+        found = read_by_all(spark, theirs.load_table((ID.database, ID.name)), monkeypatch)
+        assert {reader for reader, rows in found.items() if rows != life.model.content} == set()
+
+    agree()
+    name = f"{ID.database}.{ID.name}"
+    spark.sql(f"CALL lake.system.rewrite_manifests('{name}')")
+    spark.sql(f"CALL lake.system.expire_snapshots(table => '{name}', retain_last => 1, older_than => now())")
+    life.batches(2, tmp_path)
+    spark.sql(f"CALL lake.system.rewrite_data_files(table => '{name}', options => map('rewrite-all', 'true'))")
+    life.batches(2, tmp_path)
+    state = life.target.last_commit()
+    assert state is not None
+    assert state.written is None
+    spark.sql(f"UPDATE lake.{name} SET text = 'theirs' WHERE id IN (1, 3, 5, 7, 9)")
+    life.model.rows |= {k: (r[0], "theirs", *r[2:]) for k, r in life.model.rows.items() if k[0] in (1, 3, 5, 7, 9)}
+    life.batches(2, tmp_path)
+    state = life.target.last_commit()
+    assert state is not None
+    assert state.written is not None
+    assert state.written.program.startswith("spark")
+    agree()
+    rows = spark.sql(f"SELECT count(*), count(DISTINCT _row_id) FROM lake.{name}")
+    assert rows == [(len(life.model.rows), len(life.model.rows))]

@@ -1,0 +1,83 @@
+"""Spark with Iceberg, as another program that reads and changes tables of a REST catalog: a process
+of its own, because a process has one session, and other tests' sessions know Delta.
+
+Run as a program it answers each statement (a line of JSON) with the rows, pickled in a line, or
+with what it raised.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+CATALOG = "lake"
+
+
+class IcebergSpark:
+    """A session whose catalog `lake` is the REST catalog at `uri`; its log is in `folder`."""
+
+    def __init__(self, uri: str, jars: Path, folder: Path) -> None:
+        self._log = (folder / "spark.log").open("wb")
+        arguments = [uri, ",".join(map(str, jars.glob("iceberg-spark-runtime-*.jar"))), str(folder)]
+        self._process = subprocess.Popen(
+            [sys.executable, __file__, *arguments],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._log,
+            text=True,
+        )
+
+    def sql(self, statement: str) -> list[tuple[Any, ...]]:
+        """The rows of a statement."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(json.dumps(statement) + "\n")
+        self._process.stdin.flush()
+        for line in self._process.stdout:
+            if line.startswith("rows "):
+                return list(pickle.loads(base64.b64decode(line[5:])))
+            raise RuntimeError(json.loads(line.removeprefix("error ")))
+        raise RuntimeError(f"Spark ended; see {self._log.name}")
+
+    def __enter__(self) -> IcebergSpark:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.close()
+        self._process.wait(120)
+        self._process.stdout.close()
+        self._log.close()
+
+
+def serve(uri: str, jars: str, folder: str) -> None:
+    from cdcsync_spark.engine.start import start_session
+
+    answers, sys.stdout = sys.stdout, sys.stderr
+    extra = {
+        "spark.jars": jars,
+        "spark.sql.extensions": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
+        f"spark.sql.catalog.{CATALOG}": "org.apache.iceberg.spark.SparkCatalog",
+        f"spark.sql.catalog.{CATALOG}.type": "rest",
+        f"spark.sql.catalog.{CATALOG}.uri": uri,
+        f"spark.sql.catalog.{CATALOG}.cache-enabled": "false",
+    }
+    with start_session("iceberg", cores=2, memory="1g", scratch_dir=folder, extra=extra) as spark:
+        for line in sys.stdin:
+            try:
+                rows = [tuple(row) for row in spark.sql(json.loads(line)).collect()]
+                answers.write(f"rows {base64.b64encode(pickle.dumps(rows)).decode()}\n")
+            except Exception as error:  # noqa: BLE001 (the test shows it)
+                answers.write(f"error {json.dumps(str(error))}\n")
+            answers.flush()
+
+
+if __name__ == "__main__":
+    serve(*sys.argv[1:])
