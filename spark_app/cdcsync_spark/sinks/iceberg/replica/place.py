@@ -100,6 +100,14 @@ class TablePlace:
             table=str(self.table),
         )
 
+    def contention_error(self, attempts: int) -> CdcError:
+        return fail(
+            Reason.SINK_UNREACHABLE,
+            f"{attempts} attempts to commit to {self} met other programs' commits, or had no answer",
+            remedy="let other writers run less often",
+            table=str(self.table),
+        )
+
     def _other_version(self, version: int) -> CdcError:
         return fail(
             Reason.SINK_CONFLICT,

@@ -28,7 +28,7 @@ from cdcsync_spark.sinks.contract.changes import Build, Staged
 from cdcsync_spark.sinks.contract.checks import no_copy_error, refuse_other_identity
 from cdcsync_spark.sinks.contract.sink import Capabilities
 from cdcsync_spark.sinks.contract.writer import Outcome, Writer, commit_each
-from cdcsync_spark.sinks.iceberg.catalog.port import Catalog, CommitLost, NewTable, TableName
+from cdcsync_spark.sinks.iceberg.catalog.port import Catalog, CommitLost, NewTable, OutcomeUnknown, TableName
 from cdcsync_spark.sinks.iceberg.replica.commit import Publication, copy_removal, known, remove
 from cdcsync_spark.sinks.iceberg.replica.format import IcebergFormat, stamp
 from cdcsync_spark.sinks.iceberg.replica.maintenance import named_files
@@ -87,9 +87,14 @@ class IcebergSink:
         """The branch goes first: a copy without it is none, and its files that no snapshot of the
         table has are orphans then."""
         place = self.target(table, generation=generation).place
-        while (loaded := place.load()) is not None and place.ref in loaded.metadata.refs:
-            with suppress(CommitLost):
+        for _ in range(self.limits.attempts):
+            loaded = place.load()
+            if loaded is None or place.ref not in loaded.metadata.refs:
+                break
+            with suppress(CommitLost, OutcomeUnknown):
                 _remove_branch(place, loaded)
+        else:
+            raise place.contention_error(self.limits.attempts)
         if loaded is not None:
             folder = place.folder(loaded)
             with folder.translating_errors("removing a staged copy"):
@@ -143,7 +148,10 @@ class IcebergTarget:
 
     def _prepare_copy(self, state: TableState) -> None:
         """A branch whose first snapshot has no file."""
-        while (loaded := self.place.load()) is not None and self.place.ref not in loaded.metadata.refs:
+        for _ in range(self.limits.attempts):
+            loaded = self.place.load()
+            if loaded is None or self.place.ref in loaded.metadata.refs:
+                return
             metadata = loaded.metadata
             fresh = new_schema(state.schema, max(metadata.schemas) + 1, metadata.last_column_id)
             schema = next((s for s in [metadata.current_schema] if s.serves(state.schema)), known(metadata, fresh))
@@ -152,6 +160,8 @@ class IcebergTarget:
                 first = FileCommit(state, Operation.STATE)
                 Publication(self.place, self.place.folder(loaded), on, first).publish()
                 gate("table-created")
+                return
+        raise self.place.contention_error(self.limits.attempts)
 
     def _format(self, loaded: Loaded) -> IcebergFormat:
         return IcebergFormat(self.place, self.place.folder(loaded), loaded.metadata.location, self.policy)

@@ -1,0 +1,129 @@
+"""Iceberg tables by a REST catalog, Iceberg's own: whole lives of a table, answers that are lost,
+and what is refused."""
+
+from __future__ import annotations
+
+import uuid
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from cdcsync_core.errors import CdcError, PermanentError, Reason
+from cdcsync_spark.sinks.contract.changes import Upsert
+from cdcsync_spark.sinks.iceberg.catalog.port import NewTable, TableName
+from cdcsync_spark.sinks.iceberg.catalog.rest import RestCatalog, RestSettings
+from cdcsync_spark.sinks.iceberg.replica.sink import IcebergSink
+from contract import crashing, stepping
+from contract.sinkcase import ORDERS, SYNC, Row, batch, content, first_state, in_order, keys_of, rows_of, whole_snapshot
+from support.folder_catalog import LocalStores
+from support.iceberg_catalog import IcebergCatalog
+
+CHANGE = Upsert(rows_of(ORDERS, [(1, "changed"), (9, "new")]), keys_of(ORDERS, [(2,)]))
+FIRST: list[Row] = [(1, "a"), (2, "b"), (3, "c")]
+CHANGED: list[Row] = [(1, "changed"), (3, "c"), (9, "new")]
+
+
+@pytest.fixture
+def catalog(iceberg_catalog: IcebergCatalog) -> RestCatalog:
+    return RestCatalog(RestSettings(iceberg_catalog.uri, seconds=120))
+
+
+@pytest.fixture
+def sink(catalog: RestCatalog) -> IcebergSink:
+    """In a namespace of its own."""
+    return IcebergSink(catalog, LocalStores(), SYNC, (f"n{uuid.uuid4().hex}",))
+
+
+def name_of(sink: IcebergSink) -> TableName:
+    return TableName(sink.namespace, "orders")
+
+
+@pytest.mark.parametrize("program", [crashing, stepping], ids=["rows", "steps"])
+def test_whole_lives_of_a_table(sink: IcebergSink, program: ModuleType) -> None:
+    """Waves, batches, a resnapshot by a branch, changes of the schema; and a second run after."""
+    for epoch in (1, 2):
+        program.run(sink, epoch)
+        assert content(sink.target(ORDERS.id)) == in_order(program.EXPECTED)
+
+
+@pytest.mark.parametrize("landed", [False, True])
+def test_a_lost_answer_is_decided_by_the_table(
+    sink: IcebergSink, iceberg_catalog: IcebergCatalog, landed: bool
+) -> None:
+    target = sink.target(ORDERS.id)
+    before = whole_snapshot(target, FIRST)
+    iceberg_catalog.fault("after" if landed else "before")
+    if landed:
+        assert target.commit(1, batch(1, CHANGE)).commit_number == before.commit_number + 1
+        assert content(target) == CHANGED
+    else:
+        with pytest.raises(CdcError, match="no answer to a commit") as lost:
+            target.commit(1, batch(1, CHANGE))
+        assert lost.value.reason is Reason.SINK_UNREACHABLE
+        assert content(target) == FIRST
+    assert target.commit(1, batch(1, CHANGE)).commit_number == before.commit_number + 1
+    assert content(target) == CHANGED
+
+
+def metadata_of(sink: IcebergSink) -> Any:
+    loaded = sink.catalog.load(name_of(sink))
+    assert loaded is not None
+    return loaded.metadata
+
+
+def test_a_table_that_was_taken_back_is_refused(sink: IcebergSink) -> None:
+    """By any program, here by the catalog's protocol."""
+    target = sink.target(ORDERS.id)
+    whole_snapshot(target, FIRST)
+    before = metadata_of(sink)
+    target.commit(1, batch(1, CHANGE))
+    after = metadata_of(sink)
+    back = {"action": "set-snapshot-ref", "ref-name": "main", "type": "branch"}
+    sink.catalog.commit(name_of(sink), [], [{**back, "snapshot-id": before["current-snapshot-id"]}])
+    for use in (target.last_commit, lambda: target.commit(1, batch(2, CHANGE)), target.open_snapshot):
+        with pytest.raises(PermanentError, match="the branch main is not as our commit 2") as stopped:
+            use()
+        assert stopped.value.reason is Reason.SINK_CONFLICT
+    sink.catalog.commit(name_of(sink), [], [{**back, "snapshot-id": after["current-snapshot-id"]}])
+    assert content(target) == CHANGED
+
+
+def test_what_is_no_table_of_ours_is_refused(sink: IcebergSink) -> None:
+    target, state = sink.target(ORDERS.id), first_state()
+    schema = {"type": "struct", "schema-id": 0, "fields": [{"id": 1, "name": "id", "required": True, "type": "long"}]}
+    sink.catalog.create(name_of(sink), NewTable(schema, 3, {}))
+    with pytest.raises(PermanentError, match="another program's table"):
+        target.prepare(state)
+    sink.catalog.drop(name_of(sink))
+    sink.catalog.create(name_of(sink), NewTable(schema, 2, {}))
+    with pytest.raises(PermanentError, match="format version 2"):
+        target.prepare(state)
+    sink.catalog.drop(name_of(sink))
+    assert target.prepare(state) == state
+
+
+def test_a_partitioned_table_is_refused(sink: IcebergSink) -> None:
+    target = sink.target(ORDERS.id)
+    whole_snapshot(target, FIRST)
+    spec = {"spec-id": 1, "fields": [{"name": "p", "transform": "identity", "source-id": 2, "field-id": 1000}]}
+    updates = [{"action": "add-spec", "spec": spec}, {"action": "set-default-spec", "spec-id": 1}]
+    sink.catalog.commit(name_of(sink), [], updates)
+    for use in (lambda: target.commit(1, batch(1, CHANGE)), target.open_snapshot):
+        with pytest.raises(PermanentError, match="the table was partitioned"):
+            use()
+
+
+def test_a_run_with_a_lower_epoch_loses_on_a_copy_too(sink: IcebergSink) -> None:
+    """Main and its copy are branches of one table, which other programs see."""
+    target, copy = sink.target(ORDERS.id), sink.target(ORDERS.id, generation=1)
+    whole_snapshot(target, FIRST)
+    assert copy.prepare(first_state(nonce=1, epoch=2)) == first_state(nonce=1, epoch=2)
+    assert set(metadata_of(sink)["refs"]) == {"main", "cdcsync-resnapshot-1"}
+    with pytest.raises(PermanentError, match="superseded by epoch 2"):
+        copy.commit(1, lambda found: pytest.fail(f"asked with {found}"))
+    assert target.commit(1, batch(1, CHANGE)).epoch == 1
+    sink.discard(ORDERS.id, 1)
+    assert set(metadata_of(sink)["refs"]) == {"main"}
+    assert not [name for name in metadata_of(sink)["properties"] if name.startswith("cdcsync.state.")]
+    assert content(target) == CHANGED
