@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from cdcsync_core.runs.run import TablePhase
 from cdcsync_operator.decision.needs import NEEDS, Content, Need
-from cdcsync_operator.decision.runs import RUNS
+from cdcsync_operator.decision.runs.kinds import RUNS
 
 PENDING, SNAPSHOTTING, CATCHING_UP = TablePhase.PENDING, TablePhase.SNAPSHOTTING, TablePhase.CATCHING_UP
 STREAMING, COMPLETED, FAILED = TablePhase.STREAMING, TablePhase.COMPLETED, TablePhase.FAILED
@@ -51,7 +51,7 @@ def _of_runs() -> Iterator[Step]:
 
 def _of_failures() -> Iterator[Step]:
     """A table that needs a run may fail; the user's change gives it back, or a resnapshot that
-    fixes it (see `decision.resnapshots`)."""
+    fixes it (see `decision.tables.resnapshots`)."""
     needing = [phase for phase, row in NEEDS.items() if set(row) != {Need.NOTHING} and phase is not COMPLETED]
     yield from (Step(phase, FAILED, "") for phase in needing)
     yield Step(FAILED, PENDING, "changed resource, or fixed")

@@ -32,7 +32,7 @@ from cdcsync_demo.view import DemoView
 from cdcsync_demo.writes import Writer
 from cdcsync_operator.cli.output import Output
 from cdcsync_operator.cli.plan import opened_manifest
-from cdcsync_operator.decision.goal import Until
+from cdcsync_operator.decision.summary.goal import Until
 from cdcsync_operator.local.controller import LocalController, open_local
 from cdcsync_operator.local.store import ManifestFiles
 from cdcsync_operator.local.verification_process import Verification, verify_config

@@ -23,9 +23,7 @@ from cdcsync_core.errors import Reason, fail
 from cdcsync_core.runs.report_merge import merge_report
 from cdcsync_core.runs.run import ExitCode, RunKind, TablePhase
 from cdcsync_core.runs.status import CONSISTENT, Phase, Status, should_write
-from cdcsync_operator.decision.assignment import owned_tables
 from cdcsync_operator.decision.decide import decide
-from cdcsync_operator.decision.fingerprint import fingerprint
 from cdcsync_operator.decision.needs import assigned
 from cdcsync_operator.decision.observed import (
     Action,
@@ -37,7 +35,9 @@ from cdcsync_operator.decision.observed import (
     StartRun,
     StopRun,
 )
-from cdcsync_operator.decision.resnapshots import MAX_DECISIONS, resnapshot_fixes
+from cdcsync_operator.decision.runs.fingerprint import fingerprint
+from cdcsync_operator.decision.tables.assignment import owned_tables
+from cdcsync_operator.decision.tables.resnapshots import MAX_DECISIONS, resnapshot_fixes
 from unit.controller.harness import resource
 from unit.controller.simulated_drivers import Driver, Lake, Reader, Snapshot
 

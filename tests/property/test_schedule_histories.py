@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from cdcsync_core.runs.run import RunKind, TablePhase
 from cdcsync_core.runs.status import Phase
 from cdcsync_core.timestamps import unix_time
-from cdcsync_operator.decision.fingerprint import fingerprint
 from cdcsync_operator.decision.observed import Action, StartRun
+from cdcsync_operator.decision.runs.fingerprint import fingerprint
 from property.test_controller_histories import BACKOFF, NAMES, Cluster, happen, histories, initial_spec
 
 STREAM = RunKind.STREAM

@@ -15,7 +15,7 @@ from confluent_kafka import Producer
 
 from cdcsync_core.errors import Reason
 from cdcsync_core.runs.run import ExitCode
-from cdcsync_core.runs.topic_check import Checks
+from cdcsync_core.runs.sink_check import Checks
 from cdcsync_core.tables.source_table import TableId
 from cdcsync_spark.sinks.kafka.check import BrokerCheck
 from cdcsync_spark.sinks.kafka.connection.client import KafkaSettings

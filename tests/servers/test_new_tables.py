@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from cdcsync_core.runs.run import ExitCode
-from cdcsync_operator.decision.preflights import PREFLIGHT_EVERY
+from cdcsync_operator.decision.runs.preflights import PREFLIGHT_EVERY
 from servers.test_table_faults import assert_equal, fill, streaming
 from support.fixtures import FreshDatabase, usually_on
 from support.servers import Server

@@ -12,7 +12,7 @@ from rich.table import Table as Grid
 from cdcsync_core.resource.quantity import show_seconds
 from cdcsync_core.resource.sink_spec import Nouns
 from cdcsync_core.resource.spec import SchemaChange, Spec
-from cdcsync_core.runs.topic_check import Checks
+from cdcsync_core.runs.sink_check import Checks
 from cdcsync_lake.check import SinkCheck
 from cdcsync_mysql.checks import Check, Level, passed, refused, warned
 from cdcsync_mysql.readiness.preflight import Preflight

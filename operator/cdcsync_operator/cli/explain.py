@@ -12,8 +12,8 @@ from rich.console import Console
 from rich.table import Table as Grid
 
 from cdcsync_core.errors import CdcError, Reason, fail
-from cdcsync_core.migration import Effect, MigrationQuestion, Script, StatementEffect
 from cdcsync_core.resource.spec import CdcSync
+from cdcsync_core.runs.migration import Effect, MigrationQuestion, Script, StatementEffect
 from cdcsync_core.runs.run import ExitCode
 from cdcsync_operator.cli.check_view import if_not_followed
 from cdcsync_operator.cli.command import manifest_option, reporting

@@ -20,9 +20,9 @@ from cdcsync_core.runs.run import RunKind, TablePhase
 from cdcsync_core.runs.status import Status, shown_message
 from cdcsync_kube.client import Api, ApiError, Object
 from cdcsync_operator.cluster.store import KubeStore
-from cdcsync_operator.decision.conditions import ROLLING_OUT
 from cdcsync_operator.decision.data_flow import SILENT, SINK_SLOW, SOURCE_SILENT, STARTING
 from cdcsync_operator.decision.observed import Decision, StopRun
+from cdcsync_operator.decision.summary.conditions import ROLLING_OUT
 
 _MAX = 1000
 #: why a live stream is not ready

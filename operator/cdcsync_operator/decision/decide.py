@@ -21,9 +21,6 @@ from cdcsync_core.resource.spec import CdcSync
 from cdcsync_core.runs.status import RunRef, TableStatus
 from cdcsync_core.timestamps import utc
 from cdcsync_operator.decision import restart
-from cdcsync_operator.decision.conditions import summarise
-from cdcsync_operator.decision.due_times import with_next_time
-from cdcsync_operator.decision.fingerprint import fingerprint
 from cdcsync_operator.decision.observed import (
     Action,
     Decision,
@@ -33,12 +30,15 @@ from cdcsync_operator.decision.observed import (
     StartRun,
     StopRun,
 )
-from cdcsync_operator.decision.outcomes import drop_superseded_failures, record_ended_runs, reset_backoff
-from cdcsync_operator.decision.preflights import apply_preflight, due_preflight
-from cdcsync_operator.decision.resnapshots import decide_resnapshots, refuse_large
-from cdcsync_operator.decision.runs import RUNS, WantedRun, executors
-from cdcsync_operator.decision.schedule import Permit, permit, replaced_because, wanted_runs
+from cdcsync_operator.decision.runs.due_times import with_next_time
+from cdcsync_operator.decision.runs.fingerprint import fingerprint
+from cdcsync_operator.decision.runs.kinds import RUNS, WantedRun, executors
+from cdcsync_operator.decision.runs.outcomes import drop_superseded_failures, record_ended_runs, reset_backoff
+from cdcsync_operator.decision.runs.preflights import apply_preflight, due_preflight
+from cdcsync_operator.decision.runs.schedule import Permit, permit, replaced_because, wanted_runs
 from cdcsync_operator.decision.situation import Situation
+from cdcsync_operator.decision.summary.conditions import summarise
+from cdcsync_operator.decision.tables.resnapshots import decide_resnapshots, refuse_large
 
 _REQUEUE_SECONDS = 10.0
 

@@ -23,8 +23,8 @@ from cdcsync_core.resource.manifest import Manifest
 from cdcsync_core.resource.spec import CdcSync
 from cdcsync_core.runs.run import ExitCode, RunKind
 from cdcsync_core.runs.status import Status
-from cdcsync_operator.decision.goal import Progress, Until, snapshot_complete, verdict
 from cdcsync_operator.decision.observed import Decision
+from cdcsync_operator.decision.summary.goal import Progress, Until, snapshot_complete, verdict
 from cdcsync_operator.local.drivers import LocalDrivers
 from cdcsync_operator.local.state_folder import StateFolder
 from cdcsync_operator.local.store import LocalStore, ManifestFiles

@@ -23,9 +23,9 @@ from cdcsync_core.runs.report_merge import merge_report
 from cdcsync_core.runs.run import ExitCode, Flow, Report, RunConfig, RunKind, TableAssignment
 from cdcsync_core.runs.status import Status
 from cdcsync_core.tables.capture import Capture
-from cdcsync_operator.decision.assignment import owned_tables
 from cdcsync_operator.decision.observed import Exit, ForgetRun, ObservedRun, RunState, StartRun, StopRun
-from cdcsync_operator.decision.runs import RUNS
+from cdcsync_operator.decision.runs.kinds import RUNS
+from cdcsync_operator.decision.tables.assignment import owned_tables
 from cdcsync_operator.local.driver_process import DriverProcess, RunFiles, kill_orphan, still_alive
 from cdcsync_operator.local.state_folder import StateFolder
 from cdcsync_operator.reconcile.planning import PlanFolder, Planner, Splits, table_plans

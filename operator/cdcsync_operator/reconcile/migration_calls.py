@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from cdcsync_core.errors import Reason, fail
-from cdcsync_core.migration import MigrationQuestion, ServerSession, StatementEffect, effects_from_json
 from cdcsync_core.quoting import quoted
 from cdcsync_core.resource.spec import CdcSync
+from cdcsync_core.runs.migration import MigrationQuestion, ServerSession, StatementEffect, effects_from_json
 from cdcsync_core.tables.source_table import TableId
 from cdcsync_mysql.reading.table_sizes import table_sizes
 from cdcsync_mysql.server import global_variables, read_facts

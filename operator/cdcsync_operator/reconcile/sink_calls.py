@@ -21,7 +21,7 @@ from cdcsync_core.errors import CdcError, Reason, fail
 from cdcsync_core.quoting import quoted
 from cdcsync_core.resource.sink_spec import StoreUse
 from cdcsync_core.resource.spec import CdcSync
-from cdcsync_core.runs.topic_check import Checks, SinkQuestion
+from cdcsync_core.runs.sink_check import Checks, SinkQuestion
 from cdcsync_core.tables.source_table import TableId
 from cdcsync_lake.check import SinkCheck, check_lake
 from cdcsync_lake.location import Location
@@ -33,7 +33,7 @@ _NO_KEYS = "no access key in the Secret of the sink: the driver uses an identity
 _KEYS = frozenset(("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"))
 _NO_STORE = "a folder of the driver's pods"
 _SERVERS_ALONE = "servers that only drivers ask"
-_SERVERS = (sys.executable, "-m", "cdcsync_spark.app.topic_check")
+_SERVERS = (sys.executable, "-m", "cdcsync_spark.app.sink_check")
 #: a check of servers that answer takes two
 _SERVERS_SECONDS = 90.0
 _TAIL = 500

@@ -30,7 +30,7 @@ from cdcsync_mysql.server import read_facts
 from cdcsync_mysql.sessions.connection import Source, connect, source_from_spec
 from cdcsync_mysql.sessions.question import Question, out_of_time
 from cdcsync_operator.decision.observed import ObservedTable, PreflightResult
-from cdcsync_operator.decision.shared_targets import meeting_tables
+from cdcsync_operator.decision.tables.shared_targets import meeting_tables
 from cdcsync_operator.reconcile.planning import Splits
 from cdcsync_operator.reconcile.preflight import PreflightOutcome, SourceCalls
 from cdcsync_operator.reconcile.sink_calls import check_sink

@@ -7,8 +7,8 @@ import sys
 import time
 from pathlib import Path
 
-from cdcsync_core.migration import MigrationQuestion, effects_to_json
 from cdcsync_core.resource.spec import CdcSync
+from cdcsync_core.runs.migration import MigrationQuestion, effects_to_json
 from cdcsync_spark.sinks import sink_from_spec
 from cdcsync_spark.sinks.contract.changes import Emit
 from cdcsync_spark.stream.explanation import Rules, explain

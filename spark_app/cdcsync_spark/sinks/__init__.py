@@ -8,7 +8,7 @@ from typing import Any
 
 from cdcsync_core.resource.sink_spec import Delta, Kafka, SinkKind, StoreUse
 from cdcsync_core.resource.sink_spec import Sink as SinkSpec
-from cdcsync_core.runs.topic_check import Checks
+from cdcsync_core.runs.sink_check import Checks
 from cdcsync_core.tables.source_table import TableId
 from cdcsync_lake.location import Location
 from cdcsync_spark.sinks.contract.driver import READER, Role, SinkDriver

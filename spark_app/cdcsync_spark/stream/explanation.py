@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from cdcsync_core.errors import CdcError
-from cdcsync_core.migration import Effect, Script, ServerSession, StatementEffect
+from cdcsync_core.runs.migration import Effect, Script, ServerSession, StatementEffect
 from cdcsync_core.tables.capture import Capture
 from cdcsync_core.tables.evolve import NotCopied, rewrites
 from cdcsync_core.tables.schema_change import Emptied, Followed

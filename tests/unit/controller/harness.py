@@ -12,7 +12,6 @@ from cdcsync_core.runs.report_merge import merge_report
 from cdcsync_core.runs.run import Report, RunKind
 from cdcsync_core.runs.status import Status
 from cdcsync_core.timestamps import utc
-from cdcsync_operator.decision.assignment import owned_tables
 from cdcsync_operator.decision.decide import decide
 from cdcsync_operator.decision.observed import (
     Action,
@@ -28,6 +27,7 @@ from cdcsync_operator.decision.observed import (
     StartRun,
     StopRun,
 )
+from cdcsync_operator.decision.tables.assignment import owned_tables
 
 WHOLE = [{"start": None, "end": None}]
 

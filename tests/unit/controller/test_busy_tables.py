@@ -11,8 +11,8 @@ import pytest
 from cdcsync_core.errors import Reason, fail
 from cdcsync_core.runs.run import ExitCode, RunKind, TablePhase
 from cdcsync_core.runs.status import Phase, TableStatus
-from cdcsync_operator.decision.goal import Progress, Until, verdict
 from cdcsync_operator.decision.observed import RunPreflight
+from cdcsync_operator.decision.summary.goal import Progress, Until, verdict
 from unit.controller.harness import ControllerHarness
 
 LOCKED = fail(Reason.TABLE_BUSY, "reading the table: Lock wait timeout exceeded (1205)", table="shop.b")

@@ -15,7 +15,7 @@ from pydantic import BaseModel
 from cdcsync_core.resource.sink_spec import SinkKind
 from cdcsync_core.resource.spec import Spec
 from cdcsync_core.runs.run import RunKind
-from cdcsync_operator.decision.fingerprint import changed_fields, fingerprint
+from cdcsync_operator.decision.runs.fingerprint import changed_fields, fingerprint
 from unit.controller.harness import ControllerHarness, resource
 
 NOTHING: frozenset[RunKind] = frozenset()

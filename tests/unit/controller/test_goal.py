@@ -10,7 +10,7 @@ from cdcsync_core.positions.position import LogOffset
 from cdcsync_core.runs.run import ExitCode, TablePhase
 from cdcsync_core.runs.status import Phase, RunRef, Runs, Status, TableStatus, only_tables, with_condition
 from cdcsync_core.runs.status_part import StatusPosition
-from cdcsync_operator.decision.goal import Progress, Until, verdict
+from cdcsync_operator.decision.summary.goal import Progress, Until, verdict
 
 DONE, RETRY, ACT = ExitCode.DONE, ExitCode.RETRY, ExitCode.USER_MUST_ACT
 

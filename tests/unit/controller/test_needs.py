@@ -9,7 +9,7 @@ import pytest
 from cdcsync_core.runs.run import RunKind, TablePhase
 from cdcsync_core.runs.status import POSITIONED, TableStatus, only_tables
 from cdcsync_operator.decision.needs import NEEDS, Content, Need, content, need, needs
-from cdcsync_operator.decision.runs import RUNS
+from cdcsync_operator.decision.runs.kinds import RUNS
 from unit.controller.harness import ControllerHarness
 
 RESTING = {TablePhase.FAILED, TablePhase.UNASSIGNED}

@@ -12,7 +12,7 @@ from cdcsync_core.errors import Reason, fail
 from cdcsync_core.runs.run import ExitCode, RunKind
 from cdcsync_core.runs.status import TableStatus
 from cdcsync_operator.decision.observed import RunPreflight
-from cdcsync_operator.decision.preflights import PREFLIGHT_EVERY, PROMPTED_EVERY
+from cdcsync_operator.decision.runs.preflights import PREFLIGHT_EVERY, PROMPTED_EVERY
 from unit.controller.harness import ControllerHarness, place, resource
 
 LITERAL = {"tables": {"include": ["shop.a", "shop.b", "shop.gone"]}}

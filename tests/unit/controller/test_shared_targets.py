@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from cdcsync_core.resource.sink_spec import Sink
 from cdcsync_core.runs.run import RunKind
-from cdcsync_operator.decision.shared_targets import meeting_tables, shared_targets
+from cdcsync_operator.decision.tables.shared_targets import meeting_tables, shared_targets
 from unit.controller.harness import ControllerHarness, resource
 from unit.controller.test_new_tables import entry, look_again
 

@@ -7,7 +7,7 @@ import pytest
 
 from cdcsync_core.runs.run import RunKind
 from cdcsync_core.tables.table_selection import TableSelection
-from cdcsync_operator.decision.side_tables import side_table_error
+from cdcsync_operator.decision.tables.side_tables import side_table_error
 from unit.controller.harness import ControllerHarness, resource
 from unit.controller.test_new_tables import entry, look_again
 

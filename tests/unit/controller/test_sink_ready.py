@@ -9,7 +9,7 @@ from cdcsync_core.errors import Reason, fail
 from cdcsync_core.runs.run import RunKind
 from cdcsync_core.runs.status import Phase
 from cdcsync_operator.decision.observed import RunPreflight
-from cdcsync_operator.decision.preflights import PREFLIGHT_RETRY
+from cdcsync_operator.decision.runs.preflights import PREFLIGHT_RETRY
 from cdcsync_operator.reconcile.sink_calls import check_sink, check_sink_from_cluster
 from unit.controller.harness import ControllerHarness, resource
 

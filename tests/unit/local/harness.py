@@ -17,8 +17,8 @@ from cdcsync_core.runs.run import ExitCode, RunKind
 from cdcsync_core.runs.status import Status
 from cdcsync_core.tables.capture import Capture
 from cdcsync_core.tables.source_table import Column, SourceTable, SourceType, TableId
-from cdcsync_operator.decision.goal import Until
 from cdcsync_operator.decision.observed import ObservedTable, PreflightResult
+from cdcsync_operator.decision.summary.goal import Until
 from cdcsync_operator.local.controller import LocalController, open_local
 from cdcsync_operator.local.state_folder import StateFolder
 from cdcsync_operator.local.store import ManifestFiles

@@ -18,7 +18,7 @@ from cdcsync_core.errors import CdcError, Reason, fail
 from cdcsync_core.runs.run import ExitCode, RunKind
 from cdcsync_core.runs.status import Phase, Status
 from cdcsync_core.timestamps import unix_time
-from cdcsync_operator.decision.goal import Until
+from cdcsync_operator.decision.summary.goal import Until
 from cdcsync_operator.local.driver_process import DriverProcess
 from unit.local.harness import PASSWORD, LocalHarness
 
@@ -245,7 +245,7 @@ CONTROLLER = """
 import sys; sys.path[:0] = {paths!r}
 from pathlib import Path
 from unit.local.harness import LocalHarness
-from cdcsync_operator.decision.goal import Until
+from cdcsync_operator.decision.summary.goal import Until
 local = LocalHarness.__new__(LocalHarness)
 folder = Path({folder!r})
 local.folder, local.world, local.manifest = folder, folder / "world", folder / "shop.yaml"

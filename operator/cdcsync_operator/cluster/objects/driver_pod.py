@@ -22,7 +22,7 @@ from cdcsync_core.runs.run_size import size_of
 from cdcsync_operator.cluster.objects.pod_template import Object, merged
 from cdcsync_operator.cluster.objects.run_objects import AUTH_KEY, KIND_LABEL, auth_name, labels, metadata
 from cdcsync_operator.decision.observed import StartRun
-from cdcsync_operator.decision.runs import RUNS
+from cdcsync_operator.decision.runs.kinds import RUNS
 
 CONFIG_DIR = "/etc/cdcsync/run"
 SECRETS_DIR = "/etc/cdcsync/secrets"

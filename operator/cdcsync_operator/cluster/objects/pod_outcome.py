@@ -19,7 +19,7 @@ from cdcsync_core.quoting import quoted
 from cdcsync_core.runs.run import ExitCode, RunKind
 from cdcsync_operator.cluster.objects.run_objects import KIND_LABEL
 from cdcsync_operator.decision.observed import Exit
-from cdcsync_operator.decision.runs import RUNS
+from cdcsync_operator.decision.runs.kinds import RUNS
 
 Object = dict[str, Any]
 

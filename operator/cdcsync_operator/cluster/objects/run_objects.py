@@ -26,7 +26,7 @@ from cdcsync_core.runs.report import TableReport
 from cdcsync_core.runs.run import PlanShard
 from cdcsync_operator.decision.needs import Generations
 from cdcsync_operator.decision.observed import StartRun
-from cdcsync_operator.decision.runs import RUNS
+from cdcsync_operator.decision.runs.kinds import RUNS
 
 Object = dict[str, Any]
 Generation = tuple[str, int]

@@ -54,9 +54,9 @@ from cdcsync_operator.cluster.runs.plan_maps import MOST_SPLITS, PlanMaps
 from cdcsync_operator.cluster.runs.run_calls import RunCalls, explained, translating_api_errors
 from cdcsync_operator.cluster.runs.run_ports import FoundRun, RunFinder
 from cdcsync_operator.cluster.runs.run_removal import KEPT, RunRemoval
-from cdcsync_operator.decision.assignment import owned_tables
 from cdcsync_operator.decision.observed import Exit, ForgetRun, ObservedRun, RunState, StartRun, StopRun
-from cdcsync_operator.decision.runs import RUNS
+from cdcsync_operator.decision.runs.kinds import RUNS
+from cdcsync_operator.decision.tables.assignment import owned_tables
 from cdcsync_operator.reconcile.planning import Planner, Splits, table_plans
 from cdcsync_operator.reconcile.ports import Observation
 

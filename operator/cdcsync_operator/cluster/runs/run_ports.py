@@ -34,7 +34,7 @@ from cdcsync_operator.cluster.objects.run_objects import (
 )
 from cdcsync_operator.cluster.quota.report_bounds import ReportBounds
 from cdcsync_operator.decision.observed import Exit, ObservedRun, RunState
-from cdcsync_operator.decision.runs import RUNS
+from cdcsync_operator.decision.runs.kinds import RUNS
 
 #: objects asked for at once: each may have 1 MiB
 _PAGE = 20

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from cdcsync_core.runs.topic_check import Checks
+from cdcsync_core.runs.sink_check import Checks
 from cdcsync_core.tables.source_table import TableId
 from cdcsync_spark.sinks.contract.sink import Sink
 

@@ -17,7 +17,7 @@ from confluent_kafka.admin import ConfigResource, NewTopic
 
 from cdcsync_core.errors import CdcError, Reason, fail
 from cdcsync_core.resource.topic_names import shared_topic
-from cdcsync_core.runs.topic_check import Checks, TopicCheck
+from cdcsync_core.runs.sink_check import Checks, TopicCheck
 from cdcsync_core.tables.source_table import TableId
 from cdcsync_spark.sinks.kafka.connection.brokers import error_of, is_forbidden
 from cdcsync_spark.sinks.kafka.connection.client import TRANSACTION_SECONDS

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cdcsync_core.resource.sink_spec import Kafka
-from cdcsync_core.runs.topic_check import Checks
+from cdcsync_core.runs.sink_check import Checks
 from cdcsync_core.tables.source_table import TableId
 from cdcsync_spark.sinks.contract.driver import READER, Role
 from cdcsync_spark.sinks.contract.staging import Staging

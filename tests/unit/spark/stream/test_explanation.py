@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from cdcsync_core.errors import Reason
-from cdcsync_core.migration import Effect, Script, ServerSession, StatementEffect
+from cdcsync_core.runs.migration import Effect, Script, ServerSession, StatementEffect
 from cdcsync_core.tables.capture import Capture
 from cdcsync_core.tables.table_selection import TableSelection
 from cdcsync_spark.binlog.schema.steps import Policy

@@ -1,4 +1,4 @@
-"""`python -m cdcsync_spark.app.topic_check`: asks the servers of a `SinkQuestion` on standard
+"""`python -m cdcsync_spark.app.sink_check`: asks the servers of a `SinkQuestion` on standard
 input, and writes the `Checks` to standard output. Writes nothing to the servers."""
 
 from __future__ import annotations
@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from cdcsync_core.resource.spec import CdcSync
-from cdcsync_core.runs.topic_check import SinkQuestion
+from cdcsync_core.runs.sink_check import SinkQuestion
 from cdcsync_spark.sinks import check_servers
 
 

@@ -13,13 +13,13 @@ from cdcsync_core.runs.run import RunKind, TablePhase
 from cdcsync_core.runs.status import Phase, Restarts, only_tables
 from cdcsync_core.runs.status_part import StatusServer
 from cdcsync_core.timestamps import unix_time
-from cdcsync_operator.decision.assignment import reset_failure, resolve
 from cdcsync_operator.decision.data_flow import STARTING, flow_problem, sink_doubt, source_doubt
-from cdcsync_operator.decision.due_times import is_resting, needed_file
 from cdcsync_operator.decision.needs import asked
 from cdcsync_operator.decision.observed import ObservedRun, PreflightResult, RunPreflight
-from cdcsync_operator.decision.resnapshots import prompt_of
+from cdcsync_operator.decision.runs.due_times import is_resting, needed_file
 from cdcsync_operator.decision.situation import Situation, is_revocable
+from cdcsync_operator.decision.tables.assignment import reset_failure, resolve
+from cdcsync_operator.decision.tables.resnapshots import prompt_of
 
 #: seconds between two preflights of a source that is ready (new tables, changed settings) and of
 #: one that is not

@@ -18,8 +18,8 @@ from cdcsync_core.runs.run import RunKind, TablePhase
 from cdcsync_core.runs.status import Status, TableStatus, only_tables
 from cdcsync_operator.decision.needs import asked as generation_asked
 from cdcsync_operator.decision.observed import ObservedRun, ObservedTable
-from cdcsync_operator.decision.shared_targets import shared_targets
-from cdcsync_operator.decision.side_tables import side_table_error
+from cdcsync_operator.decision.tables.shared_targets import shared_targets
+from cdcsync_operator.decision.tables.side_tables import side_table_error
 
 
 def resolve(

@@ -14,9 +14,9 @@ from cdcsync_core.runs.run import ExitCode, RunKind, TablePhase
 from cdcsync_core.runs.status import Restarts, RunRef
 from cdcsync_core.timestamps import unix_time
 from cdcsync_operator.decision import restart
-from cdcsync_operator.decision.due_times import catches_up, with_caught_up
 from cdcsync_operator.decision.observed import Exit, ObservedRun
-from cdcsync_operator.decision.runs import is_complete, is_superseded, unfinished
+from cdcsync_operator.decision.runs.due_times import catches_up, with_caught_up
+from cdcsync_operator.decision.runs.kinds import is_complete, is_superseded, unfinished
 from cdcsync_operator.decision.situation import Situation
 
 

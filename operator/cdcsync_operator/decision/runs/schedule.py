@@ -14,9 +14,9 @@ from cdcsync_core.runs.run import RunKind
 from cdcsync_core.runs.status import Phase
 from cdcsync_operator.decision.needs import all_consistent
 from cdcsync_operator.decision.observed import ObservedRun
-from cdcsync_operator.decision.preflights import omits_a_table, source_was_unready
-from cdcsync_operator.decision.rollout import outdated_by
-from cdcsync_operator.decision.runs import RUNS, WantedRun
+from cdcsync_operator.decision.runs.kinds import RUNS, WantedRun
+from cdcsync_operator.decision.runs.preflights import omits_a_table, source_was_unready
+from cdcsync_operator.decision.runs.rollout import outdated_by
 from cdcsync_operator.decision.situation import Situation
 
 _NONE: frozenset[RunKind] = frozenset()

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from cdcsync_core.runs.run import RunKind, TablePhase
 from cdcsync_core.runs.status import CONSISTENT, Phase, TableStatus
-from cdcsync_operator.decision.due_times import is_resting
-from cdcsync_operator.decision.schedule import is_done
+from cdcsync_operator.decision.runs.due_times import is_resting
+from cdcsync_operator.decision.runs.schedule import is_done
 from cdcsync_operator.decision.situation import Situation
 
 

@@ -6,8 +6,8 @@ Until the old run has drained, the sync is reconciling, whatever is still stream
 
 from __future__ import annotations
 
-from cdcsync_operator.decision.fingerprint import changed_fields, fingerprint
 from cdcsync_operator.decision.observed import ObservedRun
+from cdcsync_operator.decision.runs.fingerprint import changed_fields, fingerprint
 from cdcsync_operator.decision.situation import Situation
 
 _SHOWN = 5

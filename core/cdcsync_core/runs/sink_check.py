@@ -1,7 +1,7 @@
 """What a check of a sink's servers and targets, such as brokers and topics, is asked, and what it
 answers: one form for the process that asks the servers and the command that shows it.
 
-The command starts `python -m cdcsync_spark.app.topic_check`, whose standard input is a
+The command starts `python -m cdcsync_spark.app.sink_check`, whose standard input is a
 `SinkQuestion` and whose standard output is `Checks`, each one JSON object.
 """
 

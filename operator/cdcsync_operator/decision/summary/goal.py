@@ -14,8 +14,8 @@ from cdcsync_core.errors import Reason
 from cdcsync_core.positions.position import LogOffset
 from cdcsync_core.runs.run import ExitCode
 from cdcsync_core.runs.status import CONSISTENT, Phase, Status, TableStatus
-from cdcsync_operator.decision.conditions import TABLES_FAILED
 from cdcsync_operator.decision.needs import assigned
+from cdcsync_operator.decision.summary.conditions import TABLES_FAILED
 
 
 class Until(StrEnum):

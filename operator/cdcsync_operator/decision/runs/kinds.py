@@ -15,11 +15,11 @@ from dataclasses import dataclass
 
 from cdcsync_core.runs.run import LOG_END, RunKind, TablePhase
 from cdcsync_core.runs.status import TableStatus
-from cdcsync_operator.decision.due_times import catches_up, is_due
 from cdcsync_operator.decision.needs import Generations, Need, asked
 from cdcsync_operator.decision.observed import ObservedRun, RunState
-from cdcsync_operator.decision.resnapshots import waiting_for_definition
+from cdcsync_operator.decision.runs.due_times import catches_up, is_due
 from cdcsync_operator.decision.situation import Situation
+from cdcsync_operator.decision.tables.resnapshots import waiting_for_definition
 
 
 @dataclass(frozen=True)

@@ -25,12 +25,12 @@ from cdcsync_core.runs.status import (
 )
 from cdcsync_core.timestamps import utc
 from cdcsync_operator.decision.data_flow import STARTING, Doubt, flow_problem, sink_doubt, source_doubt
-from cdcsync_operator.decision.due_times import missed, will_be_lost
 from cdcsync_operator.decision.needs import all_consistent, is_read
 from cdcsync_operator.decision.observed import PreflightResult
-from cdcsync_operator.decision.phase import settle_phases
-from cdcsync_operator.decision.rollout import rolling_out
+from cdcsync_operator.decision.runs.due_times import missed, will_be_lost
+from cdcsync_operator.decision.runs.rollout import rolling_out
 from cdcsync_operator.decision.situation import Situation
+from cdcsync_operator.decision.summary.phase import settle_phases
 
 _SHOWN_FAILURES = 5
 #: why a snapshot of which nothing is left to be read is not complete

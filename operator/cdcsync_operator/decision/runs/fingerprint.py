@@ -18,7 +18,7 @@ from pydantic import BaseModel
 
 from cdcsync_core.resource.spec import Override, Spec
 from cdcsync_core.runs.run import RunKind
-from cdcsync_operator.decision.runs import RUNS
+from cdcsync_operator.decision.runs.kinds import RUNS
 
 #: whether a stream ends when it has caught up depends on whether there is one, not on its times
 _SCHEDULE = "stream.schedule"

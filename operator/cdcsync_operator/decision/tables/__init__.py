@@ -1,0 +1,1 @@
+"""Which tables a sync has, and which of them are resnapshotted."""
