@@ -12,7 +12,7 @@ from cdcsync_core.errors import PermanentError
 from cdcsync_core.state import TableState
 from cdcsync_core.tables.schema_change import Converted, Filled, Kept
 from cdcsync_core.tables.target_schema import TargetSchema
-from cdcsync_spark.sinks.iceberg.table.expiry import NEWEST, dead, expired
+from cdcsync_spark.sinks.iceberg.table.expiry import DEFAULT_AGE, NEWEST, Gone, dead, expired
 from cdcsync_spark.sinks.iceberg.table.metadata import TableMetadata
 from cdcsync_spark.sinks.iceberg.table.schema import evolved_schema, file_schema, in_files, new_schema
 from cdcsync_spark.sinks.iceberg.table.state import RecordedState, found_state, property_of
@@ -137,12 +137,14 @@ def test_a_copys_snapshots_go_but_for_its_newest() -> None:
     assert expired(table(snapshots, 1, properties), NOW) == [3, 4, 5]
 
 
-def test_a_file_is_dead_when_no_snapshot_has_it() -> None:
-    gone = {"old": (1, 3), "tagged": (3, 5), "new": (8, 9)}
+def test_a_file_is_dead_when_no_snapshot_and_no_reader_has_it() -> None:
+    late = DEFAULT_AGE + 1000
+    gone = {"old": Gone(1, 3, 0), "tagged": Gone(3, 5, 0), "new": Gone(8, 9, 0), "just": Gone(1, 3, 2000)}
     metadata = table([snapshot(4, None), snapshot(8, None), snapshot(9, 8)], 9)
-    assert dead(gone, metadata) == ["old"]
+    assert dead(gone, metadata, late) == ["old"]
+    assert dead(gone, metadata, 3 * late) == ["old", "just"]
     theirs = table([snapshot(9, None)], 9, theirs={"type": "branch", "snapshot-id": 9})
-    assert dead(gone, theirs) == []
+    assert dead(gone, theirs, late) == []
 
 
 WIDE = make_table({"a": "int(11)", "b": "tinyint(4)", "c": "varchar(9)"}, ["a"])

@@ -17,6 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import islice
 from typing import Any
 
 from pyroaring import BitMap
@@ -29,7 +30,7 @@ from cdcsync_spark.sinks.iceberg.replica.place import IcebergFolder, TablePlace,
 from cdcsync_spark.sinks.iceberg.replica.summary import summary
 from cdcsync_spark.sinks.iceberg.table.avro import Record
 from cdcsync_spark.sinks.iceberg.table.bounds import column_metrics, pairs
-from cdcsync_spark.sinks.iceberg.table.expiry import expired
+from cdcsync_spark.sinks.iceberg.table.expiry import Gone, expired
 from cdcsync_spark.sinks.iceberg.table.manifests import Manifest, Snapshotting, write_list
 from cdcsync_spark.sinks.iceberg.table.metadata import MAIN, Snapshot, TableMetadata, parsing
 from cdcsync_spark.sinks.iceberg.table.puffin import vector_file
@@ -43,6 +44,8 @@ from cdcsync_spark.sinks.lake.table_folder import AT_ONCE
 
 #: the field id of the path of a deleted row's file: readers plan by its bounds
 _PATH_ID = 2147483546
+#: files that went and that a process knows at most; what it forgets are orphans
+MOST_GONE = 50_000
 Json = Mapping[str, Any]
 
 
@@ -325,19 +328,19 @@ class Publication:
     ) -> IcebergVersion:
         files = self.folder.reader.files(self.on.paths, manifests)
         after = replace(self.on, metadata=metadata, schema=self._of.schema, state=self.commit.state)
-        gone = self.on.gone | self._left(tree, {m.path for m in manifests})
+        gone = dict(islice((self._left(tree, {m.path for m in manifests}) | self.on.gone).items(), MOST_GONE))
         return replace(after, snapshot=Snapshot(snapshot), manifests=manifests, files=files, gone=gone)
 
-    def _left(self, tree: NextManifests, live: set[str]) -> dict[str, tuple[int, int]]:
+    def _left(self, tree: NextManifests, live: set[str]) -> dict[str, Gone]:
         """The files that the newest snapshot has no more, and lists of snapshots that expired."""
-        number, relative = self._of.sequence_number, self.on.paths.relative
+        number, now, relative = self._of.sequence_number, self._now, self.on.paths.relative
         shared = {e.path for m in tree.manifests for e in m.entries.values()}
-        left = {relative(e.path): (e.sequence_number, number) for e in tree.deleted if e.path not in shared}
+        left = {relative(e.path): Gone(e.sequence_number, number, now) for e in tree.deleted if e.path not in shared}
         for manifest in self.on.manifests:
             if manifest.path not in live:
-                left[relative(manifest.path)] = (manifest.row["sequence_number"], number)
+                left[relative(manifest.path)] = Gone(manifest.row["sequence_number"], number, now)
         for snapshot in map(self.on.metadata.snapshots.__getitem__, self._expired):
-            left[relative(snapshot.manifest_list)] = (snapshot.number, snapshot.number + 1)
+            left[relative(snapshot.manifest_list)] = Gone(snapshot.number, snapshot.number + 1, now)
         return left
 
 

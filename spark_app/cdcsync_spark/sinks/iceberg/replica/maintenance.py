@@ -1,9 +1,11 @@
 """What keeps an Iceberg table small, in steps between commits (`sinks.lake.maintenance`). Snapshots
 expire within commits; here their files go:
 
-- *remove files* that this process saw go and that no snapshot has any more;
-- *remove orphans*, once per run: files of ours that no snapshot names and that are older than any
-  snapshot is kept, those of a run that died before its commit, or that went while no run was there.
+- *remove files* that this process saw go, when no snapshot has them any more and none was kept
+  that long (`history.expire.max-snapshot-age-ms`): readers may be at a snapshot that has expired;
+- *remove orphans*, once per run, and where more files went than a process knows: files of ours that
+  no snapshot names and that are older than any is kept, those of a run that died before its commit,
+  or that went while no run was there.
 
 Nothing is removed while another program has a branch of its own: that may have files that `main`
 lost before.
@@ -16,7 +18,7 @@ import time
 from collections.abc import Callable, Collection, Iterator
 
 from cdcsync_spark.sinks.contract.writer import Step
-from cdcsync_spark.sinks.iceberg.replica.commit import remove
+from cdcsync_spark.sinks.iceberg.replica.commit import MOST_GONE, remove
 from cdcsync_spark.sinks.iceberg.replica.place import IcebergFolder
 from cdcsync_spark.sinks.iceberg.table.expiry import dead, most_age, others_have_branches
 from cdcsync_spark.sinks.iceberg.table.manifests import Manifest
@@ -31,6 +33,8 @@ _OURS = re.compile(
 )
 #: what no run is still writing, whatever the table's properties say
 _LEAST_AGE = 3600.0
+#: seconds until orphans are looked for again
+_AGAIN = 3600.0
 
 
 class IcebergExpiry:
@@ -40,7 +44,7 @@ class IcebergExpiry:
         self._folder = folder
         self._writing = writing
         self._policy = policy
-        self._orphans_removed = False
+        self._orphans_removed: float | None = None
         self.steps: dict[str, Callable[[IcebergVersion], Step | None]] = {
             "remove files": self._remove_files,
             "remove orphans": self._remove_orphans,
@@ -52,27 +56,38 @@ class IcebergExpiry:
         if self._folder.staged:
             return None
         metadata = version.metadata
-        chosen = dead(version.gone, metadata)[: self._policy.removed_files]
+        chosen = dead(version.gone, metadata, milliseconds())[: self._policy.removed_files]
         remove(self._folder, chosen)
         for path in chosen:
             del version.gone[path]
         return Step("remove files", files_removed=len(chosen)) if chosen else None
 
     def _remove_orphans(self, version: IcebergVersion) -> Step | None:
-        if self._folder.staged or not self._writing.has_written() or self._orphans_removed:
+        if self._folder.staged or not self._writing.has_written() or not self._orphans_due(version):
             return None
+        self._orphans_removed = time.monotonic()
         old, newest = list(aged(self._folder, version.metadata)), self._writing.newest()
-        same = newest is not None and newest.state is not None and version.state is not None
-        if same and newest and newest.state and version.state and newest.state.epoch == version.state.epoch:
-            metadata = newest.metadata
-            if not others_have_branches(metadata):
-                named = named_files(self._folder, metadata)
-                old = [path for path in old if path not in named]
-                remove(self._folder, old)
-                self._orphans_removed = True
-                return Step("remove orphans", files_removed=len(old))
-        self._orphans_removed = True
-        return None
+        # where this run slept they are its successor's
+        if newest is None or not _same_run(newest, version) or others_have_branches(newest.metadata):
+            return None
+        named = named_files(self._folder, newest.metadata) if old else ()
+        orphans = [path for path in old if path not in named]
+        remove(self._folder, orphans)
+        return Step("remove orphans", files_removed=len(orphans))
+
+    def _orphans_due(self, version: IcebergVersion) -> bool:
+        if self._orphans_removed is None:
+            return True
+        return len(version.gone) >= MOST_GONE and time.monotonic() - self._orphans_removed > _AGAIN
+
+
+def _same_run(one: IcebergVersion, other: IcebergVersion) -> bool:
+    return one.state is not None and other.state is not None and one.state.epoch == other.state.epoch
+
+
+def milliseconds() -> int:
+    """Now, as metadata have times."""
+    return time.time_ns() // 1_000_000
 
 
 def aged(folder: IcebergFolder, metadata: TableMetadata) -> Iterator[str]:

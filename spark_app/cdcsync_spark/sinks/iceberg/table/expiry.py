@@ -7,7 +7,9 @@ branches and tags hold stays.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 
 from cdcsync_spark.sinks.iceberg.table.metadata import MAIN, TableMetadata
 from cdcsync_spark.sinks.iceberg.table.state import branch_in, our_branches
@@ -47,13 +49,30 @@ def _recent(metadata: TableMetadata, oldest: int) -> Iterator[int]:
             yield snapshot.id
 
 
-def dead(gone: Mapping[str, tuple[int, int]], metadata: TableMetadata) -> list[str]:
-    """Files of `gone` (see `IcebergVersion.gone`) that no snapshot has. Other programs' branches
-    have files that left `main` since, so with one of them there are none."""
+@dataclass(frozen=True, slots=True)
+class Gone:
+    """A file that left the table at `at` (milliseconds): snapshots have it whose sequence numbers
+    are `first` or more, and less than `end`."""
+
+    first: int
+    end: int
+    at: int
+
+
+def dead(gone: Mapping[str, Gone], metadata: TableMetadata, now: int) -> list[str]:
+    """Those that no snapshot has and no reader needs: a snapshot that has expired may still be
+    read, as long as the table's properties say. Other programs' branches have files that left
+    `main` since, so with one of them there are none."""
     if others_have_branches(metadata):
         return []
     numbers = sorted(snapshot.number for snapshot in metadata.snapshots.values())
-    return [path for path, (first, end) in gone.items() if not any(first <= n < end for n in numbers)]
+    oldest = now - most_age(metadata.properties)
+    return [path for path, file in gone.items() if file.at < oldest and not _has(numbers, file)]
+
+
+def _has(numbers: list[int], file: Gone) -> bool:
+    place = bisect_left(numbers, file.first)
+    return place < len(numbers) and numbers[place] < file.end
 
 
 def others_have_branches(metadata: TableMetadata) -> bool:

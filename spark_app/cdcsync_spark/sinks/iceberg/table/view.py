@@ -14,6 +14,7 @@ from cdcsync_core.errors import RUN_AGAIN, CdcError, Reason, fail
 from cdcsync_core.quoting import quoted
 from cdcsync_core.state import TableState
 from cdcsync_spark.memory import memory_limit
+from cdcsync_spark.sinks.iceberg.table.expiry import Gone
 from cdcsync_spark.sinks.iceberg.table.manifests import Content, Entry, Manifest, read_list, read_manifest
 from cdcsync_spark.sinks.iceberg.table.metadata import Snapshot, TableMetadata, parsing, unreadable
 from cdcsync_spark.sinks.iceberg.table.schema import TableSchema
@@ -77,8 +78,7 @@ class IcebergFile:
 @dataclass(frozen=True)
 class IcebergVersion:
     """A branch (`ref`) of a table at its newest snapshot, None without one. `gone` has the files
-    that this process saw go: by their relative paths, the sequence numbers of the snapshots that
-    have them, from the first one on to before the second."""
+    that this process saw go, by their relative paths."""
 
     metadata: TableMetadata
     ref: str
@@ -87,7 +87,7 @@ class IcebergVersion:
     snapshot: Snapshot | None = None
     manifests: tuple[Manifest, ...] = ()
     files: Mapping[str, IcebergFile] = field(default_factory=dict)
-    gone: dict[str, tuple[int, int]] = field(default_factory=dict)
+    gone: dict[str, Gone] = field(default_factory=dict)
 
     @property
     def number(self) -> int:

@@ -1,0 +1,136 @@
+"""What a stream's commits leave of an Iceberg table: bounded metadata, files that go, and that what
+others hold stays."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+from pyiceberg.table import StaticTable
+
+from cdcsync_core.errors import PermanentError
+from cdcsync_spark.sinks.iceberg.catalog.port import TableName
+from cdcsync_spark.sinks.iceberg.replica import maintenance
+from cdcsync_spark.sinks.iceberg.replica.sink import IcebergSink
+from cdcsync_spark.sinks.iceberg.table.expiry import MOST_AGE, NEWEST
+from cdcsync_spark.sinks.lake.policy import MaintenancePolicy
+from cdcsync_spark.sinks.lake.storage.stores import open_store
+from contract.sinkcase import ORDERS, SYNC, Model, batch, content, in_order, whole_snapshot
+from support.folder_catalog import FolderCatalog, iceberg_sink
+
+NAME = TableName(("shop",), "orders")
+POLICY = MaintenancePolicy(gathered_files=4, smallest_class_bytes=4000, peeled_bytes=1)
+
+
+@pytest.fixture
+def sink(tmp_path: Path) -> IcebergSink:
+    """Files may go at once."""
+    store = open_store(str(tmp_path / "lake"))
+    return iceberg_sink(store, SYNC, policy=POLICY, properties=((MOST_AGE, "0"),))
+
+
+def catalog_of(sink: IcebergSink) -> FolderCatalog:
+    assert isinstance(sink.catalog, FolderCatalog)
+    return sink.catalog
+
+
+def metadata_of(sink: IcebergSink) -> Any:
+    loaded = sink.catalog.load(NAME)
+    assert loaded is not None
+    return loaded.metadata
+
+
+def files_of(sink: IcebergSink) -> set[str]:
+    """But for those that the catalog writes."""
+    location = Path(metadata_of(sink)["location"])
+    return {str(p.relative_to(location)) for p in location.rglob("*") if p.is_file() and p.suffix != ".json"}
+
+
+def tag(sink: IcebergSink, kind: str) -> int:
+    """Another program's reference to the newest snapshot."""
+    number = int(metadata_of(sink)["current-snapshot-id"])
+    update = {"action": "set-snapshot-ref", "ref-name": "theirs", "type": kind, "snapshot-id": number}
+    catalog_of(sink).commit(NAME, [], [update])
+    return number
+
+
+def rows_at(sink: IcebergSink, snapshot: int) -> list[Any]:
+    table = StaticTable.from_metadata(catalog_of(sink).metadata_file(NAME))
+    return in_order(zip(*table.scan(snapshot_id=snapshot).to_arrow().to_pydict().values(), strict=True))
+
+
+def test_a_long_stream_leaves_few_files_and_what_a_tag_holds(
+    sink: IcebergSink, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """100 batches with all steps of upkeep; the process restarts now and then."""
+    monkeypatch.setattr(maintenance, "_LEAST_AGE", 0.0)
+    target, model, random = sink.target(ORDERS.id), Model(ORDERS), Random(3)
+    model.rows = {(n,): (n, "first") for n in range(300)}
+    whole_snapshot(target, model.rows.values())
+    writer, steps = target.writer(tmp_path), Counter[str]()
+    tagged, then = 0, list[Any]()
+    for number in range(1, 101):
+        keys = random.sample(range(400), 12)
+        writer.commit(1, batch(number, model.apply([(k, f"by {number}") for k in keys[:9]], [(k,) for k in keys[9:]])))
+        steps.update(iter(writer.maintain, ""))
+        if number == 20:
+            tagged, then = tag(sink, "tag"), model.content
+        if number % 40 == 0:
+            assert content(target) == model.content
+            writer = target.writer(tmp_path)
+    assert content(target) == model.content
+    assert rows_at(sink, tagged) == then
+    assert rows_at(sink, metadata_of(sink)["current-snapshot-id"]) == model.content
+    assert len(metadata_of(sink)["snapshots"]) <= NEWEST + 2
+    assert steps.keys() >= {"compact", "remove files", "remove orphans"}
+    assert len(files_of(sink)) < 250
+
+
+def test_nothing_goes_while_another_program_has_a_branch(sink: IcebergSink, tmp_path: Path) -> None:
+    target, model = sink.target(ORDERS.id), Model(ORDERS, {(n,): (n, "first") for n in range(9)})
+    whole_snapshot(target, model.rows.values())
+    then, held = model.content, tag(sink, "branch")
+    before, writer = files_of(sink), target.writer(tmp_path)
+    for number in range(1, NEWEST + 10):
+        writer.commit(1, batch(number, model.apply([(number % 9, f"by {number}")], [])))
+        while writer.maintain():
+            pass
+    assert before <= files_of(sink)
+    assert rows_at(sink, held) == then
+    assert content(target) == model.content
+
+
+def test_files_of_a_run_that_died_go_when_they_are_old(
+    sink: IcebergSink, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target, model = sink.target(ORDERS.id), Model(ORDERS, {(1,): (1, "first")})
+    whole_snapshot(target, model.rows.values())
+    location = Path(metadata_of(sink)["location"])
+    left = [f"data/stream-{'a' * 32}.zstd.parquet", f"data/dv-{'b' * 32}.puffin", f"metadata/{'c' * 32}-m0.avro"]
+    others = ["data/theirs.parquet", "metadata/theirs-m0.avro"]
+    for name in (*left, *others):
+        (location / name).touch()
+        os.utime(location / name, (1, 1))
+    young = location / f"data/stream-{'d' * 32}.zstd.parquet"
+    young.touch()
+    writer = target.writer(tmp_path)
+    writer.commit(1, batch(1, model.apply([(2, "new")], [])))
+    steps = list(iter(writer.maintain, ""))
+    assert "remove orphans" in steps
+    assert files_of(sink).isdisjoint(left)
+    assert files_of(sink) >= {*others, f"data/{young.name}"}
+    assert content(target) == model.content
+
+
+@pytest.mark.parametrize("content_of_file", [b"", b"Obj\1" + b"\xff" * 50])
+def test_a_manifest_that_is_broken_stops_its_table_by_name(sink: IcebergSink, content_of_file: bytes) -> None:
+    target = sink.target(ORDERS.id)
+    whole_snapshot(target, [(1, "a")])
+    (manifest,) = Path(metadata_of(sink)["location"]).glob("metadata/*-m0.avro")
+    manifest.write_bytes(content_of_file)
+    with pytest.raises(PermanentError, match=f"{manifest.name}.* cannot be read"):
+        target.last_commit()
