@@ -29,6 +29,7 @@ from cdcsync_spark.sinks.delta.replica.sink import DeltaSink, DeltaTarget
 from cdcsync_spark.sinks.lake import table_index
 from cdcsync_spark.sinks.lake.policy import POLICY, Limits
 from cdcsync_spark.sinks.lake.staging import DataFile
+from cdcsync_spark.sinks.lake.storage import checked_parquet
 from cdcsync_spark.sinks.lake.storage.stores import open_store
 from contract.sinkcase import (
     ORDERS,
@@ -301,3 +302,22 @@ def test_a_file_of_another_table_is_never_read(path: str, sink: DeltaSink, order
     (folder / "_delta_log" / f"{newest:020d}.json").write_text(json.dumps({"remove": removed}) + "\n")
     assert content(sink.target(ORDERS.id)) == [(1, "a")]
     assert theirs.exists()
+
+
+def test_a_data_file_that_unpacks_to_gigabytes_ends_as_a_fault_of_its_table(
+    sink: DeltaSink, orders: DeltaTarget, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(checked_parquet, "memory_limit", lambda: 2**26)
+    checked_parquet.most.cache_clear()
+    try:
+        data = next(Path(orders.path.store.uri).glob("*.parquet"))
+        rows = pq.read_table(data)
+        column = next(n for n, field in enumerate(rows.schema) if pa.types.is_string(field.type))
+        rows = rows.set_column(column, rows.schema.field(column), [["x" * 2**28] * rows.num_rows])
+        pq.write_table(rows, data, compression="zstd", use_dictionary=False)
+        assert data.stat().st_size < 2**17
+        with pytest.raises(CdcError, match="takes too much memory: a page unpacks to") as found:
+            content(sink.target(ORDERS.id))
+        assert found.value.reason is Reason.SINK_CONFLICT
+    finally:
+        checked_parquet.most.cache_clear()

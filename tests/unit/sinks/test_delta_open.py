@@ -18,9 +18,11 @@ from cdcsync_core.tables.source_table import TableId
 from cdcsync_spark.sinks.delta.table import open as opening
 from cdcsync_spark.sinks.delta.table import weight
 from cdcsync_spark.sinks.delta.table.log import Log, entry_name
-from cdcsync_spark.sinks.delta.table.open import catch_up, open_view, spelled_out
+from cdcsync_spark.sinks.delta.table.open import catch_up, open_view
 from cdcsync_spark.sinks.delta.table.table_path import TablePath
 from cdcsync_spark.sinks.delta.table.view import Action, TableView, actions_of
+from cdcsync_spark.sinks.lake.storage import checked_parquet
+from cdcsync_spark.sinks.lake.storage.checked_parquet import spelled_out
 from cdcsync_spark.sinks.lake.storage.stores import open_store
 
 _SCHEMA = json.dumps({"type": "struct", "fields": []})
@@ -250,6 +252,32 @@ def test_a_checkpoint_is_bounded_by_what_it_takes_in_memory(rows: list[dict[str,
     with pytest.raises(CdcError, match="bytes of memory as its Delta log names them") as found:
         open_view(_log_with(checkpoint))
     assert found.value.reason is Reason.SINK_CONFLICT
+
+
+def _varint(number: int) -> bytes:
+    parts = [number >> shift & 0x7F for shift in range(0, max(number.bit_length(), 1), 7)]
+    return bytes([part | 0x80 for part in parts[:-1]] + parts[-1:])
+
+
+def test_a_checkpoint_whose_footer_lies_is_bounded_by_its_pages(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = [{"add": {"path": str(n), "size": 1, "stats": "x" * 300_000}} for n in range(100)]
+    checkpoint = _checkpoint(rows, compression="zstd", use_dictionary=False)
+    sizes = [pq.read_metadata(io.BytesIO(checkpoint)).row_group(0).column(n).total_uncompressed_size for n in range(5)]
+    told, lied = _varint(2 * max(sizes)), bytearray(_varint(2 * max(sizes)))
+    lied[:-1], lied[-1] = b"\x80" * (len(lied) - 1), 1
+    assert checkpoint.count(told) >= 1
+    lying = checkpoint.replace(told, bytes(lied))
+    assert opening.announced(pq.ParquetFile(io.BytesIO(lying))) < 2**23
+    monkeypatch.setattr(checked_parquet, "memory_limit", lambda: 2**24)
+    checked_parquet.most.cache_clear()
+    before = pa.default_memory_pool().max_memory()
+    try:
+        with pytest.raises(CdcError, match="takes too much memory") as found:
+            open_view(_log_with(lying))
+    finally:
+        checked_parquet.most.cache_clear()
+    assert found.value.reason is Reason.SINK_CONFLICT
+    assert pa.default_memory_pool().max_memory() == before
 
 
 @pytest.mark.usefixtures("small")

@@ -25,6 +25,7 @@ from pyroaring import BitMap
 from cdcsync_core.state import TableState
 from cdcsync_spark.rows.arrow_types import arrow_schema
 from cdcsync_spark.sinks.lake.deletion_vectors import DeletedRows, deleted_rows
+from cdcsync_spark.sinks.lake.storage.checked_parquet import checked
 from cdcsync_spark.sinks.lake.storage.store import Store
 
 _FOOTERS_AT_ONCE = 8
@@ -74,17 +75,20 @@ class LakeSnapshot:
         if key_filter is None:
             yield from self._groups.values()
             return
-        files = self.store.files()
         dataset = ds.FileSystemDataset(
-            [g.fragment for g in self._groups.values()], self.schema, ds.ParquetFileFormat(), files
+            [g.fragment for g in self._groups.values()], self.schema, ds.ParquetFileFormat(), self._files
         )
         for fragment in dataset.get_fragments(key_filter):
             yield self._groups[fragment.path, fragment.row_groups[0].id]
 
     @cached_property
+    def _files(self) -> pafs.FileSystem:
+        return checked(self.store.files())
+
+    @cached_property
     def _groups(self) -> dict[tuple[str, int], _Part]:
-        files, key = self.store.files(), self.schema.field(self.state.schema.key[0])
-        read = partial(read_range, files)
+        files, key = self._files, self.schema.field(self.state.schema.key[0])
+        read = partial(read_range, self.store.files())
         with ThreadPoolExecutor(_FOOTERS_AT_ONCE) as pool:
             found = pool.map(
                 lambda file: list(_row_groups(files, file[0], key, deleted_rows(file[1], read))), self.files
@@ -135,7 +139,7 @@ def live_rows(
 ) -> Iterator[pa.RecordBatch]:
     """The live rows among rows `first` to `end` of a data file, in their order, with all columns of
     the table's schema."""
-    for part in _row_groups(files, path, None, deleted):
+    for part in _row_groups(checked(files), path, None, deleted):
         if part.first < end and first < part.first + part.rows:
             row = part.first
             for batch in typed_batches(part.fragment, table, list(table)):
@@ -155,14 +159,17 @@ def file_batches(
 ) -> Iterator[pa.RecordBatch]:
     """All rows of a data file in physical order, deleted ones included, with the columns `columns`
     of the table's schema."""
-    fragment = ds.ParquetFileFormat().make_fragment(path, files)
-    return typed_batches(fragment, table, [table.field(name) for name in columns])
+    for part in _row_groups(checked(files), path, None, BitMap()):
+        yield from typed_batches(part.fragment, table, [table.field(name) for name in columns])
 
 
 def key_batches(files: pafs.FileSystem, path: str, table: pa.Schema, key: Sequence[str]) -> Iterator[pa.RecordBatch]:
     """The same for a few narrow columns `key`, page by page: a file may have one row group."""
     schema = pa.schema([table.field(name) for name in key])
-    with files.open_input_file(path) as opened, pq.ParquetFile(opened, buffer_size=_BUFFER_BYTES) as parquet:
+    with (
+        checked(files, streamed=True).open_input_file(path) as opened,
+        pq.ParquetFile(opened, buffer_size=_BUFFER_BYTES, pre_buffer=True) as parquet,
+    ):
         for batch in parquet.iter_batches(_KEY_ROWS, columns=list(key), use_threads=False):
             yield batch.select(schema.names).cast(schema)
 

@@ -15,7 +15,6 @@ from functools import partial
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from cdcsync_core.errors import RUN_AGAIN, CdcError, Reason, fail
@@ -25,6 +24,7 @@ from cdcsync_spark.sinks.delta.table.log import OWN_TABLE, Log, TornFile, parsin
 from cdcsync_spark.sinks.delta.table.paths import foreign_path, inside
 from cdcsync_spark.sinks.delta.table.view import Action, TableView
 from cdcsync_spark.sinks.delta.table.weight import refuse_heavy_view
+from cdcsync_spark.sinks.lake.storage.checked_parquet import refuse_heavy_pages, spelled_out
 from cdcsync_spark.sinks.lake.storage.store import LARGEST_READ
 
 _ENTRY = re.compile(r"(\d{20})\.json")
@@ -215,6 +215,7 @@ def _checkpointed(path: str, content: bytes) -> Iterator[Action]:
     parquet = pq.ParquetFile(pa.BufferReader(content))
     refuse_heavy_view(path, announced(parquet))
     leaves = _wanted_leaves(parquet)
+    refuse_heavy_pages(path, content, parquet.metadata, leaves)
     texts = [parquet.schema.column(n).path for n in leaves if parquet.schema.column(n).physical_type == "BYTE_ARRAY"]
     wanted = [c for c in _ACTIONS if c in parquet.schema_arrow.names]
     numbered = pq.ParquetFile(pa.BufferReader(content), read_dictionary=texts)
@@ -258,20 +259,6 @@ def announced(parquet: pq.ParquetFile) -> int:
             repeated = parquet.schema.column(n).max_repetition_level > 0
             total += chunk.total_uncompressed_size + (chunk.num_values * _ROW_BYTES if repeated else 0)
     return int(total)
-
-
-def spelled_out(array: pa.Array) -> int:
-    """The bytes of an array once its texts are no numbers of a dictionary any more."""
-    if pa.types.is_dictionary(array.type):
-        lengths = pc.binary_length(array.dictionary).take(array.indices)
-        return array.indices.nbytes + int(pc.sum(lengths).as_py() or 0)
-    if pa.types.is_map(array.type):
-        return spelled_out(array.keys) + spelled_out(array.items)
-    if pa.types.is_list(array.type):
-        return spelled_out(array.values)
-    if pa.types.is_struct(array.type):
-        return sum(map(spelled_out, array.flatten()))
-    return int(array.nbytes)
 
 
 def _plain(value: Any) -> Any:

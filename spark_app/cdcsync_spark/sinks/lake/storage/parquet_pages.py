@@ -1,0 +1,272 @@
+"""What the pages of a Parquet file take in memory once they are unpacked, by their own headers.
+Pure.
+
+Why it exists: a footer may announce less than the pages hold, and a page of a few bytes may unpack
+to gigabytes, so a file of someone else's would end the process for want of memory. Why it is right:
+the reader allocates what a page's header announces, and refuses a page that has more; headers are
+parsed as the reader parses them, from the same bytes, and a chunk that cannot be followed is
+refused. Texts of a dictionary count as often as they are spelled out: at first by the longest of
+them, and where that is too much, exactly. Formats: Parquet's `parquet.thrift`, `PageHeader`;
+Thrift's compact protocol.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+#: bytes of a value of a physical type once it is read; of a text, without its characters
+_WIDTHS = {"BOOLEAN": 1, "INT32": 4, "INT64": 8, "INT96": 8, "FLOAT": 4, "DOUBLE": 8, "BYTE_ARRAY": 4}
+#: bytes of a header, as the reader bounds it, and how deep its parts may nest
+LONGEST_HEADER, _DEEPEST = 16 * 2**20, 8
+#: types of Thrift's compact protocol
+_TRUE, _FALSE, _BYTE, _I16, _I32, _I64, _DOUBLE, _BINARY, _LIST, _SET, _MAP, _STRUCT = range(1, 13)
+#: fields of a header; the paths of the number of values, and of the encoding, by the kind of a page
+#: of data
+_KIND, _UNPACKED, _PACKED = (1,), (2,), (3,)
+_DICTIONARY, _VALUES, _ENCODING = 2, {0: (5, 1), 3: (8, 1)}, {0: (5, 2), 3: (8, 4)}
+#: encodings of data, all but those of numbers in a dictionary
+_SPELLED_OUT = (0, *range(3, 8), 9)
+#: of the footer -> of Arrow; a dictionary by another has one text, for all that is known
+_CODECS = {"ZSTD": "zstd", "SNAPPY": "snappy", "GZIP": "gzip", "BROTLI": "brotli"}
+#: of a text in a dictionary
+_SIZE = struct.Struct("<I")
+#: rows of a file of which a reader that streams spells out the texts at a time
+STREAMED_ROWS = 64 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """One column of a row group, leaf `column` of the schema: its bytes in the file, and its
+    values, by the footer. `codec` is of one with texts, "" for another."""
+
+    group: int
+    start: int
+    end: int
+    values: int
+    width: int
+    column: int = 0
+    codec: str = ""
+
+
+@dataclass(frozen=True)
+class Page:
+    """Sizes are of its content, `header` of what is before it; `values` of data, not of a
+    dictionary, `numbers` of those that may be numbers of one."""
+
+    kind: int
+    header: int
+    unpacked: int
+    packed: int
+    values: int
+    numbers: int
+
+
+@dataclass(frozen=True)
+class Most:
+    """Bytes: of one page, and of all pages of a row group that is read as a whole; `streamed` where
+    a reader holds a page of each column, and `STREAMED_ROWS` of its values, instead."""
+
+    page: int
+    group: int
+    streamed: bool = False
+
+
+class TooHeavy(Exception):
+    """Pages take more than they may."""
+
+
+class Incomplete(Exception):
+    """The bytes end within a header."""
+
+
+def chunk_width(physical_type: str, length: int) -> int:
+    return _WIDTHS.get(physical_type, length)
+
+
+def page_at(data: memoryview) -> Page:
+    """The page whose header begins there. Raises Incomplete, and ValueError for what is no
+    header."""
+    header = _Header(data)
+    try:
+        header.struct(0, ())
+    except IndexError:
+        if len(data) >= LONGEST_HEADER:
+            raise ValueError("a page header without an end") from None
+        raise Incomplete from None
+    found = header.numbers
+    kind, unpacked, packed = (found.get(path, -1) for path in (_KIND, _UNPACKED, _PACKED))
+    values = found.get(_VALUES[kind], -1) if kind in _VALUES else 0
+    if min(kind, unpacked, packed, values) < 0:
+        raise ValueError("a page without its kind or a size")
+    numbers = 0 if found.get(_ENCODING.get(kind, ())) in _SPELLED_OUT else values
+    return Page(kind, header.at, unpacked, packed, values, numbers)
+
+
+@dataclass
+class _Header:
+    """Numbers of 32 bits by the path of their fields; all else is passed over."""
+
+    data: memoryview
+    at: int = 0
+    numbers: dict[tuple[int, ...], int] = field(default_factory=dict)
+
+    def struct(self, depth: int, path: tuple[int, ...]) -> None:
+        if depth > _DEEPEST:
+            raise ValueError("a page header that nests too deeply")
+        number = 0
+        while head := self._byte():
+            kind = head & 0x0F
+            number = number + (head >> 4) if head >> 4 else _signed(self._varint() & 0xFFFF)
+            self._value(kind, depth, (*path, number))
+
+    def _value(self, kind: int, depth: int, path: tuple[int, ...]) -> None:
+        if kind == _I32:
+            self.numbers[path] = _signed(self._varint() & 0xFFFF_FFFF)
+        elif kind in (_I16, _I64):
+            self._varint()
+        elif kind == _BYTE:
+            self._skip(1)
+        elif kind == _DOUBLE:
+            self._skip(8)
+        elif kind == _BINARY:
+            self._skip(self._varint())
+        elif kind == _STRUCT:
+            self.struct(depth + 1, path)
+        elif kind not in (_TRUE, _FALSE):
+            raise ValueError(f"a page header with a field of type {kind}")
+
+    def _byte(self) -> int:
+        self._skip(1)
+        return self.data[self.at - 1]
+
+    def _skip(self, size: int) -> None:
+        self.at += size
+        if self.at > len(self.data):
+            if self.at > LONGEST_HEADER:
+                raise ValueError("a page header without an end")
+            raise IndexError
+
+    def _varint(self) -> int:
+        value = 0
+        for shift in range(0, 70, 7):
+            byte = self._byte()
+            value |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                return value
+        raise ValueError("a number of more than ten bytes in a page header")
+
+
+def _signed(zigzag: int) -> int:
+    return (zigzag >> 1) ^ -(zigzag & 1)
+
+
+def longest_text(page: Page, content: memoryview, codec: str) -> int:
+    """Of a dictionary; at most all of its bytes, which counts where its content is not known."""
+    if len(content) < page.packed or codec not in ("UNCOMPRESSED", *_CODECS):
+        return page.unpacked
+    packed = bytes(content[: page.packed])
+    try:
+        texts = pa.decompress(packed, page.unpacked, _CODECS[codec], asbytes=True) if codec in _CODECS else packed
+    except OSError:
+        return page.unpacked  # the reader refuses it, too
+    at = longest = 0
+    end, unpack = len(texts) - _SIZE.size, _SIZE.unpack_from
+    while at <= end:
+        (size,) = unpack(texts, at)
+        if size > longest:
+            longest = size
+        at += 4 + size
+    return min(longest, page.unpacked)
+
+
+class _Walk:
+    """The headers of one chunk, whose bytes come in order; `longest` is of its dictionary, `texts`
+    what its values are spelled out to at most."""
+
+    def __init__(self, chunk: Chunk) -> None:
+        self.chunk = chunk
+        self.longest = self.texts = 0
+        self._at, self._values = chunk.start, 0
+        self._head = b""
+
+    def pages(self, start: int, data: memoryview) -> Iterator[Page]:
+        """Those whose header ends within these bytes, which begin at `start` of the file."""
+        while self._values < self.chunk.values and self._at < min(start + len(data), self.chunk.end):
+            if self._at + len(self._head) < start:
+                raise ValueError(f"bytes {self._at} to {start} of a chunk were passed over")
+            fresh = data[self._at + len(self._head) - start : self.chunk.end - start]
+            try:
+                page = page_at(memoryview(self._head + bytes(fresh[:LONGEST_HEADER])) if self._head else fresh)
+            except Incomplete:
+                self._head += bytes(fresh)
+                return
+            self._take(page, fresh[page.header - len(self._head) :])
+            yield page
+
+    def _take(self, page: Page, content: memoryview) -> None:
+        if self.chunk.codec and page.kind == _DICTIONARY:
+            self.longest = max(self.longest, longest_text(page, content, self.chunk.codec))
+        self.texts += page.numbers * self.longest
+        self._head = b""
+        self._at += page.header + page.packed
+        self._values += page.values
+
+
+#: the bytes of the texts of a chunk, whose content is given, once they are spelled out: of all, or
+#: of the `STREAMED_ROWS` that have most
+Spelled = Callable[[Chunk, bytes], int]
+
+
+class PageWatch:
+    """Adds up what the bytes that are read of a file unpack to."""
+
+    def __init__(self, chunks: list[Chunk], most: Most, spelled: Spelled) -> None:
+        self._walks = [_Walk(chunk) for chunk in chunks]
+        self._most, self._spelled = most, spelled
+        self._groups: Counter[int] = Counter()
+        #: chunks of a row group whose texts are estimated, with their content
+        self._estimated: dict[int, list[tuple[Chunk, bytes, int]]] = {}
+
+    def take(self, start: int, data: memoryview) -> None:
+        """Bytes of the file, before the reader has them. Raises TooHeavy and ValueError."""
+        for walk in self._walks:
+            chunk = walk.chunk
+            if chunk.start < start + len(data) and start < chunk.end:
+                for page in walk.pages(start, data):
+                    self._weigh(chunk, page)
+                if walk.texts:
+                    self._weigh_texts(walk, data[max(chunk.start - start, 0) : chunk.end - start])
+
+    def _weigh(self, chunk: Chunk, page: Page) -> None:
+        if page.unpacked > self._most.page:
+            raise TooHeavy(f"a page unpacks to {page.unpacked} bytes")
+        if not self._most.streamed:
+            self._add(chunk.group, max(page.unpacked, page.values * chunk.width))
+
+    def _add(self, group: int, size: int) -> None:
+        self._groups[group] += size
+        if self._groups[group] > self._most.group:
+            raise TooHeavy(f"the pages of row group {group} unpack to more than {self._most.group} bytes")
+
+    def _weigh_texts(self, walk: _Walk, content: memoryview) -> None:
+        chunk, whole = walk.chunk, len(content) == walk.chunk.end - walk.chunk.start
+        texts, walk.texts = walk.texts, 0
+        if self._most.streamed:
+            most = STREAMED_ROWS * walk.longest
+            if most > self._most.page and (not whole or self._spelled(chunk, bytes(content)) > self._most.page):
+                raise TooHeavy(f"the texts of {STREAMED_ROWS} rows take more than {self._most.page} bytes")
+            return
+        if not whole:
+            self._add(chunk.group, texts)
+            return
+        estimated = self._estimated.setdefault(chunk.group, [])
+        estimated.append((chunk, bytes(content), texts))
+        if self._groups[chunk.group] + sum(size for _, _, size in estimated) > self._most.group:
+            for each, its_content, _ in estimated:
+                self._add(chunk.group, self._spelled(each, its_content))
+            estimated.clear()
