@@ -140,7 +140,8 @@ class TableState:
     the snapshot at once, and the changes since `low` after them. `written` is the last change of
     rows by another program since the content was known to be the source's; None: there is none.
     `replaying` is the position that the rows had before another program took them back; None once
-    they have it again.
+    they have it again. `undescribed`: some of the rows since `low` came without the names of
+    their columns.
     """
 
     identity: Identity
@@ -162,6 +163,7 @@ class TableState:
     early: bool = False
     written: SinkWrite | None = None
     replaying: Position | None = None
+    undescribed: bool = False
 
     def __post_init__(self) -> None:
         """Refuses an offset of another binlog than the lineage ends with: a state's offsets are
@@ -274,6 +276,7 @@ class TableState:
             **({"early": True} if self.early else {}),
             **({"written": self.written.to_dict()} if self.written else {}),
             **({"replaying": self.replaying.to_dict()} if self.replaying else {}),
+            **({"undescribed": True} if self.undescribed else {}),
         }
 
     def _recorded_schema(self) -> dict[str, Any]:
@@ -309,4 +312,5 @@ class TableState:
             early=data.get("early", False),
             written=SinkWrite.from_dict(data["written"]) if "written" in data else None,
             replaying=position_from_dict(data["replaying"], binlog) if "replaying" in data else None,
+            undescribed=data.get("undescribed", False),
         )

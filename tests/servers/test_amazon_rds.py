@@ -85,10 +85,10 @@ def test_the_documented_grants_suffice(server: Server, database: str) -> None:
 @both
 def test_remedies_name_the_parameter_group(server: Server, database: str) -> None:
     """No account may SET PERSIST or SET GLOBAL there."""
-    with _rds(server, 24), _with_global(server, "binlog_row_metadata", "'MINIMAL'"):
+    with _rds(server, 24), _with_global(server, "binlog_row_image", "'MINIMAL'"):
         [failure] = _check(server, database).failures
-    assert failure.reason is Reason.ROW_METADATA_NOT_FULL
-    assert failure.remedy == "set binlog_row_metadata = FULL in the DB parameter group"
+    assert failure.reason is Reason.ROW_IMAGE_NOT_FULL
+    assert failure.remedy == "set binlog_row_image = FULL in the DB parameter group"
 
 
 @pytest.mark.parametrize("variant", ["mysql97_nogtid"])

@@ -58,19 +58,12 @@ def rows(table: DeltaTable) -> list[tuple[Any, ...]]:
     [
         ("mariadb1011", {"skip-log-bin": True}, "BinlogDisabled", "log_bin"),
         ("mysql97_nogtid", {"binlog-row-image": "MINIMAL"}, "RowImageNotFull", "binlog_row_image = 'FULL'"),
-        *(
-            pytest.param(
-                variant,
-                {f"binlog-row-{part}": "MINIMAL"},
-                reason,
-                f"binlog_row_{part} = 'FULL'",
-                marks=pytest.mark.long,
-            )
-            for variant, part, reason in (
-                ("mysql97_nogtid", "metadata", "RowMetadataNotFull"),
-                ("mariadb1011", "image", "RowImageNotFull"),
-                ("mariadb1011", "metadata", "RowMetadataNotFull"),
-            )
+        pytest.param(
+            "mariadb1011",
+            {"binlog-row-image": "MINIMAL"},
+            "RowImageNotFull",
+            "binlog_row_image = 'FULL'",
+            marks=pytest.mark.long,
         ),
         pytest.param("mysql97_nogtid", {"skip-log-bin": True}, "BinlogDisabled", "log_bin", marks=pytest.mark.long),
     ],

@@ -277,19 +277,6 @@ def test_an_incomplete_image_is_a_defect_of_its_table(image: str, log: Log) -> N
     assert [d and (d.reason, d.table) for d in defects] == [(Reason.ROW_IMAGE_NOT_FULL, f"{log.database}.b")]
 
 
-def test_rows_without_full_metadata_are_refused_with_the_setting(fresh_server: FreshServer) -> None:
-    """R9."""
-    for variant, metadata in (("mysql97_gtid", "MINIMAL"), ("mariadb1011", "NO_LOG")):
-        server = fresh_server(variant, binlog_row_metadata=metadata)
-        server.run("CREATE DATABASE d", "CREATE TABLE d.t (id INT PRIMARY KEY, v INT UNSIGNED)")
-        start = log_end(server)
-        server.run("INSERT INTO d.t VALUES (1, 4294967295)")
-        with pytest.raises(CdcError) as caught:
-            changes(server, definition(server, "d", "t"), start)
-        assert caught.value.reason is Reason.ROW_METADATA_NOT_FULL
-        assert "binlog_row_metadata" in caught.value.remedy
-
-
 def _big_transaction(log: Log) -> list[str]:
     rows = [f"INSERT INTO t SELECT {i} * 1000 + seq, REPEAT(CHAR(65 + seq % 26), 2000) FROM seqs" for i in range(10)]
     numbers = ", ".join(f"({i})" for i in range(1000))

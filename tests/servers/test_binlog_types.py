@@ -15,11 +15,14 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from cdcsync_core.errors import CdcError, Reason
+from cdcsync_core.tables.capture import uncertain_members
 from cdcsync_mysql.sessions.version import parse_version
 from cdcsync_spark.rows.arrow_types import captured_schema
 from cdcsync_spark.rows.changes import changes_schema
 from support.dump import changes, definition, log_end
 from support.fixtures import FreshDatabase
+from support.row_metadata import least_metadata
 from support.servers import Server
 from support.snapshots import assert_same
 
@@ -164,6 +167,18 @@ CASES = [
         ),
     ),
     Case(
+        "labels that the catalog shows exactly",
+        "a ENUM('a','b''c','é','f,g','x(y)','') , b ENUM('A','ß') CHARACTER SET latin1, c SET('x','y','z''w','ü'),"
+        " d ENUM('p','ü') CHARACTER SET utf16, e SET('p','q') CHARACTER SET ucs2, f ENUM('é','€') CHARACTER SET gbk",
+        (
+            "'b''c', 'ß', 'x,z''w', 'ü', 'q,p', '€'",
+            "'é', 'A', 'ü', 'p', '', 'é'",
+            "'f,g', 'A', '', 'p', 'p', 'é'",
+            "'no such member', 0, 0, 0, 0, 0",
+            "'', 2, 8, 2, 2, 2",
+        ),
+    ),
+    Case(
         "nothing",
         "a BINARY(0), b VARBINARY(0), c CHAR(0), d VARCHAR(0), e BINARY(0) NOT NULL DEFAULT '', f INT",
         ("'', '', '', '', '', 7", "NULL, '', NULL, '', '', 8", "'', NULL, '', NULL, '', NULL"),
@@ -223,7 +238,23 @@ def test_every_type_at_its_extremes(
     database = fresh_database(server)
     server.run(f"CREATE TABLE t (id INT PRIMARY KEY, {case.columns})", db=database)
     rows = [f"INSERT INTO t VALUES ({i}, {row})" for i, row in enumerate(case.rows, 1)]
-    _assert_same(server, database, [*rows, "INSERT INTO t (id) VALUES (1000)"])
+    rows.append("INSERT INTO t (id) VALUES (1000)")
+    _assert_same(server, database, rows)
+    server.run("DELETE FROM t", db=database)
+    with least_metadata(server):
+        if uncertain_members(definition(server, database, "t")):
+            _assert_refused(server, database, rows)
+        else:
+            _assert_same(server, database, rows)
+
+
+def _assert_refused(server: Server, database: str, statements: Sequence[str]) -> None:
+    start = log_end(server)
+    server.run(*_SESSION, *statements, db=database)
+    with pytest.raises(CdcError) as refused:
+        changes(server, definition(server, database, "t"), start)
+    assert refused.value.reason is Reason.ROW_METADATA_NOT_FULL
+    assert "members of" in refused.value.found
 
 
 def test_old_times_of_mariadb(any_mariadb: Server, fresh_database: FreshDatabase) -> None:

@@ -19,6 +19,7 @@ from cdcsync_mysql.readiness.proof import tables_with_unlogged_cascades, verify_
 from cdcsync_mysql.readiness.tablecheck import TableCheck
 from cdcsync_mysql.sessions.connection import Source, Tls, connect
 from support.fixtures import FreshDatabase, FreshServer
+from support.row_metadata import least_metadata
 from support.servers import Server
 from support.source import connected, source_of
 
@@ -90,13 +91,12 @@ def _globals(server: Server, **values: str) -> Iterator[None]:
 
 
 def test_all_failures_at_once_and_their_remedies(any_server: Server, database: str) -> None:
-    wrong = {"binlog_format": "'MIXED'", "binlog_row_image": "'MINIMAL'", "binlog_row_metadata": "'MINIMAL'"}
+    wrong = {"binlog_format": "'MIXED'", "binlog_row_image": "'MINIMAL'"}
     with _globals(any_server, **wrong):
         found = _look(any_server, database)
         assert _reasons(found.failures) == {
             Reason.BINLOG_FORMAT_NOT_ROW,
             Reason.ROW_IMAGE_NOT_FULL,
-            Reason.ROW_METADATA_NOT_FULL,
         }
         assert len(found.failures) == len(wrong)
         for name in wrong:
@@ -104,6 +104,28 @@ def test_all_failures_at_once_and_their_remedies(any_server: Server, database: s
         for error in found.failures:
             any_server.run(error.remedy.split(", and ")[0].replace("SET PERSIST", "SET GLOBAL"))
         assert _look(any_server, database).failures == ()
+
+
+def test_rows_without_names_are_a_warning_and_what_the_catalog_cannot_show_a_refusal(
+    any_server: Server, fresh_database: FreshDatabase
+) -> None:
+    """R9: members with a backslash; MariaDB's hidden column of a long UNIQUE key."""
+    database = fresh_database(any_server)
+    hashed = ", v TEXT, UNIQUE (v)" if any_server.flavor == "mariadb" else ""
+    any_server.run(
+        "CREATE TABLE t (id INT PRIMARY KEY, e ENUM('a', 'b'))",
+        "CREATE TABLE odd (id INT PRIMARY KEY, e ENUM('a\\\\b'))",
+        f"CREATE TABLE long_key (id INT PRIMARY KEY{hashed})",
+        db=database,
+    )
+    assert _look(any_server, database).failures == ()
+    with least_metadata(any_server):
+        found = _look(any_server, database)
+    assert found.failures == ()
+    assert [w for w in found.warnings if "do not name their columns" in w and "FULL" in w]
+    refused = {t.id.name: t.error.reason for t in found.tables if t.error}
+    names = ["odd"] + (["long_key"] if hashed else [])
+    assert refused == dict.fromkeys(names, Reason.ROW_METADATA_NOT_FULL)
 
 
 def test_each_missing_privilege_names_the_grant_that_fixes_it(any_server: Server, database: str) -> None:

@@ -107,6 +107,35 @@ class Capture:
         )
 
 
+def uncertain_members(table: Capture) -> tuple[str, ...]:
+    """The captured columns whose members only a binlog that has them shows exactly."""
+    return tuple(c.name for c in table.captured if not c.type.has_certain_members)
+
+
+def members_unknown(table: Capture, columns: Iterable[str]) -> CdcError:
+    """The refusal of such columns where the binlog does not have their members."""
+    return fail(
+        Reason.ROW_METADATA_NOT_FULL,
+        f"members of {', '.join(columns)} that the catalog may show with other characters than values have (a"
+        " backslash, a question mark)",
+        needed="binlog_row_metadata=FULL, with which the binlog has the members",
+        remedy="SET GLOBAL binlog_row_metadata = 'FULL', or leave the columns out by"
+        f" tables.overrides: [{{table: {table.id}, columns: {{exclude: [...]}}}}]",
+        table=str(table.id),
+    )
+
+
+def hidden_unknown(table: TableId) -> CdcError:
+    """The refusal of a table with columns of which only such a binlog says where they are."""
+    return fail(
+        Reason.ROW_METADATA_NOT_FULL,
+        "a UNIQUE key of long values, for which the server keeps columns that no catalog shows",
+        needed="binlog_row_metadata=FULL, with which the binlog names each column",
+        remedy="SET GLOBAL binlog_row_metadata = 'FULL'",
+        table=str(table),
+    )
+
+
 def generated_left_out(table: str, columns: Iterable[str]) -> CdcError:
     """The refusal of captured generated columns on a server that does not log them with every
     change of a row."""

@@ -18,6 +18,9 @@ _DECLARED = re.compile(
 )
 #: MariaDB says so of times in the format of before 10.1; the next rebuild of the table changes it
 _OLD_FORM = re.compile(r"\s*/\* mariadb-5\.3 \*/$")
+#: what the catalog shows in place of itself or of something else: escapes, characters that its own
+#: character set does not have, bytes that are no character
+_UNCERTAIN = ("\\", "?", "\ufffd")
 _MEMBER = re.compile(r"'((?:[^'\\]|''|\\.)*)'", re.S)
 
 #: the widths of the integer types in bytes
@@ -105,6 +108,11 @@ class SourceType:
             scale=numbers[1] if len(numbers) > 1 else 0,
             charset=charset or "",
         )
+
+    @property
+    def has_certain_members(self) -> bool:
+        """Whether the catalog shows each member as the very text that a value has."""
+        return not any(character in member for member in self.members for character in _UNCERTAIN)
 
 
 def _unquote(member: str) -> str:

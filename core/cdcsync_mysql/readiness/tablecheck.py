@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from cdcsync_core.errors import CdcError, Reason, fail
 from cdcsync_core.remedies import rebuild_times
 from cdcsync_core.resource.spec import Override
-from cdcsync_core.tables.capture import Capture, generated_left_out
+from cdcsync_core.tables.capture import Capture, generated_left_out, hidden_unknown, members_unknown, uncertain_members
 from cdcsync_core.tables.event_columns import EventColumns, taken_error
 from cdcsync_core.tables.logical_type import logical_type, lossy
 from cdcsync_core.tables.source_table import Column, TableId, quote
@@ -27,12 +27,15 @@ _ONE_READ = (
     "there is none, so the table is read by one SELECT in one transaction, for which the server keeps old versions of"
     " its rows; its rows are not compared by verify, and a crash of the source that may have lost some of them stops it"
 )
+_HASHES = (
+    "SELECT COUNT(*) FROM information_schema.STATISTICS WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s"
+    " AND INDEX_TYPE = 'HASH'"
+)
 _OLD_TIMES_AND_HASHES = (
     "SELECT (SELECT GROUP_CONCAT(COLUMN_NAME ORDER BY ORDINAL_POSITION SEPARATOR ', ')"
     " FROM information_schema.COLUMNS WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s"
     " AND COLUMN_TYPE REGEXP '^(time|datetime|timestamp).* mariadb-5.3 '),"
-    " (SELECT COUNT(*) FROM information_schema.STATISTICS WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s"
-    " AND INDEX_TYPE = 'HASH')"
+    f" ({_HASHES})"
 )
 
 
@@ -107,6 +110,8 @@ def check_table(
     _add_metadata(table, metadata, found)
     if not server.is_mysql and server.facts.numbers >= _GENERATED_LEFT_OUT_SINCE:
         found.checks.extend(_cut_images(server, table))
+    if server.variables.get("binlog_row_metadata", "").upper() != "FULL":
+        found.checks.extend(_undescribed(server, table))
     found.checks.extend(_readable(server, table))
     if not table.key:
         found.checks.append(warned("key", _ONE_READ, table=str(table_id)))
@@ -159,6 +164,16 @@ def _cut_images(server: Server, table: Capture) -> Iterator[Check]:
         yield refused(
             "row images", fail(Reason.TYPE_UNSUPPORTED, found, needed=needed, remedy=remedy, table=str(table.id))
         )
+
+
+def _undescribed(server: Server, table: Capture) -> Iterator[Check]:
+    """What the catalog does not show either of rows that do not name their columns."""
+    doubtful = uncertain_members(table)
+    if doubtful:
+        yield refused("row metadata", members_unknown(table, doubtful))
+    place = (table.id.database, table.id.name)
+    if not server.is_mysql and fetch(server.connection, _HASHES, place)[0][0]:
+        yield refused("row metadata", hidden_unknown(table.id))
 
 
 def _readable(server: Server, table: Capture) -> Iterator[Check]:

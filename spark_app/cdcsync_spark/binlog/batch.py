@@ -37,6 +37,7 @@ class TableBatch:
     the last transaction of the batch that counts for this table: the batch's end, or where `stop`
     stopped the table. With `step` the part is a change of the table's definition and nothing else.
     `proved`: the rows are the first since such a change, and are described as it was predicted.
+    `undescribed`: some of them came without the names of their columns.
     """
 
     table: str
@@ -47,6 +48,7 @@ class TableBatch:
     stop: CdcError | None = None
     step: SchemaStep | None = None
     proved: bool = False
+    undescribed: bool = False
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -58,6 +60,7 @@ class TableBatch:
             "stop": self.stop.to_json() if self.stop else None,
             "step": self.step.to_dict() if self.step else None,
             "proved": self.proved,
+            "undescribed": self.undescribed,
         }
 
     @classmethod

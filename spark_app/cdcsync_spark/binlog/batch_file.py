@@ -27,7 +27,7 @@ from cdcsync_spark.binlog.batch import BinlogBatch, TableBatch, Transactions, wr
 from cdcsync_spark.binlog.schema.definitions import Definitions
 from cdcsync_spark.rows.arrow_types import captured_schema
 from cdcsync_spark.rows.changes import changes_schema
-from cdcsync_spark.wire.binlog.facts import RowsEvent
+from cdcsync_spark.wire.binlog.facts import RowsEvent, TableMap
 from cdcsync_spark.wire.binlog.rows import batches, block_batches
 from cdcsync_spark.wire.binlog.rows_block import RowsBlock, blocks_of
 
@@ -69,24 +69,26 @@ class BatchWriter:
     def _table(self, table: TableId, sealed: SealedTransactions, path: Path) -> TableBatch:
         stop, step = sealed.stops.get(table), sealed.steps.get(table)
         rows = sealed.rows.get(table, [])
-        images, nulled, proved = 0, 0, False
+        images, nulled, proved, undescribed = 0, 0, False, False
         try:
             if rows:
-                proved = self._prove(table, rows[0][1])
+                undescribed = any(not _map_of(item).described for _, item in rows)
+                proved = self._prove(table, _map_of(rows[0][1]))
                 images, nulled = self._rows(self.definitions[table], rows, sealed.transactions, path)
         except CdcError as e:
             path.unlink(missing_ok=True)
             stop, images, nulled, proved = Stop(e, sealed.start), 0, 0, False
         upto, error = (stop.upto, stop.error) if stop else (sealed.end, None)
-        return TableBatch(str(table), str(path) if images else "", images, nulled, upto, error, step, proved)
+        file = str(path) if images else ""
+        return TableBatch(str(table), file, images, nulled, upto, error, step, proved, bool(images) and undescribed)
 
-    def _prove(self, table: TableId, first: Spooled | RowsBlock) -> bool:
+    def _prove(self, table: TableId, first: TableMap) -> bool:
         """Whether the rows were to prove their definition, and have; raises SchemaChangeRefused
         where they disprove it."""
         if not self.definitions.is_unproved(table):
             return False
-        self.definitions.prove(table, first.map if isinstance(first, RowsBlock) else first.head.map)
-        return True
+        self.definitions.prove(table, first)
+        return not self.definitions.is_unproved(table)
 
     def _rows(self, table: Capture, rows: list[KeptRows], transactions: TransactionIds, path: Path) -> tuple[int, int]:
         schema = changes_schema(captured_schema(table))
@@ -123,6 +125,10 @@ class BatchWriter:
         except DecodeError:
             return False
         return True
+
+
+def _map_of(item: Spooled | RowsBlock) -> TableMap:
+    return item.map if isinstance(item, RowsBlock) else item.head.map
 
 
 def _pieces(rows: list[KeptRows]) -> Iterator[list[RowsBlock]]:

@@ -62,6 +62,8 @@ class StreamTable:
     #: the last change that the catalog has confirmed, for the next commit; why another could not be
     confirmed: LastChange | None = None
     unreadable: str = ""
+    #: whether rows came without the names of their columns since the catalog was asked
+    unchecked: bool = False
 
     @property
     def change(self) -> LastChange | None:
@@ -121,6 +123,7 @@ class Applier:
                 if isinstance(outcome, PermanentError):
                     raise outcome
                 self._note(table, outcome)
+                table.unchecked = table.unchecked or part.undescribed
                 if part.step is not None:
                     gate("step-committed")
                 if part.stop is not None and not table.handed_over:
@@ -323,6 +326,7 @@ class Applier:
             return None
         after = replace(state.after_batch(part.upto, part.nulled), epoch=self.epoch)
         after = after.with_proof() if part.proved else after
+        after = replace(after, undescribed=after.undescribed or part.undescribed)
         commit = delivered(changes.without(state.position), state, after, events=self.events)
         self._merging[table.name] = rows_of(commit.change)
         return commit

@@ -13,8 +13,10 @@ resnapshot. An answer that cannot be had, or read, proves nothing, whatever the 
 flows on, unconfirmed, and its status says why.
 
 Nothing is lost with the run: a change counts as unconfirmed until a commit says otherwise, and a
-later run asks again. Questions are asked by one connection for all tables that wait, once for each
-step, beside the stream; after a failure with growing pauses.
+later run asks again. Where rows do not name their columns, the definition by which they are read is
+compared as well, after the last of them and now and then before it: nothing else shows a change
+that the binlog does not have. Questions are asked by one connection for all tables that wait, once
+for each step, beside the stream; after a failure with growing pauses.
 """
 
 from __future__ import annotations
@@ -34,7 +36,7 @@ from cdcsync_mysql.positions.watermark import high, low
 from cdcsync_mysql.readiness.proof import open_session
 from cdcsync_mysql.reading.catalog import read_defaults, read_table
 from cdcsync_mysql.sessions.connection import Source
-from cdcsync_spark.binlog.schema.steps import contradicted
+from cdcsync_spark.binlog.schema.steps import contradicted, unannounced
 from cdcsync_spark.logs import get_logger
 from cdcsync_spark.stream.applier import StreamTable
 from cdcsync_spark.wire.sql.column.catalog_default import catalog_default
@@ -47,6 +49,8 @@ _MAX_SECONDS = 20
 _FIRST_PAUSE, _LONGEST_PAUSE = 5.0, 600.0
 #: tables of one question
 _AT_ONCE = 200
+#: seconds after which the definition of rows that do not name their columns is compared again
+RECHECK_SECONDS = 60.0
 
 
 @dataclass(frozen=True)
@@ -96,16 +100,19 @@ def ask_catalog(source: Source, lineage: Lineage, tables: Mapping[str, Capture])
 
 @dataclass(frozen=True)
 class _Waiting:
-    """What was asked: the table's last change, and a position that includes it."""
+    """What was asked: the table's last change, if there is one, and a position that includes it;
+    whether it is asked for rows that do not name their columns."""
 
-    change: LastChange
+    change: LastChange | None
     generation: int
     position: Position
+    undescribed: bool
 
 
 class Confirmation:
-    """Of the run's `tables`; `clock` counts seconds. `begin` and `settle` are called between two
-    batches, and `begin` where the reader has reached the binlog's end."""
+    """Of the run's `tables`; `clock` counts seconds; `recheck` as RECHECK_SECONDS. `begin` and
+    `settle` are called between two batches, and `begin` where the reader has reached the binlog's
+    end."""
 
     def __init__(
         self,
@@ -113,10 +120,12 @@ class Confirmation:
         ask: Ask,
         clock: Callable[[], float],
         run: Callable[[Callable[[], None]], None] = lambda work: threading.Thread(target=work, daemon=True).start(),
+        recheck: float = RECHECK_SECONDS,
     ) -> None:
         self._tables = {t.name: t for t in tables}
         self._ask, self._clock, self._run = ask, clock, run
         self._asked: dict[str, _Waiting] = {}
+        self._recheck, self._rechecked = recheck, dict[str, float]()
         self._answer: Answer | CdcError | None = None
         self._pause, self._next = _FIRST_PAUSE, float("-inf")
 
@@ -126,6 +135,9 @@ class Confirmation:
             return
         chosen = self._unconfirmed()[:_AT_ONCE]
         self._asked = {t.name: _waiting(t) for t in chosen}
+        for table in chosen:
+            table.unchecked = False
+            self._rechecked[table.name] = self._clock()
         if chosen:
             captures = {t.name: t.state.capture for t in chosen}
             self._run(lambda: self._find(captures))
@@ -136,7 +148,13 @@ class Confirmation:
         return bool(self._asked) or (self._clock() >= self._next and bool(self._unconfirmed()))
 
     def _unconfirmed(self) -> list[StreamTable]:
-        return [t for t in self._tables.values() if t.flowing and t.change and t.change.unconfirmed]
+        return [t for t in self._tables.values() if t.flowing and self._waits(t)]
+
+    def _waits(self, table: StreamTable) -> bool:
+        if table.change and table.change.unconfirmed:
+            return True
+        again = self._rechecked.get(table.name, float("-inf")) + self._recheck
+        return table.unchecked and self._clock() >= again
 
     def _find(self, captures: Mapping[str, Capture]) -> None:
         try:
@@ -155,15 +173,22 @@ class Confirmation:
         if answer is None or (isinstance(answer, Answer) and not reader.has_reached(answer.high)):
             return
         asked, self._asked, self._answer = self._asked, {}, None
-        settled = [self._judge(self._tables[name], waiting, answer) for name, waiting in asked.items()]
+        settled = [self._judged(self._tables[name], waiting, answer) for name, waiting in asked.items()]
         self._pause = _FIRST_PAUSE if all(settled) else min(2 * self._pause, _LONGEST_PAUSE)
         self._next = self._clock() + (0.0 if all(settled) else self._pause)
+
+    def _judged(self, table: StreamTable, waiting: _Waiting, answer: Answer | CdcError) -> bool:
+        settled = self._judge(table, waiting, answer)
+        if not settled and waiting.undescribed:
+            table.unchecked = True
+            del self._rechecked[table.name]
+        return settled
 
     def _judge(self, table: StreamTable, waiting: _Waiting, answer: Answer | CdcError) -> bool:
         """Whether nothing stands against the next question."""
         if not table.flowing or table.state.generation != waiting.generation:
             return True
-        if not waiting.change.is_of(table.state.change):
+        if not _is_of(waiting.change, table.change):
             return True  # a later step: the next question is about that one
         found = answer if isinstance(answer, CdcError) else answer.tables[table.name]
         if isinstance(found, CdcError):
@@ -175,21 +200,26 @@ class Confirmation:
         self._compare(table, waiting.change, found)
         return True
 
-    def _compare(self, table: StreamTable, change: LastChange, shown: Shown) -> None:
+    def _compare(self, table: StreamTable, change: LastChange | None, shown: Shown) -> None:
         wrong = contradictions(table.state.capture, shown.capture)
-        wrong += other_defaults(dict(change.defaults), shown.defaults)
+        wrong += other_defaults(dict(change.defaults if change else ()), shown.defaults)
         table.unreadable = ""
-        if wrong:
+        if wrong and (change is None or not change.unconfirmed):
+            table.error = unannounced(table.state.capture.id, wrong)
+        elif wrong:
             table.error = contradicted(table.state.capture.id, "the catalog", wrong)
-        else:
+        elif change is not None and change.unconfirmed:
             table.confirmed = change
 
 
 def _waiting(table: StreamTable) -> _Waiting:
     state = table.state
-    assert state.change is not None
     assert state.position is not None
-    return _Waiting(state.change, state.generation, state.position)
+    return _Waiting(table.change, state.generation, state.position, table.unchecked)
+
+
+def _is_of(asked: LastChange | None, change: LastChange | None) -> bool:
+    return change is None if asked is None else asked.is_of(change)
 
 
 def _includes(low: Position, position: Position) -> bool:

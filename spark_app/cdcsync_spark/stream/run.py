@@ -39,7 +39,7 @@ from cdcsync_spark.sinks.contract.checks import refuse_other_identity
 from cdcsync_spark.sinks.contract.writer import CommitAll, Warming, commit_each
 from cdcsync_spark.stream.applier import Applier, StreamTable
 from cdcsync_spark.stream.batch_loop import BatchLoop
-from cdcsync_spark.stream.confirmation import Ask, Confirmation, ask_catalog
+from cdcsync_spark.stream.confirmation import RECHECK_SECONDS, Ask, Confirmation, ask_catalog
 from cdcsync_spark.stream.crash_repair import Repair, SourceRepair
 from cdcsync_spark.stream.policies import policy_of
 from cdcsync_spark.stream.reports import StreamReports
@@ -175,7 +175,7 @@ def _open(context: RunContext, session: SourceSession, assignment: TableAssignme
         context.refuse(name, e)
         return None
     policy = policy_of(context.resource.spec, name, context.sink.capabilities)
-    return StreamTable(name, target, state, policy=policy)
+    return StreamTable(name, target, state, policy=policy, unchecked=state.undescribed)
 
 
 @dataclass
@@ -203,7 +203,8 @@ class StreamRun:
 
     def __post_init__(self) -> None:
         self._behind = False
-        self._confirmation = Confirmation(self.tables, self.ask, self.clock) if self.ask else None
+        again = RECHECK_SECONDS if self.goal is None else 0.0
+        self._confirmation = Confirmation(self.tables, self.ask, self.clock, recheck=again) if self.ask else None
         self._watch = TargetWatch(self.tables, self.clock)
         tables = {t.name: t for t in self.tables}
         self.applier = Applier(

@@ -35,6 +35,9 @@ def step_commit(
     found = meaning(state.capture, step.statement, policy)
     if isinstance(found, CdcError):
         raise found
+    if state.undescribed and not consistent:
+        why = "the table was read meanwhile, and the rows before it do not name their columns"
+        raise not_followed(why, step.statement, state.capture.id)
     after = state.after_batch(upto)
     if found is None:
         return Commit(replace(after, change=_not_named(state.change, step)), AdvancePosition())

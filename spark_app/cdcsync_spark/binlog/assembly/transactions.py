@@ -201,6 +201,8 @@ class TransactionAssembler:
         self._spool.account(plain.spooled)
         self._open, self.waits = OpenTransaction(), False
         for table, block in plain.blocks(first=len(self._transactions)):
+            if not block.map.described:
+                self._definitions.note_undescribed(table)
             self._rows.setdefault(table, []).append((int(block.transactions[-1]), block))
         self.changes += plain.add_to(self._transactions, self._committed_at)
         self.size += plain.size
@@ -266,6 +268,8 @@ class TransactionAssembler:
             if defect is not None:
                 self._stop(table, defect)
                 continue
+            if not item.head.map.described:
+                self._definitions.note_undescribed(table)
             if table is not kept:
                 kept, found = table, self._rows.setdefault(table, [])
             found.append((index, item))

@@ -54,8 +54,9 @@ class Definitions(Mapping[TableId, Capture]):
         """Of the statement for the table as it is here; `fault` is why a change in statement format
         may reach it.
 
-        While the last change waits for the catalog, every statement that names the table is a step:
-        what the catalog shows is compared with the last of them.
+        While the last change waits for the catalog, and where rows do not name their columns, every
+        statement that names the table is a step: what the catalog shows is compared with the last
+        of them.
         """
         policy = self._policies.get(table)
         if policy is not None:
@@ -73,12 +74,18 @@ class Definitions(Mapping[TableId, Capture]):
             self._unproved.add(table)
         self._captures[table] = step.after
 
+    def note_undescribed(self, table: TableId) -> None:
+        """Rows of the table came whose TABLE_MAP does not name the columns."""
+        self._unconfirmed.add(table)
+
     def is_unproved(self, table: TableId) -> bool:
         return table in self._unproved
 
     def prove(self, table: TableId, table_map: TableMap) -> None:
-        """Raises SchemaChangeRefused where the rows' own description is another one."""
+        """Raises SchemaChangeRefused where the rows' own description is another one. One without
+        names refutes, and proves nothing."""
         found = differences(self[table], table_map)
         if found:
             raise contradicted(table, "rows", found)
-        self._unproved.discard(table)
+        if table_map.described:
+            self._unproved.discard(table)

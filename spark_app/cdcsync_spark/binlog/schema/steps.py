@@ -24,6 +24,7 @@ from cdcsync_core.positions.gtid import Gtid
 from cdcsync_core.positions.position import LogOffset, TransactionId, binlog_of
 from cdcsync_core.remedies import resnapshot
 from cdcsync_core.state import TableState
+from cdcsync_core.stops import UNANNOUNCED
 from cdcsync_core.tables.capture import Capture
 from cdcsync_core.tables.evolve import DroppedColumns
 from cdcsync_core.tables.schema_change import (
@@ -154,8 +155,9 @@ def unproved_tables(states: Iterable[TableState]) -> frozenset[TableId]:
 
 
 def unconfirmed_tables(states: Iterable[TableState]) -> frozenset[TableId]:
-    """Those whose last change the catalog has not confirmed yet."""
-    return frozenset(s.capture.id for s in states if s.change is not None and s.change.unconfirmed)
+    """Those of which every statement counts: the catalog has not confirmed the last change yet, or
+    rows did not name their columns."""
+    return frozenset(s.capture.id for s in states if s.undescribed or (s.change is not None and s.change.unconfirmed))
 
 
 def not_followed(why: str, statement: Statement, table: TableId) -> CdcError:
@@ -175,6 +177,17 @@ def contradicted(table: TableId, by: str, found: list[str]) -> CdcError:
         Reason.SCHEMA_CHANGE_REFUSED,
         f"{by} after a schema change that was followed: {'; '.join(found)}",
         needed="the definition that was predicted from the statement",
+        remedy=resnapshot(table),
+        table=str(table),
+    )
+
+
+def unannounced(table: TableId, found: list[str]) -> CdcError:
+    """The catalog contradicts the definition by which rows without names were read."""
+    return PermanentError(
+        Reason.SCHEMA_CHANGE_REFUSED,
+        f"rows that do not name their columns, of a table of which the catalog has {'; '.join(found)}, {UNANNOUNCED}",
+        needed="the definition by which the rows were read",
         remedy=resnapshot(table),
         table=str(table),
     )

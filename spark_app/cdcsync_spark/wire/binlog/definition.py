@@ -45,8 +45,10 @@ def _is_hidden(mapped: MappedColumn) -> bool:
 
 
 def planned(table_map: TableMap, table: Capture) -> list[Column | None]:
-    """For each column of the event the table's one of that name; None for one that the server
-    hides."""
+    """For each column of the event the table's one of that name, None for one that the server
+    hides; the table's in their order where the event names none."""
+    if not table_map.described:
+        return list(table.columns)
     by_name = {c.name: c for c in table.columns}
     return [by_name.get(c.name or "") for c in table_map.columns]
 
@@ -71,48 +73,52 @@ def shown(table_map: TableMap, table: Capture) -> list[MappedColumn]:
 
 def check_table_map(table_map: TableMap, table: Capture) -> None:
     """The event's definition equals the planned one: names, order, types, signedness, character
-    sets, members.
+    sets, members. Of an event that does not name its columns, which have their places instead, what
+    it has is compared.
 
     Raises RowMetadataNotFull where the event does not say, SchemaChangeRefused where it says
     something else (rule R9).
     """
     columns = shown(table_map, table)
-    found, needed = [c.name for c in columns], [c.name for c in table.columns]
-    if None in found:
-        raise _metadata_missing(table)
-    if found != needed:
-        raise _changed(table, f"rows with the columns {', '.join(map(str, found))}", ", ".join(needed))
+    if table_map.described:
+        found, needed = [c.name for c in columns], [c.name for c in table.columns]
+        if found != needed:
+            raise changed(table, f"rows with the columns {', '.join(map(str, found))}", ", ".join(needed))
+    elif len(columns) != len(table.columns):
+        raise _other_number(table, len(columns))
     for column, mapped in zip(table.columns, columns, strict=True):
         if column.name not in table.excluded:
-            _check_column(table, column, mapped)
+            _check_column(table, column, mapped, described=table_map.described)
 
 
-def _check_column(table: Capture, column: Column, mapped: MappedColumn) -> None:
+def _check_column(table: Capture, column: Column, mapped: MappedColumn, *, described: bool) -> None:
     base = column.type.base
     expected = _EXPECTED.get(base)
     if expected is None or not expected(column.type, mapped):
         what = f"rows whose column {column.name} has the type {mapped.code} with metadata {mapped.meta}"
-        raise _changed(table, what, column.type.declared)
-    if base in INTEGERS and mapped.unsigned is None:
+        raise changed(table, what, column.type.declared)
+    if base in INTEGERS and mapped.unsigned is None and described:
         raise _metadata_missing(table)
-    if base in INTEGERS and mapped.unsigned != column.type.unsigned:
-        raise _changed(
+    if base in INTEGERS and mapped.unsigned not in (None, column.type.unsigned):
+        raise changed(
             table, f"rows whose column {column.name} is {'un' if mapped.unsigned else ''}signed", column.type.declared
         )
     if base in LABELLED:
-        _check_text(table, column, mapped)
+        _check_text(table, column, mapped, described=described)
 
 
-def _check_text(table: Capture, column: Column, mapped: MappedColumn) -> None:
-    if mapped.collation is None or (column.type.members and mapped.members is None):
+def _check_text(table: Capture, column: Column, mapped: MappedColumn, *, described: bool) -> None:
+    if described and (mapped.collation is None or (column.type.members and mapped.members is None)):
         raise _metadata_missing(table)
-    charset = charset_of(mapped.collation)
-    if not same_charset(charset, column.type.charset):
-        raise _changed(table, f"rows whose column {column.name} is in {charset}", column.type.charset)
+    charset = column.type.charset if mapped.collation is None else charset_of(mapped.collation)
+    if mapped.collation is not None and not same_charset(charset, column.type.charset):
+        raise changed(table, f"rows whose column {column.name} is in {charset}", column.type.charset)
+    if mapped.members is None:
+        return
     found = [name or "" for name in members(mapped, replaced=True).names]
     planned = column.type.members
     if len(found) != len(planned) or not all(map(_same_member, found, planned)):
-        raise _changed(table, f"rows whose column {column.name} has the members {found}", column.type.declared)
+        raise changed(table, f"rows whose column {column.name} has the members {found}", column.type.declared)
 
 
 def _same_member(found: str, planned: str) -> bool:
@@ -126,12 +132,29 @@ def _unescaped(member: str) -> str:
     return re.sub(r"\\(.)", lambda m: _ESCAPED.get(m[1], m[1]), member, flags=re.S)
 
 
-def _changed(table: Capture, found: str, needed: str) -> CdcError:
+def changed(table: Capture, found: str, needed: str) -> CdcError:
+    """The refusal of rows that are not as the table was planned; a resnapshot cures it."""
     return fail(
         Reason.SCHEMA_CHANGE_REFUSED,
         f"{found}, {UNANNOUNCED}",
         needed=f"the planned definition: {needed}",
         remedy=RESNAPSHOT,
+        table=str(table.id),
+    )
+
+
+def _other_number(table: Capture, found: int) -> CdcError:
+    """The refusal of rows of `found` columns without names. More than the catalog has may be
+    columns that the server hides, which a resnapshot leaves as they are."""
+    what, columns = f"rows of {found} columns without names", len(table.columns)
+    if found < columns:
+        return changed(table, what, f"{columns} columns")
+    return fail(
+        Reason.ROW_METADATA_NOT_FULL,
+        f"{what}; the catalog has {columns}",
+        needed="binlog_row_metadata=FULL for a table with columns that the server hides (a UNIQUE key of long"
+        " values), or as many columns as the catalog shows",
+        remedy=f"SET GLOBAL binlog_row_metadata = 'FULL'; then {RESNAPSHOT}",
         table=str(table.id),
     )
 

@@ -60,6 +60,11 @@ class TableMap:
     columns: tuple[MappedColumn, ...]
     key: tuple[tuple[int, int], ...] | None = None
 
+    @property
+    def described(self) -> bool:
+        """Whether it names the columns, as with `binlog_row_metadata=FULL`."""
+        return not self.columns or self.columns[0].name is not None
+
 
 class RowsEvent(NamedTuple):
     """The row images of one rows event, of one table and one operation; `body` is owned and
@@ -68,7 +73,7 @@ class RowsEvent(NamedTuple):
     `size` is the event's bytes in the binlog, unpacked where the binlog is compressed or has
     differences. `defect` is why the rows cannot be used (incomplete image, JSON differences that do
     not fit, an unreadable TABLE_MAP); `map` and `body` mean nothing then, unless it is that the
-    images lack the columns `left_out` (`cut_images`).
+    images lack the columns at the places `left_out` (`cut_images`).
     """
 
     table: TableId
@@ -77,7 +82,7 @@ class RowsEvent(NamedTuple):
     body: bytes
     size: int
     defect: CdcError | None = None
-    left_out: tuple[str, ...] = ()
+    left_out: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,10 +15,11 @@ from collections.abc import Callable, Iterator
 from cdcsync_core.errors import CdcError
 from cdcsync_core.tables.capture import Capture
 from cdcsync_core.tables.schema_change import Filled, Followed
-from cdcsync_core.tables.source_table import INTEGERS, LABELLED, Column, SourceType
+from cdcsync_core.tables.source_table import BINARIES, INTEGERS, LABELLED, Column, SourceType
 from cdcsync_spark.wire.binlog import table_map as types
-from cdcsync_spark.wire.binlog.definition import check_table_map, shown
+from cdcsync_spark.wire.binlog.definition import changed, check_table_map, shown
 from cdcsync_spark.wire.binlog.facts import MappedColumn, TableMap
+from cdcsync_spark.wire.columns.charset import charset_of
 from cdcsync_spark.wire.sql.column.column_types import CAPACITY, max_bytes
 
 
@@ -36,6 +37,15 @@ def differences(definition: Capture, table_map: TableMap) -> list[str]:
     return [*found, *_of_key(definition, table_map)]
 
 
+def check_rows(table: Capture, table_map: TableMap) -> None:
+    """The event is of rows that can be read as `table`. Where it does not name the columns, it has
+    to equal the definition in all that it carries. Raises as `check_table_map`."""
+    check_table_map(table_map, table)
+    found = [] if table_map.described else differences(table, table_map)
+    if found:
+        raise changed(table, f"rows of which {'; '.join(found)}", ", ".join(c.type.declared for c in table.columns))
+
+
 def _of_column(column: Column, mapped: MappedColumn) -> Iterator[str]:
     if column.nullable != mapped.nullable:
         yield f"{column.name} may{'' if mapped.nullable else ' not'} be NULL"
@@ -49,11 +59,13 @@ def _of_column(column: Column, mapped: MappedColumn) -> Iterator[str]:
         yield f"{column.name} is {'un' if mapped.unsigned else ''}signed"
     if source.base not in LABELLED and mapped.members is not None:
         yield f"{column.name} has members"
+    if source.base in BINARIES and mapped.collation is not None and charset_of(mapped.collation) != "binary":
+        yield f"{column.name} is in {charset_of(mapped.collation)}"
 
 
 def _of_key(definition: Capture, table_map: TableMap) -> Iterator[str]:
     """The event names the primary key; another index is named only where there is none."""
-    if definition.key_index != "PRIMARY":
+    if definition.key_index != "PRIMARY" or not table_map.described:
         return
     if table_map.key is None:
         yield "no primary key"
@@ -125,7 +137,8 @@ _CODES: dict[str, frozenset[int]] = {
 
 
 def _characters(source: SourceType) -> int:
-    return max(source.size, 1 if source.base == "char" else 0) * max_bytes(source.charset)
+    """CHAR without a length has one character."""
+    return (1 if source.size < 0 else source.size) * max_bytes(source.charset)
 
 
 def _width_of_length(source: SourceType) -> int:

@@ -1,9 +1,9 @@
 """Row events of one table to Arrow batches of changes.
 
-Why it is right: the definition that every TABLE_MAP carries is compared with the planned one before
-a byte is read, the images are cut by the event's own metadata and must end exactly with the event,
-and a value that cannot be read stops the table. Two decoders fill the columns: `plain`, value by
-value, is the oracle of `lockstep`, which does the same to all rows at once.
+Why it is right: what every TABLE_MAP carries of the definition is compared with the planned one
+before a byte is read, the images are cut by the event's own metadata and must end exactly with the
+event, and a value that cannot be read stops the table. Two decoders fill the columns: `plain`,
+value by value, is the oracle of `lockstep`, which does the same to all rows at once.
 """
 
 from __future__ import annotations
@@ -24,15 +24,17 @@ from cdcsync_core.tables.source_table import Column
 from cdcsync_spark.rows.arrow_types import captured_schema
 from cdcsync_spark.rows.changes import ChangeKind, changes_schema
 from cdcsync_spark.wire.binlog import columns, value
-from cdcsync_spark.wire.binlog.definition import check_table_map, described, planned
+from cdcsync_spark.wire.binlog.definition import described, planned
 from cdcsync_spark.wire.binlog.event.compression import BOUND, stated_length
 from cdcsync_spark.wire.binlog.facts import MappedColumn, Operation, RowsEvent
 from cdcsync_spark.wire.binlog.images import lockstep
 from cdcsync_spark.wire.binlog.images.befores import needed, needed_values
 from cdcsync_spark.wire.binlog.images.cut_images import as_captured
 from cdcsync_spark.wire.binlog.images.image import Layout, Raw, layout, split
+from cdcsync_spark.wire.binlog.predicted_map import check_rows
 from cdcsync_spark.wire.binlog.rows_block import RowsBlock, blocks_of, joined
 from cdcsync_spark.wire.binlog.table_map import COMPRESSED
+from cdcsync_spark.wire.binlog.undescribed import completed
 from cdcsync_spark.wire.columns.cells import Cells
 from cdcsync_spark.wire.columns.gather import Lanes
 from cdcsync_spark.wire.columns.gather import numbers as as_array
@@ -103,8 +105,9 @@ def block_batches(
     read = _plain if decoder is Decoder.REFERENCE else _lockstep
     for block in joined(blocks):
         with _naming(table):
-            check_table_map(block.map, table)
-            yield from read(_Run(table, block, befores, planned(block.map, table), described(block.map, table)))
+            check_rows(table, block.map)
+            known = completed(block.map, table)
+            yield from read(_Run(table, block, befores, planned(known, table), described(known, table)))
 
 
 class _Run(NamedTuple):

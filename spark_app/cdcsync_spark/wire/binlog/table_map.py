@@ -1,5 +1,5 @@
 """TABLE_MAP events: the table's number, name and columns, with the optional metadata of
-`binlog_row_metadata=FULL`.
+`binlog_row_metadata`: all of it with FULL, signs and character sets of texts with MINIMAL.
 
 The optional metadata lists values only for the columns that they concern, so the parser must know
 which types count as numeric, character, or ENUM/SET, exactly as the server does: one wrong answer

@@ -51,16 +51,16 @@ class UsableMap:
     """A TABLE_MAP; `heads` has for each kind of rows event what the last one that can be used had
     between its flags and its images: extra data, the number of columns, bitmaps. The servers differ
     in it, the events of one server hardly do. `fillers` are for images that lack columns, by the
-    names of these."""
+    places of these."""
 
     __slots__ = ("fillers", "heads", "map")
 
     def __init__(self, table_map: TableMap) -> None:
         self.map = table_map
         self.heads: dict[int, bytes] = {}
-        self.fillers: dict[tuple[str, ...], Filler] = {}
+        self.fillers: dict[tuple[int, ...], Filler] = {}
 
-    def filler(self, missing: tuple[str, ...], present: list[bool]) -> Filler:
+    def filler(self, missing: tuple[int, ...], present: list[bool]) -> Filler:
         found = self.fillers.get(missing)
         if found is None:
             if len(self.fillers) >= _KEPT_FILLERS:
@@ -195,9 +195,9 @@ def _of_width(bitmap: bytes, width: int) -> int:
 
 def _cut(known: UsableMap, form: _Form, present: list[bool], raw: bytes, length: int) -> RowsEvent:
     """The event whose images lack columns: with them as NULL where it is known which ones."""
-    table, columns = known.map.table, known.map.columns
-    missing = tuple(column.name or "" for column, there in zip(columns, present, strict=True) if not there)
-    if form.partial or not any(present) or "" in missing:
+    table = known.map.table
+    missing = tuple(place for place, there in enumerate(present) if not there)
+    if form.partial or not any(present):
         return RowsEvent(table, known.map, form.operation, b"", length, incomplete_image(str(table)))
     try:
         filler = known.filler(missing, present)

@@ -102,6 +102,15 @@ def charset_of(collation: int) -> str:
     return charset
 
 
+def collation_in(charset: str) -> int:
+    """The id of a collation of the character set; raises DecodeError for an unknown one."""
+    ids = _BASE.get(charset)
+    if ids is None:
+        raise DecodeError(f"the character set {charset}", needed="a known one")
+    first = ids[0]
+    return first if isinstance(first, int) else first.start
+
+
 def stored_charset(planned: str) -> str:
     """Of a column's values; what has no character set of its own (a DECIMAL, JSON) is ASCII or
     UTF-8."""

@@ -10,6 +10,7 @@ import pytest
 from cdcsync_core.errors import CdcError, Reason, fail
 from cdcsync_core.positions.position import FilePosition, LogOffset
 from cdcsync_core.state import LastChange
+from cdcsync_core.stops import is_of_definition
 from cdcsync_core.tables.capture import Capture
 from cdcsync_spark.stream.applier import StreamTable
 from cdcsync_spark.stream.confirmation import Answer, Confirmation, Shown
@@ -153,3 +154,57 @@ def test_an_answer_about_an_earlier_change_is_no_answer() -> None:
     asked.confirmation.settle(place(200))
     assert asked.table.error is None
     assert asked.table.confirmed is None
+
+
+def undescribed(change: LastChange | None = None) -> StreamTable:
+    """Rows of it came without the names of their columns."""
+    state = replace(first_state(), position=place(100), change=change, undescribed=True)
+    return StreamTable(NAME, None, state, unchecked=True)  # type: ignore[arg-type]
+
+
+OTHER = ORDERS.of(replace(ORDERS.source, columns=(*ORDERS.columns[:-1], replace(ORDERS.columns[-1], name="other"))))
+
+
+def test_rows_without_names_are_compared_with_the_catalog_again_and_again() -> None:
+    """At most once a minute, and only if there were any since."""
+    asked = Asked(undescribed())
+    asked.step()
+    assert (asked.count, asked.table.unchecked, asked.table.error) == (1, False, None)
+    asked.step()
+    asked.table.unchecked, asked.now = True, 59.0
+    asked.step()
+    assert (asked.count, asked.confirmation.due) == (1, False)
+    asked.now = 60.0
+    asked.step()
+    assert (asked.count, asked.table.unchecked) == (2, False)
+
+
+@pytest.mark.parametrize("change", [None, CHANGE.confirmed()])
+def test_a_catalog_that_contradicts_rows_without_names_stops_the_table(change: LastChange | None) -> None:
+    asked = Asked(undescribed(change), result=answer(Shown(OTHER, {})))
+    asked.step(reader=199)
+    assert asked.table.error is None
+    asked.step(reader=200)
+    assert asked.table.error is not None
+    assert asked.table.error.reason is Reason.SCHEMA_CHANGE_REFUSED
+    assert is_of_definition(asked.table.error.found)
+
+
+def test_rows_without_names_stay_unchecked_where_the_answer_proves_nothing() -> None:
+    for result in (REFUSED, answer(Shown(OTHER, {}), low=99)):
+        asked = Asked(undescribed(), result=result)
+        asked.step()
+        assert (asked.table.unchecked, asked.table.error) == (True, None)
+        asked.result, asked.now = answer(Shown(ORDERS, {})), 30.0
+        asked.step()
+        assert (asked.table.unchecked, asked.table.error) == (False, None)
+
+
+def test_a_confirmation_that_no_commit_has_yet_outlives_a_comparison_of_rows() -> None:
+    asked = Asked(changed_table())
+    asked.step()
+    asked.table.unchecked, asked.now = True, 100.0
+    asked.step()
+    assert asked.count == 2
+    assert asked.table.change is not None
+    assert not asked.table.change.unconfirmed

@@ -129,7 +129,11 @@ SIGNED, UNSIGNED, UTF8, LATIN1, ID_AND_V = (1, b"\0"), (1, b"\x80"), (2, b"\x2d"
 @pytest.mark.parametrize(
     ("found", "reason"),
     [
-        (_optional(SIGNED, UTF8), Reason.ROW_METADATA_NOT_FULL),
+        (_optional(UNSIGNED, UTF8), Reason.SCHEMA_CHANGE_REFUSED),
+        (_optional(SIGNED, LATIN1), Reason.SCHEMA_CHANGE_REFUSED),
+        (parse_map(table_map(18, [(8, b""), (15, b"\x28\0")]), mariadb=False), Reason.SCHEMA_CHANGE_REFUSED),
+        (parse_map(table_map(18, [(3, b"")]), mariadb=False), Reason.SCHEMA_CHANGE_REFUSED),
+        (parse_map(table_map(18, [(3, b"")] * 3), mariadb=False), Reason.ROW_METADATA_NOT_FULL),
         (_optional(ID_AND_V, UTF8), Reason.ROW_METADATA_NOT_FULL),
         (_optional(ID_AND_V, SIGNED), Reason.ROW_METADATA_NOT_FULL),
         (_optional(SIGNED, UTF8, names("v", "id")), Reason.SCHEMA_CHANGE_REFUSED),

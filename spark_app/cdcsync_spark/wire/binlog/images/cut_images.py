@@ -4,9 +4,9 @@ MariaDB since 11.8 leaves generated columns out of what UPDATE, DELETE and REPLA
 of `binlog_row_image=FULL`, and the hidden columns of its long unique keys with them.
 
 Why it is right: the parser marks an event whose images lack a column as unusable (`defect`) and
-names what is missing (`left_out`). Only `as_captured`, which has the table's definition, takes the
-mark away, and only if none of these columns is captured. In the images they are NULL, so that the
-images of all events of a TABLE_MAP have one form; nothing reads these NULLs.
+gives the places of what is missing (`left_out`). Only `as_captured`, which has the table's
+definition, takes the mark away, and only if none of these columns is captured. In the images they
+are NULL, so that the images of all events of a TABLE_MAP have one form; nothing reads these NULLs.
 """
 
 from __future__ import annotations
@@ -93,7 +93,11 @@ def as_captured(event: RowsEvent, table: Capture) -> RowsEvent:
     captured."""
     if not event.left_out:
         return event
-    missing = [c.name for c in table.captured if c.name in event.left_out]
+    columns = event.map.columns if event.map.described else table.columns
+    if len(columns) != len(event.map.columns):
+        return event
+    names = {columns[place].name for place in event.left_out}
+    missing = [c.name for c in table.captured if c.name in names]
     if not missing:
         return event._replace(defect=None, left_out=())
     if table.source.generated is not None and table.source.generated.issuperset(missing):
