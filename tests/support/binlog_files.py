@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from cdcsync_core.errors import CdcError, DecodeError
+from cdcsync_core.errors import CdcError, DecodeError, Reason
 from cdcsync_core.runs.run import Decoder
-from cdcsync_core.tables.capture import Capture
+from cdcsync_core.tables.capture import Capture, uncertain_members
 from cdcsync_core.tables.source_table import LABELLED, Column, SourceTable, SourceType
 from cdcsync_spark.wire.binlog import table_map as types
 from cdcsync_spark.wire.binlog.facts import (
@@ -24,8 +24,9 @@ from cdcsync_spark.wire.binlog.facts import (
     TransactionRollback,
 )
 from cdcsync_spark.wire.binlog.parser import EventParser, Flavor
-from cdcsync_spark.wire.binlog.rows import decode
+from cdcsync_spark.wire.binlog.rows import Decoded, decode
 from cdcsync_spark.wire.columns.charset import charset_of
+from cdcsync_spark.wire.sql.column.column_types import max_bytes
 from cdcsync_spark.wire.sql.syntax.text import Statement
 from support.events import rotate
 
@@ -34,7 +35,7 @@ _MAGIC = b"\xfebin"
 _HEAD = struct.Struct("<IBIIIH")
 #: MariaDB keeps it for a UNIQUE key that is too long for an index
 _ROW_HASH = re.compile(r"DB_ROW_HASH_\d+")
-_BINARY, _UTF8MB4, _LONGEST_BINARY, _UNNAMED_MEMBERS = 63, 45, 255, 64
+_BINARY, _UTF8MB4, _LONGEST_BINARY = 63, 45, 255
 
 
 @dataclass(frozen=True)
@@ -123,8 +124,26 @@ def _count(event: RowsEvent, found: Read, maps: dict[int, tuple[Capture, TableMa
     one.batch.validate(full=True)
     assert one.batch.equals(other.batch)
     assert one.nulled == other.nulled
+    _compare_undescribed(event, table, table_map, one)
     found.values += one.batch.to_pylist()
     found.rows[event.operation] += one.images // (2 if event.operation is Operation.UPDATE else 1)
+
+
+def _compare_undescribed(event: RowsEvent, table: Capture, table_map: TableMap, expected: Decoded) -> None:
+    """The same rows, read by the definition alone, as of a server that describes as little as it
+    can; what that cannot give is refused."""
+    least = tuple(MappedColumn(c.code, c.meta, c.nullable) for c in table_map.columns)
+    bare = event._replace(map=replace(table_map, columns=least, key=None))
+    refused = bool(uncertain_members(table)) or len(least) != len(table.columns)
+    for decoder in Decoder:
+        try:
+            found = decode(table, [bare], [0], decoder)
+        except CdcError as error:
+            assert refused, error
+            assert error.reason in (Reason.ROW_METADATA_NOT_FULL, Reason.ROW_IMAGE_NOT_FULL)
+            continue
+        assert not refused
+        assert found.batch.equals(expected.batch)
 
 
 def described(table_map: TableMap, excluded: frozenset[str]) -> tuple[Capture, TableMap]:
@@ -140,7 +159,7 @@ def described(table_map: TableMap, excluded: frozenset[str]) -> tuple[Capture, T
 def _completed(place: int, column: MappedColumn) -> MappedColumn:
     members = column.members
     if members is None and column.code in (types.ENUM, types.SET):
-        members = tuple(b"%d" % i for i in range(1, _UNNAMED_MEMBERS + 1))
+        members = tuple(b"%d" % i for i in range(1, _number_of_members(column) + 1))
     longest = column.code == types.STRING and column.meta > _LONGEST_BINARY
     return replace(
         column,
@@ -149,6 +168,13 @@ def _completed(place: int, column: MappedColumn) -> MappedColumn:
         collation=column.collation or (_UTF8MB4 if longest else _BINARY),
         members=members,
     )
+
+
+def _number_of_members(column: MappedColumn) -> int:
+    """As many as make the width of a value."""
+    if column.code == types.SET:
+        return 8 * column.meta
+    return 64 if column.meta == 1 else 256
 
 
 _NUMBERS = {
@@ -195,6 +221,10 @@ def _declared(column: MappedColumn, charset: str) -> str:
     if code in (types.ENUM, types.SET):
         members = ",".join("'" + m.decode(errors="replace").replace("'", "''") + "'" for m in column.members or ())
         return f"{'enum' if code == types.ENUM else 'set'}({members})"
+    bare = charset == "binary"
     if code == types.STRING:
-        return f"binary({meta})" if charset == "binary" else f"char({meta})"
-    return "longblob" if charset == "binary" else "longtext"
+        return f"binary({meta})" if bare else f"char({meta // max_bytes(charset)})"
+    if code in (types.VARCHAR, types.VAR_STRING):
+        return f"varbinary({meta})" if bare else f"varchar({meta // max_bytes(charset)})"
+    size = ("", "tiny", "", "medium", "long")[meta]
+    return f"{size}{'blob' if bare else 'text'}"

@@ -1,6 +1,6 @@
 """Binlog files that MySQL 5.1 to 9.7 and MariaDB 10.0 to 11.8 wrote: every event is read, both
-decoders agree on every row, and what is not read stops with its reason. The files lie beside the
-project, where they are."""
+decoders agree on every row, with and without its description, and what is not read stops with its
+reason. The files lie beside the project, where they are."""
 
 from __future__ import annotations
 
