@@ -27,6 +27,7 @@ from support.changing_workload import ChangingPace, ChangingWorkload
 from support.compare import compare, source_rows
 from support.crash_points import CRASH_POINTS, SHORT_STEP_PLAN, STEP_PLANS, Phase, Plan
 from support.kills import PARTS, Fault, Injector
+from support.row_metadata import least_metadata
 from support.servers import Server
 from support.sync_process import Sync
 
@@ -61,6 +62,20 @@ def test_the_copy_is_right_after_any_change(variant: str, request: pytest.Fixtur
     database = server.create_database()
     plan = STEP_PLANS[variant] if SEED == 1 else _random_plan(Random(f"{variant}/{SEED}"))
     Round(server, database, plan, SEED, tmp_path).run(SECONDS, changes=20)
+    server.drop_database(database)
+
+
+@pytest.mark.spark
+@pytest.mark.long
+@pytest.mark.timeout(SECONDS + 1800)
+@pytest.mark.parametrize("variant", ["mariadb1011", "mysql97_gtid"])
+def test_the_copy_is_right_where_rows_do_not_name_their_columns(
+    variant: str, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    server: Server = request.getfixturevalue(variant)
+    database = server.create_database()
+    with least_metadata(server):
+        Round(server, database, SHORT_STEP_PLAN, SEED, tmp_path, SHORT_PACE).run(SECONDS, changes=20)
     server.drop_database(database)
 
 

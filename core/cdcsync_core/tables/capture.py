@@ -112,15 +112,16 @@ def uncertain_members(table: Capture) -> tuple[str, ...]:
     return tuple(c.name for c in table.captured if not c.type.has_certain_members)
 
 
-def members_unknown(table: Capture, columns: Iterable[str]) -> CdcError:
-    """The refusal of such columns where the binlog does not have their members."""
+def members_unknown(table: Capture, columns: Iterable[str], then: str = "") -> CdcError:
+    """The refusal of such columns where the binlog does not have their members; `then` is what is
+    to be done after the remedy."""
     return fail(
         Reason.ROW_METADATA_NOT_FULL,
         f"members of {', '.join(columns)} that the catalog may show with other characters than values have (a"
         " backslash, a question mark)",
         needed="binlog_row_metadata=FULL, with which the binlog has the members",
         remedy="SET GLOBAL binlog_row_metadata = 'FULL', or leave the columns out by"
-        f" tables.overrides: [{{table: {table.id}, columns: {{exclude: [...]}}}}]",
+        f" tables.overrides: [{{table: {table.id}, columns: {{exclude: [...]}}}}]{then}",
         table=str(table.id),
     )
 

@@ -21,6 +21,7 @@ from cdcsync_spark.binlog.schema.steps import Policy, SchemaStep, meaning, not_f
 from cdcsync_spark.binlog.schema.stop_reasons import shown
 from cdcsync_spark.sinks.contract.changes import AdvancePosition, Change, Commit, Empty, Evolve
 from cdcsync_spark.wire.binlog.predicted_map import shown_by_rows, unseen_by_rows
+from cdcsync_spark.wire.sql.changes.statement import may_change, redefines
 from cdcsync_spark.wire.sql.column.catalog_default import predicted_default
 
 
@@ -35,7 +36,7 @@ def step_commit(
     found = meaning(state.capture, step.statement, policy)
     if isinstance(found, CdcError):
         raise found
-    if state.undescribed and not consistent:
+    if state.undescribed and not consistent and _may_define(step, state):
         why = "the table was read meanwhile, and the rows before it do not name their columns"
         raise not_followed(why, step.statement, state.capture.id)
     after = state.after_batch(upto)
@@ -49,6 +50,12 @@ def step_commit(
         why = "it moves values between columns, and the snapshot may have rows from after it"
         raise not_followed(why, step.statement, state.capture.id)
     return Commit(replace(after, capture=found.after, schema=schema, change=_noted(state, found, step)), change)
+
+
+def _may_define(step: SchemaStep, state: TableState) -> bool:
+    """Whether rows before the statement may be of another definition than the one recorded, which
+    the catalog may have had after it only."""
+    return may_change(step.statement, state.capture) or redefines(step.statement, state.capture)
 
 
 def target_change(

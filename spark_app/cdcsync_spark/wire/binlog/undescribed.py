@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from cdcsync_core.remedies import RESNAPSHOT
 from cdcsync_core.tables.capture import Capture, members_unknown, uncertain_members
 from cdcsync_core.tables.source_table import INTEGERS, TEXTS, Column
 from cdcsync_spark.wire.binlog.facts import MappedColumn, TableMap
@@ -26,7 +27,7 @@ def completed(table_map: TableMap, table: Capture) -> TableMap:
         return table_map
     doubtful = uncertain_members(table)
     if doubtful:
-        raise members_unknown(table, doubtful)
+        raise members_unknown(table, doubtful, then=f"; then {RESNAPSHOT}")
     pairs = zip(table.columns, table_map.columns, strict=True)
     return replace(table_map, columns=tuple(_completed(column, mapped) for column, mapped in pairs))
 
