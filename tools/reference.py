@@ -26,6 +26,7 @@ from cdcsync_core.runs.run import ExitCode
 from cdcsync_core.runs.status import Status
 from cdcsync_core.tables.logical_type import lossy
 from cdcsync_core.tables.source_table import Column, SourceType
+from cdcsync_operator.cli.kubectl.plugin import COMMANDS as PLUGIN
 from cdcsync_operator.cli.main import COMMANDS
 from cdcsync_operator.cluster import metrics as operator_metrics
 from cdcsync_operator.cluster import table_metrics
@@ -340,6 +341,12 @@ def types() -> str:
 # ---- the command line
 
 
+_ABOUT_PLUGIN = (
+    "The same with a cluster behind it; kubectl finds the program `kubectl-cdcsync` in the `PATH`. "
+    "[On a cluster](../operator.md#from-the-command-line) has examples."
+)
+
+
 def command_line() -> str:
     codes = {
         ExitCode.DONE: "done",
@@ -353,6 +360,11 @@ def command_line() -> str:
         context = click.Context(command, info_name=f"cdcsync {command.name}", max_content_width=100, terminal_width=100)
         text = command.get_help(context)
         parts += [f"## cdcsync {command.name}", f"```text\n{text}\n```"]
+    parts += ["## kubectl cdcsync", _ABOUT_PLUGIN]
+    for command in PLUGIN:
+        title = f"kubectl cdcsync {command.name}"
+        context = click.Context(command, info_name=title, max_content_width=100, terminal_width=100)
+        parts += [f"### {title}", f"```text\n{command.get_help(context)}\n```"]
     rows = ["| exit code | meaning |", "|---|---|", *(f"| {int(code)} | {text} |" for code, text in codes.items())]
     return "\n\n".join([*parts, "## Exit codes", "\n".join(rows)]) + "\n"
 

@@ -21,6 +21,13 @@ def connect_api() -> Api:
     return in_pod() if _is_pod() else Api(Login(lambda: kubeconfig.load(_kubeconfig())))
 
 
+def by_context(files: str = "", context: str = "") -> tuple[Api, str]:
+    """The API server of a context of kubeconfig files, and the context's namespace; empty: those of
+    `KUBECONFIG` or `~/.kube/config`, and their current context. Raises SpecInvalid."""
+    files = files or _kubeconfig()
+    return Api(Login(lambda: kubeconfig.load(files, context))), kubeconfig.namespace(files, context)
+
+
 def has_cluster() -> bool:
     """Whether there is anything to connect by."""
     return _is_pod() or any(Path(path).expanduser().exists() for path in _kubeconfig().split(os.pathsep) if path)

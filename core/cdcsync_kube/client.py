@@ -98,6 +98,14 @@ class Api:
     def get(self, path: str, **query: str) -> Object:
         return self._call("GET", path, query)
 
+    def text(self, path: str, **query: str) -> str:
+        """An answer that is no JSON: a log. It is bounded like any other."""
+        target = path + (f"?{urllib.parse.urlencode(query)}" if query else "")
+        status, text = self._authorized("GET", target, None, {"Accept": "*/*", "User-Agent": "cdcsync"})
+        if status >= http.client.MULTIPLE_CHOICES:
+            raise _refusal(status, text)
+        return text.decode(errors="replace")
+
     def metadata(self, path: str, **query: str) -> Iterator[Object]:
         """The metadata of a list's objects, without the objects: names, times, owners, and the
         labels and annotations of this product. The rest may be a megabyte that any tenant

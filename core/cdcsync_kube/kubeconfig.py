@@ -12,8 +12,9 @@ from __future__ import annotations
 import base64
 import math
 import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import yaml
 
@@ -23,8 +24,9 @@ from cdcsync_kube.login import Loaded, proxy_of
 
 if TYPE_CHECKING:
     from kubernetes.client.configuration import Configuration
-    from kubernetes.config.kube_config import ConfigNode
+    from kubernetes.config.kube_config import ConfigNode, KubeConfigLoader, KubeConfigMerger
 
+T = TypeVar("T")
 #: seconds after which a token file is reloaded
 _REREAD = 60.0
 #: fields of a user that are no credentials
@@ -32,13 +34,27 @@ _ASIDE = ("extensions",)
 _IMPERSONATION = ("as", "as-uid", "as-groups", "as-user-extra")
 
 
-def load(files: str) -> Loaded:
-    """The current context of the files, which are separated as in `KUBECONFIG`. Raises
-    SpecInvalid."""
+def load(files: str, context: str = "") -> Loaded:
+    """A context of the files, which are separated as in `KUBECONFIG`; empty: the current one.
+    Raises SpecInvalid."""
+    return _reading(files, lambda: _load(files, context or None))
+
+
+def namespace(files: str, context: str = "") -> str:
+    """The one that a context names, else `default`. Raises SpecInvalid."""
+
+    def named() -> str:
+        chosen = _loader(_merged(files), context or None).current_context["context"]
+        return str(chosen.get("namespace") or "default")
+
+    return _reading(files, named)
+
+
+def _reading(files: str, read: Callable[[], T]) -> T:
     from kubernetes.config import ConfigException
 
     try:
-        return _load(files)
+        return read()
     except (ConfigException, OSError, LookupError, TypeError, ValueError, AttributeError, yaml.YAMLError) as error:
         raise fail(
             Reason.SPEC_INVALID,
@@ -54,14 +70,27 @@ def _cause(error: Exception) -> str:
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
-def _load(files: str) -> Loaded:
-    from kubernetes.client.configuration import Configuration
-    from kubernetes.config.kube_config import ConfigNode, KubeConfigLoader, KubeConfigMerger
+def _merged(files: str) -> KubeConfigMerger:
+    from kubernetes.config.kube_config import KubeConfigMerger
 
     merger = KubeConfigMerger(files)
     if merger.config is None:
         raise FileNotFoundError("there is no such file")
-    loader = KubeConfigLoader(merger.config)
+    return merger
+
+
+def _loader(merger: KubeConfigMerger, context: str | None) -> KubeConfigLoader:
+    from kubernetes.config.kube_config import KubeConfigLoader
+
+    return KubeConfigLoader(merger.config, active_context=context)
+
+
+def _load(files: str, chosen: str | None) -> Loaded:
+    from kubernetes.client.configuration import Configuration
+    from kubernetes.config.kube_config import ConfigNode
+
+    merger = _merged(files)
+    loader = _loader(merger, chosen)
     context = loader.current_context["context"]
     cluster = merger.config["clusters"].get_with_name(context["cluster"])["cluster"]
     entry = _user(merger.config, context.get("user") or "")
@@ -74,7 +103,7 @@ def _load(files: str) -> Loaded:
         reload_at = time.time() + _REREAD if given.get("tokenFile") else math.inf
         # another list than the one of the file, which is written
         merger.config.value["users"] = [ConfigNode(entry.name, {"name": context["user"], "user": user}, entry.path)]
-        loader.set_active_context()
+        loader.set_active_context(chosen)
     configuration = Configuration()
     loader.load_and_set(configuration)
     if "proxy-url" in cluster:

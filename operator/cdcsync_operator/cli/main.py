@@ -3,15 +3,13 @@ demo is a package of its own, which the operator's image lacks."""
 
 from __future__ import annotations
 
-import os
-import sys
 from importlib import import_module
 from importlib.util import find_spec
 
 import click
 
-from cdcsync_core.runs.run import ExitCode
 from cdcsync_operator.cli.check import check
+from cdcsync_operator.cli.entry import run_group
 from cdcsync_operator.cli.explain import explain
 from cdcsync_operator.cli.plan import plan
 from cdcsync_operator.cli.run import run
@@ -27,15 +25,7 @@ def cli() -> None:
 
 def main() -> None:
     """The entry point; ends the process with an exit code of the interface."""
-    try:
-        cli(prog_name="cdcsync")
-    except KeyboardInterrupt:
-        sys.exit(ExitCode.RETRY)
-    except BrokenPipeError:
-        # the reader of our output has closed it; nothing may be written at the interpreter's end
-        # either
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(ExitCode.RETRY)
+    run_group(cli, "cdcsync")
 
 
 _DEMO = (import_module("cdcsync_demo.command").demo,) if find_spec("cdcsync_demo") else ()

@@ -1,0 +1,160 @@
+"""Commands that change the spec: pause, resume, restart, resnapshot.
+
+Why it is right: a change is a merge patch of the fields that it is about. A nonce is made from the
+one before it, and a list is replaced as a whole, so such a patch names the version that it was made
+from, and is made again where the resource has changed since: no request of another is lost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import click
+import yaml
+
+from cdcsync_core.errors import Reason, fail
+from cdcsync_core.quoting import visible
+from cdcsync_core.resource.spec import API_VERSION, KIND
+from cdcsync_core.runs.run import ExitCode
+from cdcsync_kube.client import ApiError, Object
+from cdcsync_operator.cli.cluster_syncs import ClusterSyncs, resource_of
+from cdcsync_operator.cli.kubectl.options import of_cluster, print_option
+from cdcsync_operator.cli.output import Output
+
+_ATTEMPTS = 10
+#: managers of fields that apply what Git has
+_APPLIERS = ("argocd", "kustomize-controller", "flux", "fleet")
+
+
+@click.command()
+@click.argument("name")
+@print_option
+@of_cluster
+def pause(output: Output, syncs: ClusterSyncs, name: str, as_patch: bool) -> ExitCode:
+    """Stop the runs of the CdcSync NAME and keep everything."""
+    return _change(output, syncs, name, lambda _: {"state": "paused"}, as_patch=as_patch)
+
+
+@click.command()
+@click.argument("name")
+@print_option
+@of_cluster
+def resume(output: Output, syncs: ClusterSyncs, name: str, as_patch: bool) -> ExitCode:
+    """Let the CdcSync NAME go on from its positions."""
+    return _change(output, syncs, name, lambda _: {"state": "running"}, as_patch=as_patch)
+
+
+@click.command()
+@click.argument("name")
+@print_option
+@of_cluster
+def restart(output: Output, syncs: ClusterSyncs, name: str, as_patch: bool) -> ExitCode:
+    """Start the runs of the CdcSync NAME again, also one that is stalled; raises
+    spec.restartNonce."""
+
+    def raised(found: Object) -> Object:
+        return {"restartNonce": int(found["spec"].get("restartNonce") or 0) + 1}
+
+    return _change(output, syncs, name, raised, as_patch=as_patch)
+
+
+@click.command()
+@click.argument("name")
+@click.argument("tables", nargs=-1, metavar="[DATABASE.TABLE]...")
+@click.option("--matching", default="", metavar="PATTERN", help="All tables whose names match (RE2), in their place.")
+@print_option
+@of_cluster
+def resnapshot(
+    output: Output, syncs: ClusterSyncs, name: str, tables: tuple[str, ...], matching: str, as_patch: bool
+) -> ExitCode:
+    """Read tables of the CdcSync NAME again, while their previous content serves and others go on;
+    raises nonces of spec.resnapshot."""
+    if bool(tables) == bool(matching):
+        raise fail(
+            Reason.SPEC_INVALID,
+            "both tables and --matching" if tables else "neither tables nor --matching",
+            needed="one of both",
+            remedy="name tables as database.table, or give --matching '.*' for all of them",
+        )
+
+    def raised(found: Object) -> Object:
+        _check_names(syncs, found, tables)
+        return {"resnapshot": _with_nonces(found, tables, matching)}
+
+    return _change(output, syncs, name, raised, as_patch=as_patch)
+
+
+def _check_names(syncs: ClusterSyncs, found: Object, tables: tuple[str, ...]) -> None:
+    names = {t.name for t in syncs.all_tables(found).table_status}
+    unknown = [table for table in tables if table not in names]
+    if unknown:
+        raise fail(
+            Reason.SPEC_INVALID,
+            f"{', '.join(map(visible, unknown))}: no table of this CdcSync",
+            remedy="`kubectl cdcsync tables` lists them",
+        )
+
+
+def _with_nonces(found: Object, tables: tuple[str, ...], matching: str) -> list[Object]:
+    """The list with a larger nonce for each: than all that name or match the table, and, for a
+    pattern, than all there are."""
+    entries = [dict(entry) for entry in found["spec"].get("resnapshot") or []]
+    spec = resource_of(found).spec
+    if matching:
+        most = max((int(entry["nonce"]) for entry in entries), default=0)
+        return _put(entries, "tables", matching, most + 1)
+    for table in tables:
+        entries = _put(entries, "table", table, spec.nonce(table) + 1)
+    return entries
+
+
+def _put(entries: list[Object], key: str, name: str, nonce: int) -> list[Object]:
+    others = [entry for entry in entries if entry.get(key) != name]
+    return [*others, {key: name, "nonce": nonce}]
+
+
+def _change(
+    output: Output, syncs: ClusterSyncs, name: str, spec: Callable[[Object], Object], *, as_patch: bool
+) -> ExitCode:
+    for _ in range(_ATTEMPTS):
+        found = syncs.get(name)
+        change = spec(found)
+        resource_of(found | {"spec": found["spec"] | change})  # what the API server does not check
+        if as_patch:
+            _print_patch(output, found, change)
+            return ExitCode.DONE
+        # a state is set whatever was there; what is made from what was there holds for that alone
+        version = {} if "state" in change else {"resourceVersion": found["metadata"]["resourceVersion"]}
+        try:
+            changed = syncs.change(name, {"metadata": version, "spec": change})
+        except ApiError:  # the resource has changed since it was read
+            continue
+        _report(output, changed, change)
+        return ExitCode.DONE
+    raise fail(
+        Reason.SPEC_INVALID,
+        f"{syncs.namespace}/{name} was changed by others at each of {_ATTEMPTS} attempts",
+        remedy="try again",
+    )
+
+
+def _print_patch(output: Output, found: Object, change: Object) -> None:
+    """A part of the resource, as a merge patch and as a patch of kustomize."""
+    about = {k: found["metadata"][k] for k in ("name", "namespace")}
+    patch: dict[str, Any] = {"apiVersion": API_VERSION, "kind": KIND, "metadata": about, "spec": change}
+    output.data(patch, lambda console: console.print(yaml.safe_dump(patch, sort_keys=False).rstrip(), markup=False))
+
+
+def _report(output: Output, changed: Object, change: Object) -> None:
+    about = changed["metadata"]
+    name = f"{about['namespace']}/{about['name']}"
+    fields = ", ".join(f"spec.{field}" for field in change)
+    data = {"namespace": about["namespace"], "name": about["name"], "generation": about["generation"], "spec": change}
+    output.data(data, lambda console: console.print(f"{name}: {fields} changed", markup=False))
+    managers = {str(entry.get("manager")) for entry in about.get("managedFields") or []}
+    found = sorted(m for m in managers if any(word in m.lower() for word in _APPLIERS))
+    if found:
+        output.warn(
+            f"{', '.join(found)} applies this resource and may take the change back; commit what --print prints"
+        )

@@ -1,0 +1,63 @@
+"""What a bundle leaves out of objects and logs, so that it can be handed to others.
+
+Why it is right: no Secret is asked for; of a pod only what it runs and how it fares are taken; and
+values in which a spec can hide one (variables, arguments, `sparkConf`, annotations) are left out by
+their place, whatever they contain. Texts lose what has the form of credentials on top. Pure.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+HIDDEN = "(hidden)"
+#: maps whose values are hidden, and lists whose items are; names stay
+_MAPS = frozenset({"sparkConf", "annotations"})
+_LISTS = frozenset({"args", "command"})
+#: before the host of an address, and behind its path
+_USER = re.compile(r"(?<=://)[^/@\s\"']+(?=@)")
+_QUERY = re.compile(r"(://[^\s\"'?]+\?)[^\s\"']+")
+_ASSIGNED = re.compile(
+    r"(?i)([\w.-]*(?:password|passwd|pwd|secret|token|access[._-]?key|jaas[._]config|authorization)[\w.-]*[\"']?\s*[=:]\s*)"
+    r"(\"[^\"]*\"|'[^']*'|(?:bearer |basic )?[^\s,;}&]+)"
+)
+
+
+def of_text(text: str) -> str:
+    text = _QUERY.sub(rf"\1{HIDDEN}", _USER.sub(HIDDEN, text))
+    return _ASSIGNED.sub(rf"\1{HIDDEN}", text)
+
+
+def of_object(value: Any, name: str = "") -> Any:
+    """A spec or a status, the same but for what is hidden."""
+    if isinstance(value, dict):
+        if name in _MAPS:
+            return dict.fromkeys(value, HIDDEN)
+        hides = "value" in value and "name" in value
+        return {k: HIDDEN if hides and k == "value" else of_object(v, k) for k, v in value.items()}
+    if isinstance(value, list):
+        return [HIDDEN for _ in value] if name in _LISTS else [of_object(v) for v in value]
+    return of_text(value) if isinstance(value, str) else value
+
+
+def of_sync(found: dict[str, Any]) -> dict[str, Any]:
+    about = {k: v for k, v in found["metadata"].items() if k != "managedFields"}
+    return of_object({"apiVersion": found["apiVersion"], "kind": found["kind"], "metadata": about}) | {
+        part: of_object(found.get(part) or {}) for part in ("spec", "status")
+    }
+
+
+def of_pod(pod: dict[str, Any]) -> dict[str, Any]:
+    """What it runs, and how it fares."""
+    about, spec = pod["metadata"], pod.get("spec") or {}
+    containers = [{k: c[k] for k in ("name", "image", "resources") if k in c} for c in spec.get("containers") or []]
+    return {
+        "metadata": {k: about.get(k) for k in ("name", "labels", "creationTimestamp", "deletionTimestamp")},
+        "spec": {k: spec.get(k) for k in ("nodeName", "priorityClassName", "tolerations")} | {"containers": containers},
+        "status": of_object(pod.get("status") or {}),
+    }
+
+
+def of_event(event: dict[str, Any]) -> dict[str, Any]:
+    names = ("type", "reason", "message", "count", "firstTimestamp", "lastTimestamp", "eventTime")
+    return dict(of_object({name: event.get(name) for name in names}))

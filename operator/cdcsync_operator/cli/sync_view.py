@@ -1,0 +1,99 @@
+"""Syncs as `status` shows them once: each with its state, its failure and its tables."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from rich.console import Console, Group, RenderableType
+from rich.table import Table as Grid
+from rich.text import Text
+
+from cdcsync_core.errors import message_parts
+from cdcsync_core.runs.status import Status, TableStatus
+from cdcsync_core.runs.status_part import StatusPosition
+from cdcsync_operator.cli.output import Output, shown
+from cdcsync_operator.cli.status_view import Rates, draw
+
+_MAX_TABLES = 30
+
+
+@dataclass(frozen=True)
+class ShownSync:
+    """A sync as it is now; `running`: a controller reconciles it."""
+
+    namespace: str
+    name: str
+    status: Status
+    running: bool
+
+    @property
+    def full_name(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+
+def show_once(output: Output, syncs: list[ShownSync], rates: Rates, none: str) -> None:
+    now = time.time()
+    data = [
+        {"namespace": s.namespace, "name": s.name, "running": s.running, "status": s.status.to_dict()} for s in syncs
+    ]
+
+    def render(console: Console) -> None:
+        for sync in syncs:
+            console.print(_drawn(sync, now, rates))
+        if not syncs:
+            console.print(none)
+
+    output.data(data[0] if len(data) == 1 else data, render)
+
+
+def _drawn(sync: ShownSync, now: float, rates: Rates) -> RenderableType:
+    known = sync.status
+    parts: list[RenderableType] = [draw(sync.full_name, known, now, rates)]
+    if not sync.running:
+        parts.append(Text("nothing runs here now", style="yellow"))
+    ready = known.condition("Ready")
+    if ready.status != "True" and ready.message and ready.reason != "Stopped":
+        parts.append(failure(ready.reason, ready.message))
+    if 0 < len(known.table_status) <= _MAX_TABLES:
+        parts.append(tables_of(known.table_status, known))
+        more = known.tables.total + known.tables.unassigned - len(known.table_status)
+        if more > 0:
+            parts.append(Text(f"and {more:,} more tables, none of which needs more attention", style="dim"))
+    return Group(*parts)
+
+
+def failure(reason: str, message: str) -> Grid:
+    grid = Grid.grid(padding=(0, 1))
+    grid.add_row(Text(reason, style="bold"), "")
+    for line in message.split("\n"):
+        for name, text in message_parts(line).items():
+            if text:
+                grid.add_row(f"  {name}:", shown(text))
+    return grid
+
+
+def tables_of(tables: Iterable[TableStatus], known: Status) -> Grid:
+    grid = Grid(box=None, pad_edge=False)
+    for title in ("TABLE", "PHASE", "SPLITS", "ROWS", "POSITION", "REASON", "DEFINITION"):
+        grid.add_column(title)
+    for t in tables:
+        *_, at = (StatusPosition(), *known.covered_positions(t))
+        splits = f"{t.splits_finished}/{t.splits_total}" if t.splits_total else ""
+        grid.add_row(shown(t.name), t.phase.value, splits, f"{t.rows:,}", at.place, t.reason or _why(t), _schema(t))
+    return grid
+
+
+def _why(table: TableStatus) -> str:
+    """Of a resnapshot that goes on without the user's request."""
+    return f"resnapshot: {table.resnapshot.reason}" if table.resnapshot and table.is_resnapshotted else ""
+
+
+def _schema(table: TableStatus) -> str:
+    """The last change of the definition that was met."""
+    found = table.schema_
+    if not found:
+        return ""
+    waits = "" if found.proof in ("", "Catalog") else " (not confirmed)"
+    return shown(f"{found.version}: {found.step}{waits}: {found.statement}")

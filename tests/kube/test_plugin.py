@@ -1,0 +1,232 @@
+"""`kubectl cdcsync` on a real API server: what it shows, what it changes, and what it leaves out of
+a bundle."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import signal
+import subprocess
+import sys
+import tarfile
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from click.testing import CliRunner, Result
+
+from cdcsync_core.runs.run import ExitCode, RunKind, TablePhase
+from cdcsync_core.runs.status import Phase, Status, TableStatus, only_tables
+from cdcsync_operator.cli.cluster_syncs import ClusterSyncs
+from cdcsync_operator.cli.kubectl.plugin import plugin
+from cdcsync_operator.cluster.store import KubeTableShards, owner_of
+from kube.test_logins import LoginProgram, token_of
+from support.apiserver import kubeconfig
+from support.in_process_sync import PASSWORD, InProcessSync
+from support.waiting import eventually
+
+Call = Callable[..., Result]
+
+
+@pytest.fixture
+def call(sync: InProcessSync, tmp_path: Path) -> Call:
+    """The plugin in the sync's namespace, which the context names."""
+    config = kubeconfig(sync.api)
+    config["contexts"][0]["context"]["namespace"] = sync.namespace
+    path = tmp_path / "kubeconfig"
+    path.write_text(yaml.safe_dump(config))
+
+    def run(*arguments: str) -> Result:
+        return CliRunner().invoke(plugin, [*arguments, "--kubeconfig", str(path)], catch_exceptions=False)
+
+    return run
+
+
+def spec(sync: InProcessSync) -> dict[str, Any]:
+    return dict(sync.api.get(f"{sync.syncs}/shop")["spec"])
+
+
+def test_a_change_is_made_or_printed_as_a_patch_that_makes_it(sync: InProcessSync, call: Call) -> None:
+    sync.create()
+    before = spec(sync)
+    printed = yaml.safe_load(call("pause", "shop", "--print").stdout)
+    assert spec(sync) == before
+    assert call("pause", "shop").exit_code == 0
+    assert spec(sync)["state"] == "paused"
+    assert call("resume", "shop").exit_code == 0
+    assert spec(sync)["state"] == "running"
+    assert call("restart", "shop").exit_code == call("restart", "shop").exit_code == 0
+    assert spec(sync)["restartNonce"] == 2
+    assert (printed["kind"], printed["metadata"]) == ("CdcSync", {"name": "shop", "namespace": sync.namespace})
+    sync.api.merge(f"{sync.syncs}/shop", printed)
+    assert spec(sync)["state"] == "paused"
+
+
+def test_a_resnapshot_raises_the_nonce_of_its_tables_alone(
+    sync: InProcessSync, call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where somebody else asks for another table at the same moment."""
+    sync.create(resnapshot=[{"tables": r"shop\..*", "nonce": 4}])
+    sync.until(sync.operator(), lambda s: s.tables.total == 2)
+    assert call("resnapshot", "shop", "shop.a").exit_code == 0
+    pattern, table = {"tables": r"shop\..*", "table": "", "nonce": 4}, {"table": "shop.a", "tables": ""}
+    assert spec(sync)["resnapshot"] == [pattern, table | {"nonce": 5}]
+
+    change, others = ClusterSyncs.change, [{"table": "shop.b", "nonce": 9}]
+
+    def after_another(self: ClusterSyncs, name: str, body: dict[str, Any]) -> dict[str, Any]:
+        if others:
+            sync.change(resnapshot=[pattern, table | {"nonce": 5}, others.pop()])
+        return change(self, name, body)
+
+    monkeypatch.setattr(ClusterSyncs, "change", after_another)
+    assert call("resnapshot", "shop", "shop.a").exit_code == 0
+    assert {(e["table"], e["nonce"]) for e in spec(sync)["resnapshot"]} == {("", 4), ("shop.a", 6), ("shop.b", 9)}
+    assert call("resnapshot", "shop", "--matching", ".*").exit_code == 0
+    assert {"table": "", "tables": ".*", "nonce": 10} in spec(sync)["resnapshot"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("resnapshot", "shop", "shop.z"), "shop.z: no table of this CdcSync"),
+        (("resnapshot", "shop"), "neither tables nor --matching"),
+        (("resnapshot", "shop", "--matching", "("), "resnapshot"),
+        (("pause", "nope"), "no CdcSync"),
+        (("why", "shop.z"), "has the table shop.z"),
+        (("status", "--context", "nope"), "no usable kubeconfig"),
+    ],
+)
+def test_what_cannot_be_done_is_refused_in_words(
+    sync: InProcessSync, call: Call, arguments: tuple[str, ...], words: str
+) -> None:
+    sync.create(state="paused")
+    before = spec(sync)
+    result = call(*arguments)
+    assert result.exit_code == ExitCode.USAGE
+    assert words in " ".join(result.stderr.split())
+    assert "remedy" in result.stderr
+    assert spec(sync) == before
+
+
+def test_who_may_not_read_is_told_the_right_that_is_missing(sync: InProcessSync, call: Call, tmp_path: Path) -> None:
+    about = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "guest"}}
+    sync.api.create(f"{sync.base}/serviceaccounts", about)
+    request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
+    token = sync.api.create(f"{sync.base}/serviceaccounts/guest/token", request)["status"]["token"]
+    config = yaml.safe_load((tmp_path / "kubeconfig").read_text())
+    config["users"][0]["user"] = {"token": token}
+    (tmp_path / "kubeconfig").write_text(yaml.safe_dump(config))
+    result = call("status")
+    assert result.exit_code == ExitCode.USAGE
+    assert "kubectl auth can-i list cdcsyncs" in result.stderr
+
+
+def test_why_has_the_reason_the_remedy_and_the_events(sync: InProcessSync, call: Call) -> None:
+    sync.create()
+    controller = sync.operator()
+    sync.to_streaming(controller)
+    found = "shop.a: ALTER TABLE a DROP PRIMARY KEY; needed: a key; remedy: add one"
+    entry = {"name": "shop.a", "phase": "Failed", "reason": "NoPrimaryKey", "message": found}
+    sync.driver(RunKind.STREAM).report(epoch=2, tables=[entry])
+    sync.until(controller, lambda s: s.tables.failed == 1)
+    result = call("why", "shop.a")
+    for text in ("NoPrimaryKey", "DROP PRIMARY KEY", "needed:", "a key", "remedy:", "add one", "events of the CdcSync"):
+        assert text in result.stdout
+    assert "RunStarted" in result.stdout
+    answer = json.loads(call("why", "shop.b", "-o", "json").stdout)
+    assert (answer["table"]["name"], answer["table"]["phase"]) == ("shop.b", "Streaming")
+    (failed,) = json.loads(call("tables", "shop", "--failed", "-o", "json").stdout)
+    assert (failed["name"], failed["reason"]) == ("shop.a", "NoPrimaryKey")
+
+
+def test_all_tables_are_listed_though_the_resource_has_the_worst_alone(sync: InProcessSync, call: Call) -> None:
+    sync.create(state="paused")
+    entries = [TableStatus(name=f"shop.t{n:03d}", phase=TablePhase.STREAMING) for n in range(300)]
+    found = sync.api.get(f"{sync.syncs}/shop")
+    shards = KubeTableShards(sync.api, sync.namespace, "shop")
+    shards.owner = owner_of(found)
+    shown = shards.write(only_tables(Status(phase=Phase.STREAMING), entries))
+    assert len(shown.table_status) < 300
+    status = shown.model_dump(by_alias=True, mode="json", exclude_none=True)
+    sync.api.replace(f"{sync.syncs}/shop/status", found | {"status": status})
+    assert len(json.loads(call("tables", "shop", "-o", "json").stdout)) == 300
+    assert json.loads(call("why", "shop.t123", "-o", "json").stdout)["table"]["phase"] == "Streaming"
+
+
+def test_a_bundle_has_no_secret(sync: InProcessSync, call: Call, tmp_path: Path) -> None:
+    hidden = "hide-this-7"
+    container = {"name": "driver", "env": [{"name": "AWS_REGION", "value": hidden}]}
+    driver = {"podTemplate": {"metadata": {"annotations": {"note": hidden}}, "spec": {"containers": [container]}}}
+    sync.create(driver=driver, sparkConf={"spark.executor.heartbeatInterval": hidden})
+    controller = sync.operator()
+    controller.reconcile()
+    address = f"https://user:{hidden}@store.example/lake?sig={hidden}"
+    status = sync.api.get(f"{sync.syncs}/shop")
+    stalled = {
+        "type": "Stalled", "status": "True", "reason": "SinkUnreachable", "message": f"{address}, password={hidden}",
+        "lastTransitionTime": "2026-01-01T00:00:00Z", "observedGeneration": 1,
+    }  # fmt: skip
+    found = (status.get("status") or {}) | {"conditions": [stalled]}
+    sync.api.replace(f"{sync.syncs}/shop/status", status | {"status": found})
+    target = tmp_path / "bundle.tar.gz"
+    result = call("report", "shop", "--to", str(target))
+    assert result.exit_code == 0, result.output
+    assert target.stat().st_mode & 0o77 == 0
+    with tarfile.open(target) as archive:
+        texts = {m.name.partition("/")[2]: (archive.extractfile(m) or sys.stdin).read() for m in archive}
+    assert {"versions.json", "cdcsync.yaml", "tables.json", "events.json"} <= texts.keys()
+    content = b"\n".join(t if isinstance(t, bytes) else t.encode() for t in texts.values()).decode()
+    assert "store.example/lake" in content
+    assert "spark.executor.heartbeatInterval" in content
+    assert hidden not in content
+    assert PASSWORD not in content
+
+
+def test_it_logs_in_as_kubectl_does_and_lists_all_namespaces(sync: InProcessSync, tmp_path: Path) -> None:
+    program = LoginProgram(sync.api, tmp_path, token=token_of(sync.api))
+    sync.create(state="paused")
+    chosen = ["--kubeconfig", str(program.kubeconfig), "--context", "test"]
+    result = CliRunner().invoke(plugin, ["status", "-A", "-o", "json", *chosen])
+    found = json.loads(result.stdout)
+    listed = found if isinstance(found, list) else [found]
+    assert (sync.namespace, "shop") in {(s["namespace"], s["name"]) for s in listed}
+    assert program.runs == 1
+    result = CliRunner().invoke(plugin, ["status", "-n", "kube-public", *chosen])
+    assert "no CdcSync in the namespace kube-public" in result.stdout
+
+
+def test_the_live_screen_shows_the_namespace_until_it_is_interrupted(
+    sync: InProcessSync, call: Call, tmp_path: Path
+) -> None:
+    """In a terminal; what was there before is there again then."""
+    sync.create(state="paused")
+    sync.until(sync.operator(), lambda s: s.phase == "Paused")
+    mine, its = pty.openpty()
+    environment = os.environ | {"KUBECONFIG": str(tmp_path / "kubeconfig"), "TERM": "xterm", "COLUMNS": "120"}
+    command = [sys.executable, "-c", "from cdcsync_operator.cli.kubectl.plugin import main; main()", "status", "-w"]
+    process = subprocess.Popen(command, stdin=its, stdout=its, stderr=its, env=environment)
+    os.close(its)
+    os.set_blocking(mine, False)
+    shown = bytearray()
+
+    def has(text: bytes) -> bool:
+        with suppress(OSError):  # nothing yet, or its end
+            shown.extend(os.read(mine, 2**16))
+        return text in shown
+
+    try:
+        eventually(lambda: has(f"{sync.namespace}/shop".encode()) and b"1 sync" in shown and b"Paused" in shown)
+        process.send_signal(signal.SIGINT)
+        eventually(lambda: has(b"\x1b[?1049l") or process.poll() is not None)
+        assert process.wait(120) == 0
+        has(b"")
+        assert b"\x1b[?1049l" in shown, "the screen of before is back"
+    finally:
+        process.kill()
+        process.wait()
+        os.close(mine)

@@ -1,0 +1,59 @@
+"""What a bundle leaves out."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from cdcsync_operator.cli.kubectl.redaction import of_object, of_pod, of_text
+
+HIDE = "hide-7"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"https://user:{HIDE}@host/x", f"https://{HIDE}@host/x", f"s3 https://host/x?X-Amz-Signature={HIDE}&a=1",
+        f"password={HIDE}", f'"password": "{HIDE} and more"', f"PWD = '{HIDE}'", f"Authorization: Bearer {HIDE}",
+        f"aws_secret_access_key={HIDE}", f"accessKeyId: {HIDE}", f"fs.s3a.secret.key={HIDE}",
+        f"sasl.jaas.config=\"{HIDE}\"", f"token:{HIDE}", f"db_password: {HIDE}",
+    ],
+)  # fmt: skip
+def test_what_has_the_form_of_credentials_is_hidden(text: str) -> None:
+    assert HIDE not in of_text(text)
+    assert "(hidden)" in of_text(text)
+
+
+@pytest.mark.parametrize("text", ["shop.orders: ALTER TABLE orders", "https://host/path/x", "3 tokens", "lag 4 s"])
+def test_other_text_stays(text: str) -> None:
+    assert of_text(text) == text
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        {"env": [{"name": "ANY", "value": HIDE}]},
+        {"sparkConf": {"spark.any": HIDE}},
+        {"metadata": {"annotations": {"any": HIDE}}},
+        {"containers": [{"args": [HIDE], "command": ["sh", HIDE]}]},
+    ],
+)
+def test_values_are_hidden_by_their_place(value: dict[str, Any]) -> None:
+    found = json.dumps(of_object(value))
+    assert HIDE not in found
+    assert "any" in found.lower() or "args" in found
+
+
+def test_of_a_pod_only_what_it_runs_and_how_it_fares_is_taken() -> None:
+    container = {"name": "driver", "image": "x", "env": [{"name": "A", "value": HIDE}], "args": [HIDE]}
+    pod = {
+        "metadata": {"name": "p", "annotations": {"a": HIDE}},
+        "spec": {"containers": [container], "volumes": [{"name": HIDE}]},
+        "status": {"phase": "Running", "message": f"password={HIDE}"},
+    }
+    found = of_pod(pod)
+    assert HIDE not in json.dumps(found)
+    assert found["spec"]["containers"] == [{"name": "driver", "image": "x"}]
+    assert found["status"]["phase"] == "Running"
