@@ -14,6 +14,7 @@ import pytest
 
 from cdcsync_core.runs.run import ExitCode
 from support.fixtures import FreshDatabase
+from support.row_metadata import least_metadata
 from support.servers import Server
 from support.sync_process import Gate, Sync
 
@@ -74,6 +75,32 @@ def test_a_driver_that_dies_while_it_reads_the_catalog(sync: Sync) -> None:
     sync.terminate()
     sync.run_to_completion()
     assert _entry(sync, name)["proof"] == "Catalog"
+
+
+@pytest.mark.long
+def test_a_change_that_the_binlog_does_not_have_is_found_and_resnapshotted(sync: Sync) -> None:
+    """By the catalog, where rows do not name their columns."""
+    database = str(sync.database)  # type: ignore[attr-defined]
+    name, swap = f"{database}.a", "ALTER TABLE a CHANGE v w VARCHAR(20), CHANGE w v VARCHAR(20)"
+    sync.server.run("ALTER TABLE a ADD w VARCHAR(20)", db=database)
+    with least_metadata(sync.server):
+        sync.run_to_completion()
+        sync.server.run("INSERT INTO a VALUES (4, 'v', 'w')", db=database)
+        sync.start("forever")
+        sync.wait_until(lambda: len(sync.target(name)) == 4, "the first row is there")
+        sync.server.run("SET sql_log_bin = 0", swap, db=database)
+        sync.server.run("INSERT INTO a (id, v, w) VALUES (5, 'v', 'w')", db=database)
+        sync.wait_until(lambda: _rows(sync, name) == _source(sync, name), "the copy has the values of each name")
+        assert [row[0] for row in _rows(sync, name)] == [1, 2, 3, 4, 5]
+        sync.terminate()
+
+
+def _rows(sync: Sync, name: str) -> list[tuple[Any, ...]]:
+    return [tuple(row.values()) for row in sync.target(name).select(["id", "v", "w"]).sort_by("id").to_pylist()]
+
+
+def _source(sync: Sync, name: str) -> list[tuple[Any, ...]]:
+    return list(sync.server.query(f"SELECT id, v, w FROM {name} ORDER BY id"))
 
 
 def _entry(sync: Sync, name: str) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from cdcsync_core.state import TableState
 from cdcsync_core.stops import UNANNOUNCED
 from cdcsync_core.tables.evolve import DroppedColumns
 from cdcsync_spark.binlog.schema.steps import Policy
+from support.dump import changes, definition, log_end
 from support.fixtures import FreshDatabase, variants
 from support.memory_target import MemorySink
 from support.row_metadata import least_metadata
@@ -148,3 +149,34 @@ def test_a_table_dropped_and_made_again_with_other_columns_of_the_same_types(cop
     _write(copy, 10)
     _run(copy, "DROP TABLE b", "CREATE TABLE b (id INT PRIMARY KEY, w VARCHAR(40))", "INSERT INTO b VALUES (7, 'x')")
     assert {name: reason for name, (reason, _) in _errors(copy).items()} == {"b": Reason.TABLE_GONE}
+
+
+@servers
+def test_lengths_are_compared_by_the_widths_of_every_character_set(
+    server: Server, fresh_database: FreshDatabase
+) -> None:
+    """On a table that nothing changed no difference is found."""
+    database = fresh_database(server)
+    charsets = [name for (name,) in server.query("SELECT character_set_name FROM information_schema.character_sets")]
+    forms = ("CHAR(3)", "VARCHAR(70)", "TEXT", "ENUM('a', 'b')", "SET('a', 'b')")
+    columns = [f"c{i}_{n} {form} CHARACTER SET {c}" for i, c in enumerate(charsets) for n, form in enumerate(forms)]
+    plain = ("CHAR", "BINARY", "BIT", "DECIMAL", "DEC(7)", "FLOAT(7,3)", "REAL", "SERIAL", "NATIONAL VARCHAR(9)")
+    sized = (
+        "TINYTEXT",
+        "MEDIUMTEXT",
+        "LONGTEXT",
+        "TINYBLOB",
+        "MEDIUMBLOB",
+        "LONGBLOB",
+        "BLOB(9)",
+        "TEXT(90000)",
+        "LONG",
+    )
+    others = ("CHAR(255)", "VARCHAR(3000)", "BINARY(255)", "VARBINARY(256)", "BOOL", "DATETIME", "TIME(3)", "YEAR")
+    columns += [f"p{n} {form}" for n, form in enumerate((*plain, *sized, *others))]
+    tables = [columns[i : i + 60] for i in range(0, len(columns), 60)]
+    for number, some in enumerate(tables):
+        server.run(f"CREATE TABLE t{number} (id INT PRIMARY KEY, {', '.join(some)})", db=database)
+        start = log_end(server)
+        server.run(f"INSERT INTO t{number} (id) VALUES (1)", db=database)
+        assert changes(server, definition(server, database, f"t{number}"), start).images == 1
