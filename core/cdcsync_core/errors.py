@@ -37,6 +37,7 @@ class Reason(StrEnum):
     ENGINE_UNSUPPORTED = "EngineUnsupported"
     SERVER_ID_IN_USE = "ServerIdInUse"
     POSITION_LOST = "PositionLost"
+    HISTORY_DIVERGED = "HistoryDiverged"
     SNAPSHOT_OUTLIVES_BINLOG = "SnapshotOutlivesBinlog"
     NO_SUCH_TABLE = "NoSuchTable"
     SIDE_TABLE = "SideTable"

@@ -11,8 +11,17 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from cdcsync_core.positions.chunk import Intervals, Split
-from cdcsync_core.positions.lineage import Lineage
-from cdcsync_core.positions.position import Position, Watermark, binlog_of, other_binlog, position_from_dict
+from cdcsync_core.positions.failover import Copied
+from cdcsync_core.positions.gtid import GtidSet
+from cdcsync_core.positions.lineage import BinlogId, Lineage
+from cdcsync_core.positions.position import (
+    GtidPosition,
+    Position,
+    Watermark,
+    binlog_of,
+    other_binlog,
+    position_from_dict,
+)
 from cdcsync_core.positions.watermark import join, watermark_from_dict, watermark_to_dict
 from cdcsync_core.tables.capture import Capture
 from cdcsync_core.tables.schema_change import Kind
@@ -20,6 +29,8 @@ from cdcsync_core.tables.target_schema import TargetSchema
 
 #: the version of the state's own form; every other one is refused
 STATE_VERSION = 3
+#: intervals of each source's GTIDs that `touched` has at most
+_MOST_INTERVALS = 4
 
 
 @dataclass(frozen=True)
@@ -164,6 +175,7 @@ class TableState:
     written: SinkWrite | None = None
     replaying: Position | None = None
     undescribed: bool = False
+    touched: GtidSet | None = None
 
     def __post_init__(self) -> None:
         """Refuses an offset of another binlog than the lineage ends with: a state's offsets are
@@ -206,10 +218,12 @@ class TableState:
             splits=self.splits + len(splits),
             rows=self.rows + rows,
             nulled_dates=self.nulled_dates + nulled_dates,
+            touched=met.gtids.filled(_MOST_INTERVALS) if finished.complete and isinstance(met, GtidPosition) else None,
         )
 
-    def after_batch(self, reader: Position, nulled_dates: int = 0) -> TableState:
-        """With everything that the reader has passed."""
+    def after_batch(self, reader: Position, nulled_dates: int = 0, changing: GtidSet | None = None) -> TableState:
+        """With everything that the reader has passed; `changing` are the GTIDs among it that
+        changed the table."""
         assert self.position is not None
         position = self.position.join(reader)
         return replace(
@@ -218,6 +232,33 @@ class TableState:
             position=position,
             nulled_dates=self.nulled_dates + nulled_dates,
             replaying=None if self.replaying is None or position.includes(self.replaying) else self.replaying,
+            touched=self._touched_by(changing) if changing else self.touched,
+        )
+
+    def _touched_by(self, changing: GtidSet) -> GtidSet | None:
+        """Of a state without it, with all that the table had."""
+        if not isinstance(self.position, GtidPosition):
+            return None
+        before = self.position.gtids if self.touched is None else self.touched
+        return before.union(changing).filled(_MOST_INTERVALS)
+
+    @property
+    def copied(self) -> Copied:
+        """What another server's proof is judged by."""
+        assert self.position is not None
+        return Copied(str(self.capture.id), self.position, self.touched, self.consistent)
+
+    def moved(self, binlog: BinlogId, position: GtidPosition) -> TableState:
+        """On another server, whose `binlog` leads on from `position`. What is only compared keeps
+        its GTIDs; its places were in the binlog before."""
+        return replace(
+            self,
+            commit_number=self.commit_number + 1,
+            identity=replace(self.identity, lineage=self.identity.lineage.moved_to(binlog)),
+            low=_without_places(self.low),
+            high=position.at,
+            position=position,
+            replaying=_without_places(self.replaying),
         )
 
     def with_proof(self) -> TableState:
@@ -277,6 +318,7 @@ class TableState:
             **({"written": self.written.to_dict()} if self.written else {}),
             **({"replaying": self.replaying.to_dict()} if self.replaying else {}),
             **({"undescribed": True} if self.undescribed else {}),
+            **({"touched": str(self.touched)} if self.touched is not None else {}),
         }
 
     def _recorded_schema(self) -> dict[str, Any]:
@@ -313,4 +355,9 @@ class TableState:
             written=SinkWrite.from_dict(data["written"]) if "written" in data else None,
             replaying=position_from_dict(data["replaying"], binlog) if "replaying" in data else None,
             undescribed=data.get("undescribed", False),
+            touched=GtidSet.parse(data["touched"]) if "touched" in data else None,
         )
+
+
+def _without_places(position: Position | None) -> Position | None:
+    return GtidPosition(position.gtids) if isinstance(position, GtidPosition) else None

@@ -107,3 +107,10 @@ def test_many_of_mariadb_are_added_as_one_by_one(gtids: list[tuple[tuple[int, in
         TransactionId(LogOffset("binlog.000001", 4 + i), None, str(MariaDbGtid(*group, number)))
         for i, (group, number) in enumerate(gtids)
     ]
+
+
+@given(ids=IDS, most=st.integers(1, 3))
+def test_the_gtids_of_some_of_them_cover_each(ids: list[TransactionId], most: int) -> None:
+    indexes = np.arange(0, len(ids), 2, dtype=np.int32)
+    some = GtidSet().with_gtids([gtid for i in indexes.tolist() if (gtid := ids[i].gtid) is not None])
+    assert TransactionIds(ids).gtids(indexes, most) == some.filled(most)

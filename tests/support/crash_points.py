@@ -102,7 +102,8 @@ CRASH_POINTS: dict[str, tuple[Phase, ...]] = {
 #: change: tests/servers/test_followed_by_runs.py; where the state topic of Kafka is long:
 #: tests/servers/test_kafka_state_topic.py; where another program wrote a target:
 #: tests/servers/test_foreign_writes.py; where a topic was deleted:
-#: tests/servers/test_kafka_refusals.py
+#: tests/servers/test_kafka_refusals.py; where another server answers:
+#: tests/servers/test_failover.py
 PASSED_ELSEWHERE = {
     "crash-tail-read",
     "crash-repaired",
@@ -111,6 +112,7 @@ PASSED_ELSEWHERE = {
     "target-read",
     "topic-made-again",
     "view-opened",
+    "table-moved",
 }
 
 #: into Kafka topics (tests/stress/test_topic_stress.py): a run opens its producer; a staged copy

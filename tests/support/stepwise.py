@@ -19,6 +19,7 @@ from cdcsync_core.tables.source_table import TableId
 from cdcsync_core.tables.target_schema import TargetSchema
 from cdcsync_mysql.positions.history import verify_resumable
 from cdcsync_mysql.positions.watermark import high
+from cdcsync_mysql.readiness.proof import open_session
 from cdcsync_mysql.reading.catalog import read_table
 from cdcsync_mysql.reading.planner import plan
 from cdcsync_mysql.server import ServerFacts, read_facts
@@ -37,6 +38,7 @@ from cdcsync_spark.snapshot.split_read import SplitReader
 from cdcsync_spark.stream.applier import Applier, StreamTable
 from cdcsync_spark.stream.confirmation import Confirmation, ask_catalog
 from cdcsync_spark.stream.crash_repair import Repair, SourceRepair
+from cdcsync_spark.stream.failover import Failover
 from support.compare import Difference, compare, source_rows
 from support.servers import Server
 from support.source import repair_of
@@ -66,16 +68,29 @@ class Stepwise:
     confirm: Callable[[], None] | None = None
 
     def __post_init__(self) -> None:
-        self.server.create_user(_ACCOUNT, _PASSWORD)
         username, password = self.folder / "username", self.folder / "password"
         username.write_text(_ACCOUNT)
         password.write_text(_PASSWORD)
-        self.source = Source(
-            self.server.host, self.server.port, username, password, Tls("disabled", allow_unverified=True)
-        )
+        self._account = username, password
+        self._numbers = itertools.count()
+        self.reach(self.server)
+
+    def reach(self, server: Server) -> None:
+        """As if the source's name led to `server` from now on."""
+        server.create_user(_ACCOUNT, _PASSWORD)
+        self.server = server
+        self.source = Source(server.host, server.port, *self._account, Tls("disabled", allow_unverified=True))
         with connect(self.source) as connection:
             self.facts: ServerFacts = read_facts(connection)
-        self._numbers = itertools.count()
+
+    def move(self, *names: str) -> None:
+        """As a run of the stream does with tables that are on another server."""
+        ids = [TableId(self.database, n) for n in self.targets]
+        with open_session(self.source) as session:
+            failover = Failover(self.source, session, ids, epoch=1)
+            for name in names:
+                state = failover.move(self.targets[name].writer(Path(tempfile.gettempdir())), self.state(name))
+                session.proved(state.identity.lineage, state.position)
 
     def snapshot(self, name: str, after_split: Callable[[int], None] = lambda _: None) -> None:
         """One wave over the whole table; `after_split(i)` is called when split i is staged."""
@@ -111,7 +126,8 @@ class Stepwise:
         positions = {TableId(self.database, n): _position(tables[f"{self.database}.{n}"]) for n in self.targets}
         start = meet_all(list(positions.values()))
         self.verify_resumable(start)
-        applier = Applier(tables, 1, start, time.monotonic, self.repair(), events=self._events)
+        epoch = max(t.state.epoch for t in tables.values())
+        applier = Applier(tables, epoch, start, time.monotonic, self.repair(), events=self._events)
         reader = BinlogReader(self._settings(start, positions))
         reader.start()
         try:
@@ -152,11 +168,11 @@ class Stepwise:
     def difference(self, name: str) -> Difference:
         """Source against target, both at rest."""
         target = self.targets[name].open_snapshot().scan().read_all()
-        key = self._state(name).capture.key
+        key = self.state(name).capture.key
         return compare(name, source_rows(self.server, self.database, name, target.schema), target, key)
 
     def position(self, name: str) -> Position:
-        position = self._state(name).position
+        position = self.state(name).position
         assert position is not None
         return position
 
@@ -164,7 +180,7 @@ class Stepwise:
         with connect(self.source) as connection:
             return high(connection, self.facts)
 
-    def _state(self, name: str) -> TableState:
+    def state(self, name: str) -> TableState:
         state = self.targets[name].last_commit()
         assert state is not None
         return state
@@ -176,7 +192,7 @@ class Stepwise:
     def _settings(self, start: Position, positions: dict[TableId, Position]) -> ReaderSettings:
         folder = self.folder / f"log-{next(self._numbers)}"
         folder.mkdir()
-        definitions = {TableId(self.database, n): self._state(n).capture for n in self.targets}
+        definitions = {TableId(self.database, n): self.state(n).capture for n in self.targets}
         return ReaderSettings(
             source=self.source,
             lineage=self.facts.lineage,
@@ -189,8 +205,8 @@ class Stepwise:
             befores=self._events,
             folder=folder,
             policies={} if self.policy is None else dict.fromkeys(definitions, self.policy),
-            unproved=unproved_tables(self._state(n) for n in self.targets),
-            unconfirmed=unconfirmed_tables(self._state(n) for n in self.targets),
+            unproved=unproved_tables(self.state(n) for n in self.targets),
+            unconfirmed=unconfirmed_tables(self.state(n) for n in self.targets),
         )
 
 

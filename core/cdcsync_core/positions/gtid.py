@@ -105,12 +105,52 @@ class GtidSet:
             }
         )
 
+    def subtract(self, other: GtidSet) -> GtidSet:
+        """What is not in `other`."""
+        return GtidSet({source: _without(own, other._sources.get(source, ())) for source, own in self.items()})
+
+    def since(self, first: Gtid) -> GtidSet:
+        """The transactions of its source from `first` on."""
+        return GtidSet(
+            {
+                source: [(max(a, first.number), b) for a, b in own if b >= first.number]
+                for source, own in self.items()
+                if source == first.source
+            }
+        )
+
+    def count(self, *, without: str = "") -> int:
+        """How many transactions it has, those of the source `without` left out."""
+        return sum(b - a + 1 for source, own in self.items() if source != without for a, b in own)
+
+    def filled(self, most: int) -> GtidSet:
+        """A set that covers this one, with at most `most` intervals of each source: the gaps
+        between the oldest are filled."""
+        return GtidSet(
+            {
+                source: own if len(own) <= most else ((own[0][0], own[-most][1]), *own[len(own) - most + 1 :])
+                for source, own in self.items()
+            }
+        )
+
     def with_gtids(self, gtids: Iterable[Gtid]) -> GtidSet:
         """This set and the given transactions."""
         sources: dict[str, list[Interval]] = {}
         for gtid in gtids:
             sources.setdefault(gtid.source, []).append((gtid.number, gtid.number))
         return self.union(GtidSet(sources)) if sources else self
+
+
+def _without(own: Iterable[Interval], taken: tuple[Interval, ...]) -> Iterator[Interval]:
+    for a, b in own:
+        for x, y in taken:
+            if y < a or x > b:
+                continue
+            if a < x:
+                yield a, x - 1
+            a = y + 1
+        if a <= b:
+            yield a, b
 
 
 def _merge(intervals: Iterable[Interval]) -> tuple[Interval, ...]:

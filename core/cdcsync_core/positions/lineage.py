@@ -1,9 +1,8 @@
 """The binlogs that count as one history.
 
 A binlog is named after its server (`ServerFacts.log`), and a position is good in the history that
-it was taken in only (rule R6). Today a history is one binlog: another server is refused until the
-table is resnapshotted. The earlier binlogs have their place here so that a table which is moved to
-another server by a proof keeps the record of where its rows came from.
+it was taken in only (rule R6). A table that is moved to another server, which needs a proof
+(`failover`), keeps the record of where its rows came from: the earlier binlogs.
 """
 
 from __future__ import annotations
@@ -12,6 +11,8 @@ from dataclasses import dataclass
 
 #: `mysql:<server_uuid>` or `mariadb:<server_id>`
 BinlogId = str
+#: binlogs that a lineage keeps
+_MOST = 16
 
 
 @dataclass(frozen=True)
@@ -36,6 +37,14 @@ class Lineage:
         """Whether a position of this lineage may be resumed in `binlog`: an offset means nothing in
         an earlier one."""
         return binlog == self.newest
+
+    def moved_to(self, binlog: BinlogId) -> Lineage:
+        """With another server's; the oldest are left out where they are many."""
+        return Lineage((*self.binlogs, binlog)[-_MOST:])
+
+    def leads_to(self, later: Lineage) -> bool:
+        """Whether `later` is this lineage, or that of one move from here."""
+        return later in (self, self.moved_to(later.newest))
 
     def __str__(self) -> str:
         return ", ".join(self.binlogs)

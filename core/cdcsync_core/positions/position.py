@@ -26,7 +26,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache, reduce
 from typing import Any, TypeVar
 
@@ -34,6 +34,7 @@ from cdcsync_core.errors import CdcError, Reason, fail
 from cdcsync_core.positions.gtid import Gtid, GtidSet
 from cdcsync_core.positions.lineage import BinlogId
 from cdcsync_core.positions.mariadb_gtid import UNKNOWN, MariaDbGtidPos
+from cdcsync_core.positions.witness import Witness
 from cdcsync_core.remedies import RESNAPSHOT_ALL
 
 #: where the first event of a file begins
@@ -233,11 +234,14 @@ class GtidPosition:
     yet.
 
     `anchor` proves the history: after a RESET the same GTIDs come again, the same file does not.
+    `witnesses` prove it on another server: the last transaction, and some before it. They follow
+    from the set, so they are not compared.
     """
 
     gtids: GtidSet
     at: LogOffset | None = None
     anchor: Anchor | None = None
+    witnesses: tuple[Witness, ...] = field(default=(), compare=False)
 
     @property
     def binlog(self) -> BinlogId | None:
@@ -269,20 +273,29 @@ class GtidPosition:
         other = _alike(self, other)
         places = [p.at for p in (self, other) if p.at]
         place = furthest(places) if places else None
-        return GtidPosition(self.gtids.union(other.gtids), place, _later(self.anchor, other.anchor))
+        joined = self.gtids.union(other.gtids)
+        return GtidPosition(joined, place, _later(self.anchor, other.anchor), _witnesses_of(joined, self, other))
 
     def meet(self, other: Position) -> GtidPosition:
         other = _alike(self, other)
         place = None if self.at != other.at else self.at
-        return GtidPosition(self.gtids.intersection(other.gtids), place, _later(self.anchor, other.anchor))
+        met = self.gtids.intersection(other.gtids)
+        return GtidPosition(met, place, _later(self.anchor, other.anchor), _witnesses_of(met, self, other))
 
     def to_dict(self) -> dict[str, Any]:
         place = self.at.to_dict() if self.at else {"file": "", "offset": 0}
         data = place | {"gtidSet": str(self.gtids), "exact": True}
-        return data | ({"anchor": self.anchor.to_dict()} if self.anchor else {})
+        data |= {"anchor": self.anchor.to_dict()} if self.anchor else {}
+        return data | ({"witnesses": [w.to_list() for w in self.witnesses]} if self.witnesses else {})
 
     def __str__(self) -> str:
         return str(self.gtids)
+
+
+def _witnesses_of(gtids: GtidSet, *positions: GtidPosition) -> tuple[Witness, ...]:
+    """None where no position has just these transactions: which of them is the last is not
+    known."""
+    return next((p.witnesses for p in positions if p.witnesses and p.gtids == gtids), ())
 
 
 def _later(a: Anchor | None, b: Anchor | None) -> Anchor | None:
@@ -343,7 +356,8 @@ def position_from_dict(data: dict[str, Any], binlog: BinlogId = "") -> Position:
     at = _offset(data, binlog) if data.get("file") else None
     if data.get("exact"):
         anchor = Anchor.from_dict(data["anchor"], binlog) if data.get("anchor") else None
-        return GtidPosition(GtidSet.parse(data["gtidSet"]), at, anchor)
+        witnesses = tuple(Witness.from_list(w) for w in data.get("witnesses", ()))
+        return GtidPosition(GtidSet.parse(data["gtidSet"]), at, anchor, witnesses)
     if at is None:
         raise ValueError(f"not a position: {data!r}; needed file and offset")
     return FilePosition(at, MariaDbGtidPos.parse(data.get("gtidSet", "")), data.get("created", 0))

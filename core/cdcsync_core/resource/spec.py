@@ -51,6 +51,7 @@ class Source(Part):
     tls: Tls
     server_id: Annotated[Whole, Field(ge=0, le=2**32 - 1)] = 0
     heartbeat_interval: Annotated[Seconds, Field(ge=1, le=600)] = 30.0
+    lost_tail: Literal["resnapshot", "fail"] = "resnapshot"
 
     @model_validator(mode="before")
     @classmethod

@@ -95,12 +95,12 @@ def gtid_pos_at(connection: Connection, at: LogOffset) -> MariaDbGtidPos | None:
 def _verify_gtids(connection: Connection, facts: ServerFacts, position: GtidPosition, commit_seconds: int) -> None:
     if not facts.gtid:
         raise _lost("gtid_mode is not ON", "gtid_mode=ON, with which the position was taken")
-    executed, purged = _gtid_sets(connection)
+    executed, purged = gtid_sets(connection)
     if commit_seconds and not executed.covers(position.gtids):
         # The reader has a transaction before the engine commits it: wait for those that are on
         # their way. The server takes 0 for a wait without end.
         fetch(connection, "SELECT WAIT_FOR_EXECUTED_GTID_SET(%s, %s)", (str(position.gtids), commit_seconds))
-        executed, purged = _gtid_sets(connection)
+        executed, purged = gtid_sets(connection)
     if not executed.covers(position.gtids):
         raise _not_executed(connection, position, executed)
     if not position.gtids.covers(purged):
@@ -125,7 +125,8 @@ def _not_executed(connection: Connection, position: GtidPosition, executed: Gtid
     )
 
 
-def _gtid_sets(connection: Connection) -> tuple[GtidSet, GtidSet]:
+def gtid_sets(connection: Connection) -> tuple[GtidSet, GtidSet]:
+    """What a MySQL server has executed, and what of it its binlog has no more."""
     executed, purged = fetch(connection, "SELECT @@GLOBAL.gtid_executed, @@GLOBAL.gtid_purged")[0]
     return GtidSet.parse(str(executed)), GtidSet.parse(str(purged))
 

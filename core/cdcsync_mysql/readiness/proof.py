@@ -11,8 +11,8 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import cast
 
-from cdcsync_core.errors import CdcError, PermanentError, Reason, fail
-from cdcsync_core.positions.lineage import Lineage
+from cdcsync_core.errors import CdcError, PermanentError, Reason, TransientError, fail
+from cdcsync_core.positions.lineage import BinlogId, Lineage
 from cdcsync_core.positions.position import Position
 from cdcsync_core.tables.source_table import TableId
 from cdcsync_mysql.checks import Level
@@ -26,7 +26,7 @@ from cdcsync_mysql.sessions.connection import Connection, Source, SourceConnecti
 
 class SourceSession:
     """One connection of a run to the source, and what its server is. The connection is had by a
-    proof only: `facts` are asked for when it is made, the rest at the first proof."""
+    proof, or for one, only: `facts` are asked for when it is made, the rest at the first proof."""
 
     def __init__(self, connection: SourceConnection) -> None:
         self.facts = read_facts(connection)
@@ -36,9 +36,17 @@ class SourceSession:
         self, lineage: Lineage, position: Position | None = None, commit_seconds: int = COMMIT_SECONDS
     ) -> SourceConnection:
         """The connection, which reaches the binlog that `lineage` ends with, where everything since
-        `position` is. Raises PositionLost and SourceUnreachable as `verify_resumable`, and as
-        `refuse_hidden_changes`."""
+        `position` is. Raises PositionLost and SourceUnreachable as `verify_resumable`, SourceMoved
+        where another server may be proved to lead on from it, and as `refuse_hidden_changes`."""
+        if not lineage.accepts(self.facts.log) and may_lead_on(self.facts, lineage):
+            raise source_moved(self.facts.log, lineage)
         verify_resumable(self._connection, self.facts, lineage, position, commit_seconds)
+        self.refuse_hidden_changes()
+        return self._connection
+
+    def unproved(self) -> SourceConnection:
+        """The connection for a proof that this server leads on from another one's binlog. Raises as
+        `refuse_hidden_changes`."""
         self.refuse_hidden_changes()
         return self._connection
 
@@ -48,6 +56,26 @@ class SourceSession:
         if not self._complete:
             verify_nothing_hidden(self._connection.source, self._connection, self.facts)
         self._complete = True
+
+
+class SourceMoved(TransientError):
+    """Another server answers for the source. The next run proves whether it leads on from the
+    binlog before."""
+
+
+def may_lead_on(facts: ServerFacts, lineage: Lineage) -> bool:
+    """Whether another server's binlog can be proved to lead on from that of `lineage`: GTIDs of
+    MySQL mean the same on both."""
+    return facts.gtid and lineage.newest.startswith("mysql:")
+
+
+def source_moved(found: BinlogId, lineage: Lineage) -> SourceMoved:
+    return SourceMoved(
+        Reason.SOURCE_UNREACHABLE,
+        f"another server answers, whose binlog is {found}",
+        needed=f"{lineage.newest}, or a run of the stream that proves that this one leads on from it",
+        remedy="none: the next run of the stream moves the tables by a proof",
+    )
 
 
 @contextmanager

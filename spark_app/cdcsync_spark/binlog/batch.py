@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,6 +18,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from cdcsync_core.errors import CdcError, from_json
+from cdcsync_core.positions.gtid import GtidSet
 from cdcsync_core.positions.lineage import BinlogId
 from cdcsync_core.positions.position import Position, TransactionId, position_from_dict, position_to_dict
 from cdcsync_spark.binlog.assembly.transaction_ids import TransactionIds
@@ -38,6 +39,7 @@ class TableBatch:
     stopped the table. With `step` the part is a change of the table's definition and nothing else.
     `proved`: the rows are the first since such a change, and are described as it was predicted.
     `undescribed`: some of them came without the names of their columns.
+    `changing` covers the GTIDs of the transactions that the rows are of.
     """
 
     table: str
@@ -49,6 +51,7 @@ class TableBatch:
     step: SchemaStep | None = None
     proved: bool = False
     undescribed: bool = False
+    changing: GtidSet = field(default_factory=GtidSet)
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -61,13 +64,15 @@ class TableBatch:
             "step": self.step.to_dict() if self.step else None,
             "proved": self.proved,
             "undescribed": self.undescribed,
+            "changing": str(self.changing),
         }
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> TableBatch:
         stop = from_json(data["stop"]) if data["stop"] else None
         step = SchemaStep.from_dict(data["step"]) if data["step"] else None
-        return cls(**(data | {"upto": position_from_dict(data["upto"]), "stop": stop, "step": step}))
+        upto, changing = position_from_dict(data["upto"]), GtidSet.parse(data["changing"])
+        return cls(**(data | {"upto": upto, "stop": stop, "step": step, "changing": changing}))
 
 
 @dataclass(frozen=True)

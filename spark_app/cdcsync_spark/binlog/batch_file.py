@@ -17,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from cdcsync_core.errors import CdcError, DecodeError
+from cdcsync_core.positions.gtid import GtidSet
 from cdcsync_core.runs.run import Decoder
 from cdcsync_core.tables.capture import Capture
 from cdcsync_core.tables.source_table import TableId
@@ -34,6 +35,8 @@ from cdcsync_spark.wire.binlog.rows_block import RowsBlock, blocks_of
 #: bytes of the binlog that are decoded at once; their columns are made in smaller parts
 _PIECE_BYTES = 8 << 20
 _PIECE_EVENTS = 20_000
+#: intervals of each source's GTIDs that a table's part of a batch has at most
+_MOST_INTERVALS = 4
 
 
 @dataclass
@@ -79,8 +82,9 @@ class BatchWriter:
             path.unlink(missing_ok=True)
             stop, images, nulled, proved = Stop(e, sealed.start), 0, 0, False
         upto, error = (stop.upto, stop.error) if stop else (sealed.end, None)
-        file = str(path) if images else ""
-        return TableBatch(str(table), file, images, nulled, upto, error, step, proved, bool(images) and undescribed)
+        file, undescribed = str(path) if images else "", bool(images) and undescribed
+        changing = _changing(rows, sealed.transactions) if images else GtidSet()
+        return TableBatch(str(table), file, images, nulled, upto, error, step, proved, undescribed, changing)
 
     def _prove(self, table: TableId, first: TableMap) -> bool:
         """Whether the rows were to prove their definition, and have; raises SchemaChangeRefused
@@ -129,6 +133,12 @@ class BatchWriter:
 
 def _map_of(item: Spooled | RowsBlock) -> TableMap:
     return item.map if isinstance(item, RowsBlock) else item.head.map
+
+
+def _changing(rows: list[KeptRows], transactions: TransactionIds) -> GtidSet:
+    """Covers the transactions that the rows are of."""
+    indexes = [item.transactions if isinstance(item, RowsBlock) else np.array([at], np.int32) for at, item in rows]
+    return transactions.gtids(np.unique(np.concatenate(indexes)), _MOST_INTERVALS)
 
 
 def _pieces(rows: list[KeptRows]) -> Iterator[list[RowsBlock]]:

@@ -25,6 +25,7 @@ from cdcsync_core.errors import CdcError, PermanentError, Reason, TransientError
 from cdcsync_core.positions.position import LogOffset, Position
 from cdcsync_core.quoting import quoted
 from cdcsync_core.tables.source_table import TableId
+from cdcsync_mysql.readiness.proof import SourceMoved
 from cdcsync_spark.binlog.assembly.known_reach import Reach
 from cdcsync_spark.binlog.assembly.open_transaction import OpenTransaction
 from cdcsync_spark.binlog.assembly.plain_path import PlainPath
@@ -199,6 +200,8 @@ class BinlogReader:
             before, began = self._assembler.position, self._clock()
             try:
                 self._follow_with_prepared()
+            except SourceMoved:
+                raise  # no further attempt of this run can prove that the other server leads on
             except TransientError as e:
                 now = self._clock()
                 if isinstance(e, DumpNotBegun):

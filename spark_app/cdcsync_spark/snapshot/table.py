@@ -134,7 +134,8 @@ def open_table(
 def _refuse_other_lineage(found: TableState, wanted: TableState) -> None:
     """Content of this very copy from another server's binlog: its position is lost (R6)."""
     mine, theirs = found.identity, wanted.identity
-    if mine != theirs and replace(mine, lineage=theirs.lineage) == theirs:
+    moved = mine.lineage.newest != theirs.lineage.newest
+    if moved and replace(mine, lineage=theirs.lineage) == theirs:
         raise fail(
             Reason.POSITION_LOST,
             f"the target is of the binlog {mine.lineage.newest}, and the server's is {theirs.lineage.newest}",

@@ -324,7 +324,7 @@ class Applier:
         assert state.position is not None
         if state.position.includes(part.upto):
             return None
-        after = replace(state.after_batch(part.upto, part.nulled), epoch=self.epoch)
+        after = replace(state.after_batch(part.upto, part.nulled, part.changing), epoch=self.epoch)
         after = after.with_proof() if part.proved else after
         after = replace(after, undescribed=after.undescribed or part.undescribed)
         commit = delivered(changes.without(state.position), state, after, events=self.events)

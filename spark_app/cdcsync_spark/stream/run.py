@@ -22,9 +22,9 @@ from cdcsync_core.gates import gate
 from cdcsync_core.positions.position import LogOffset, Place, Position, meet_all
 from cdcsync_core.resource.spec import CdcSync, replica_ids
 from cdcsync_core.runs.run import LOG_END, RunKind, TableAssignment, TablePhase
-from cdcsync_core.state import Identity
+from cdcsync_core.state import Identity, TableState
 from cdcsync_mysql.positions import watermark
-from cdcsync_mysql.readiness.proof import SourceSession, open_session
+from cdcsync_mysql.readiness.proof import SourceSession, may_lead_on, open_session
 from cdcsync_mysql.server import log_retention_seconds
 from cdcsync_spark.binlog.batch import BinlogBatch
 from cdcsync_spark.binlog.dump.reader_health import ReceivedFile
@@ -41,6 +41,7 @@ from cdcsync_spark.stream.applier import Applier, StreamTable
 from cdcsync_spark.stream.batch_loop import BatchLoop
 from cdcsync_spark.stream.confirmation import RECHECK_SECONDS, Ask, Confirmation, ask_catalog
 from cdcsync_spark.stream.crash_repair import Repair, SourceRepair
+from cdcsync_spark.stream.failover import Failover
 from cdcsync_spark.stream.policies import policy_of
 from cdcsync_spark.stream.reports import StreamReports
 from cdcsync_spark.stream.target_watch import TargetWatch
@@ -60,7 +61,9 @@ def run_stream(context: RunContext, open_engine: OpenEngine) -> None:
     `context.failed`; raises CdcError for the run."""
     with open_session(context.source) as session:
         session.refuse_hidden_changes()
-        tables = [t for t in (_open(context, session, a) for a in context.config.tables) if t]
+        ids = frozenset(a.table.id for a in context.config.tables)
+        failover = Failover(context.source, session, ids, context.config.epoch)
+        tables = [t for t in (_open(context, session, failover, a) for a in context.config.tables) if t]
         connection = session.proved(context.facts.lineage)
         retention = log_retention_seconds(connection)
         goal = _goal(context, connection)
@@ -160,7 +163,9 @@ def _end_warming(tables: list[StreamTable]) -> None:
         table.target.close()
 
 
-def _open(context: RunContext, session: SourceSession, assignment: TableAssignment) -> StreamTable | None:
+def _open(
+    context: RunContext, session: SourceSession, failover: Failover, assignment: TableAssignment
+) -> StreamTable | None:
     """None for a table that is refused, or whose snapshot is not complete."""
     name = str(assignment.table.id)
     target = context.sink.target(assignment.table.id).writer(Path(context.config.scratch_dir))
@@ -170,12 +175,20 @@ def _open(context: RunContext, session: SourceSession, assignment: TableAssignme
             context.reporter.report(tables=[table_entry(name, TablePhase.SNAPSHOTTING, state)])
             return None
         refuse_other_identity(state, replace(state, identity=Identity(context.sync, state.identity.lineage, name)))
+        if _is_elsewhere(session, state):
+            state = failover.move(target, state)
         session.proved(state.identity.lineage, state.position)
     except PermanentError as e:
         context.refuse(name, e)
         return None
     policy = policy_of(context.resource.spec, name, context.sink.capabilities)
     return StreamTable(name, target, state, policy=policy, unchecked=state.undescribed)
+
+
+def _is_elsewhere(session: SourceSession, state: TableState) -> bool:
+    """Whether the table is on another server, from which this one may be proved to lead on."""
+    lineage = state.identity.lineage
+    return not lineage.accepts(session.facts.log) and may_lead_on(session.facts, lineage)
 
 
 @dataclass

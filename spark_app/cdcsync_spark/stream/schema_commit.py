@@ -12,6 +12,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from cdcsync_core.errors import CdcError
+from cdcsync_core.positions.gtid import GtidSet
 from cdcsync_core.positions.position import Position
 from cdcsync_core.state import LastChange, TableState
 from cdcsync_core.tables.evolve import NotCopied, evolve, rewrites
@@ -39,7 +40,8 @@ def step_commit(
     if state.undescribed and not consistent and _may_define(step, state):
         why = "the table was read meanwhile, and the rows before it do not name their columns"
         raise not_followed(why, step.statement, state.capture.id)
-    after = state.after_batch(upto)
+    gtid = step.transaction.gtid
+    after = state.after_batch(upto, changing=GtidSet().with_gtids([gtid] if gtid else []))
     if found is None:
         return Commit(replace(after, change=_not_named(state.change, step)), AdvancePosition())
     try:

@@ -38,6 +38,7 @@ CHANGES: dict[str, tuple[Any, frozenset[RunKind]] | None] = {
     "source.tls.clientCertSecretRef": ({"name": "cert"}, ALL),
     "source.serverId": (7, FLOWING),
     "source.heartbeatInterval": ("5s", FLOWING),
+    "source.lostTail": ("fail", NOTHING),
     "tables.include": ([r"shop\.a"], NOTHING),
     "tables.exclude": ([r"shop\.b"], NOTHING),
     "tables.newTables": ("ignore", NOTHING),

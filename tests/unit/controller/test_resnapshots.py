@@ -374,6 +374,35 @@ def test_a_position_that_is_lost_again_and_again_asks_under_its_own_reason() -> 
     assert world.condition("Stalled") == ("True", "PositionLost")
 
 
+# ---- another server that lacks what a table was changed by
+
+
+DIVERGED = [stopped(reason="HistoryDiverged")]
+
+
+def test_a_table_that_diverged_is_resnapshotted_while_the_others_flow() -> None:
+    world = flowing()
+    world.say(STREAM, tables=DIVERGED)
+    wait_for_definition(world)
+    assert world.live(SNAPSHOT).tables == (("shop.b", 1),)
+    assert STREAM.value in world.kinds()
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        {"source": {"host": "db", "credentialsSecretRef": {"name": "login"}, "lostTail": "fail"}},
+        {"sink": {"delta": {"path": "s3://lake/tables", "mode": "history"}}},
+    ],
+)
+def test_one_that_diverged_waits_for_the_user(spec: dict[str, Any]) -> None:
+    """A history would begin again."""
+    world = flowing(**spec)
+    world.say(STREAM, tables=DIVERGED)
+    wait_for_definition(world)
+    assert (entry(world).reason, world.kinds()) == ("HistoryDiverged", {"stream"})
+
+
 # ---- many tables in one line
 
 

@@ -94,3 +94,24 @@ def test_what_is_no_gtid_is_refused(text: str) -> None:
 
 def test_a_tagged_gtid_is_read() -> None:
     assert Gtid.parse(f"{A.upper()}:batch:7") == Gtid(f"{A}:batch", 7)
+
+
+def test_subtraction_leaves_what_the_other_lacks() -> None:
+    ours = GtidSet.parse(f"{A}:1-10:20-30,{B}:5")
+    assert ours.subtract(GtidSet.parse(f"{A}:3-4:9-21:30,{B}:1-9")) == GtidSet.parse(f"{A}:1-2:5-8:22-29")
+    assert ours.subtract(GtidSet()) == ours
+    assert not ours.subtract(ours)
+
+
+def test_the_transactions_since_one_are_of_its_source() -> None:
+    ours = GtidSet.parse(f"{A}:1-10:20-30,{B}:5-50")
+    assert ours.since(Gtid(A, 9)) == GtidSet.parse(f"{A}:9-10:20-30")
+    assert ours.count() == 67
+    assert ours.count(without=A) == 46
+
+
+def test_a_filled_set_keeps_the_latest_intervals() -> None:
+    ours = GtidSet.parse(f"{A}:1:3:5:7:9,{B}:2:4")
+    assert ours.filled(3) == GtidSet.parse(f"{A}:1-5:7:9,{B}:2:4")
+    assert ours.filled(5) == ours
+    assert ours.filled(3).covers(ours)

@@ -168,3 +168,44 @@ def test_a_hundred_thousand_splits_leave_a_small_state() -> None:
         state = state.after_wave(wave, gtid("1-5"), at(500), rows=50_000_000, nulled_dates=0)
     assert (state.splits, len(state.finished.parts)) == (100_000, 1)
     assert len(json.dumps(state.to_dict())) < 1500
+
+
+# -- another server
+
+NEW = "7e11fa47-71ca-11e1-9e33-c80aa9429562"
+
+
+def test_a_table_knows_which_transactions_changed_it() -> None:
+    """Those of its snapshot, of which any may have; then its own. Many are spanned but for the
+    latest."""
+    state = EMPTY.after_wave([Split(None, None)], gtid("1-8"), at(300), rows=0, nulled_dates=0)
+    assert state.touched == GtidSet.parse(f"{UUID}:1-8")
+    assert state.after_batch(gtid("1-20", at(900))).touched == state.touched
+    for number in range(10, 30, 2):
+        state = state.after_batch(gtid(f"1-{number}"), changing=GtidSet.parse(f"{UUID}:{number}"))
+    assert state.touched == GtidSet.parse(f"{UUID}:1-22:24:26:28")
+    assert TableState.from_dict(json.loads(json.dumps(state.to_dict()))).touched == state.touched
+
+
+def test_a_state_of_before_does_not_know_it() -> None:
+    state = EMPTY.after_wave([Split(None, None)], gtid("1-8"), at(300), rows=0, nulled_dates=0)
+    data = state.to_dict()
+    del data["touched"]
+    before = TableState.from_dict(data)
+    assert before.touched is None
+    assert before.copied.touched is None
+    assert before.after_batch(gtid("1-9")).touched is None
+    later = before.after_batch(gtid("1-9"), changing=GtidSet.parse(f"{UUID}:9"))
+    assert later.touched == GtidSet.parse(f"{UUID}:1-9")
+
+
+def test_a_table_that_moves_has_its_places_on_the_new_server() -> None:
+    state = EMPTY.after_wave([Split(None, None)], gtid("1-8"), at(300), rows=0, nulled_dates=0)
+    state = replace(state.after_batch(gtid("1-20", at(900))), replaying=gtid("1-30", at(990)))
+    place = Place("other.000001", 77, f"mysql:{NEW}")
+    moved = state.moved(f"mysql:{NEW}", GtidPosition(GtidSet.parse(f"{UUID}:1-18"), place))
+    assert moved.identity.lineage == Lineage((f"mysql:{UUID}", f"mysql:{NEW}"))
+    assert moved.commit_number == state.commit_number + 1
+    assert moved.consistent
+    assert moved.replaying == gtid("1-30")
+    assert TableState.from_dict(json.loads(json.dumps(moved.to_dict()))) == moved

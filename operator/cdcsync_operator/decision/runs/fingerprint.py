@@ -33,6 +33,7 @@ _OF_NO_RUN = (
     "snapshot.only",
     _SCHEDULE,
     "onPositionLost",
+    "source.lostTail",
     "schemaChange.resnapshot",
     "schemaChange.resnapshotMaxRows",
 )

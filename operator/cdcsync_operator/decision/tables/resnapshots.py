@@ -39,12 +39,15 @@ PERIOD = 3600.0
 SETTLING = 300.0
 
 _CHANGED, _LOST = Reason.SCHEMA_CHANGE_REFUSED.value, Reason.POSITION_LOST.value
+_DIVERGED = Reason.HISTORY_DIVERGED.value
 
 
 def resnapshot_fixes(spec: Spec, table: str, reason: str) -> bool:
     """Whether a stop for this reason is fixed by a resnapshot without the user."""
     if reason == _LOST:
         return spec.on_position_lost == "resnapshot"
+    if reason == _DIVERGED:
+        return spec.source.lost_tail == "resnapshot" and not _keeps_events(spec)
     return reason == _CHANGED and spec.schema_change_of(table).resnapshots and not _keeps_events(spec)
 
 
@@ -140,14 +143,14 @@ def _is_unread(table: TableStatus) -> bool:
 
 def _asking(table: TableStatus, why: str) -> TableStatus:
     """Stopped until the user acts: the remedy is the one of a sync that resnapshots nothing by
-    itself. A table whose position is lost keeps that reason.
+    itself. A table whose position is lost, or that has diverged, keeps that reason.
 
     No decision is left, so that a change of the resource begins with what the target has: the run
     that meets the stop again brings the question up under the policy that there is by then.
     """
     decided = table.resnapshot or ResnapshotStatus()
     reason, message = (table.reason, table.message) if table.failed else (decided.reason, decided.message)
-    asking = Reason.POSITION_LOST if reason == _LOST else Reason.SCHEMA_CHANGE_PENDING
+    asking = Reason(reason) if reason in (_LOST, _DIVERGED) else Reason.SCHEMA_CHANGE_PENDING
     found = message_parts(message)["found"]
     update = {
         "phase": TablePhase.FAILED,

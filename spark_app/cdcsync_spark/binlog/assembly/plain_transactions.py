@@ -8,10 +8,10 @@ from itertools import pairwise
 
 import numpy as np
 
-from cdcsync_core.positions.gtid import GtidSet, Interval
+from cdcsync_core.positions.gtid import Gtid, GtidSet, Interval
 from cdcsync_core.positions.position import LogOffset
 from cdcsync_core.tables.source_table import TableId
-from cdcsync_spark.binlog.assembly.transaction_ids import TransactionIds
+from cdcsync_spark.binlog.assembly.transaction_ids import TransactionIds, intervals_of
 from cdcsync_spark.wire.binlog.columnar.plain import Stretch
 from cdcsync_spark.wire.binlog.columnar.plain_rows import PlainRows
 from cdcsync_spark.wire.binlog.rows_block import RowsBlock
@@ -56,8 +56,20 @@ class PlainTransactions:
         found: dict[str, list[Interval]] = {}
         for source, low, high in self.runs():
             if source is not None:
-                found.setdefault(source, []).extend(_intervals(self.stretch.numbers[low:high]))
+                found.setdefault(source, []).extend(intervals_of(self.stretch.numbers[low:high]))
         return GtidSet(found)
+
+    def witnesses(self) -> Iterator[tuple[Gtid, float, int]]:
+        """The first and the last transaction of each source's run: its GTID, when it was committed,
+        how many are read since the one before."""
+        for source, low, high in self.runs():
+            if source is not None and low < high:
+                yield self._witness(source, low, 1)
+                if high - low > 1:
+                    yield self._witness(source, high - 1, high - 1 - low)
+
+    def _witness(self, source: str, at: int, passed: int) -> tuple[Gtid, float, int]:
+        return Gtid(source, int(self.stretch.numbers[at])), float(self.stretch.times[at]), passed
 
     def runs(self) -> Iterator[tuple[str | None, int, int]]:
         """The source of GTIDs, None for none, and the transactions with it."""
@@ -89,9 +101,3 @@ class PlainTransactions:
                 ids.extend(self.begin, ends[mine], source, numbers[mine])
         committed_at.extend(self.stretch.times[changing].tolist())
         return len(changing)
-
-
-def _intervals(numbers: Cursors) -> list[Interval]:
-    breaks = np.flatnonzero(np.diff(numbers) != 1) + 1
-    first, last = numbers[np.append(0, breaks)], numbers[np.append(breaks, len(numbers)) - 1]
-    return list(zip(first.tolist(), last.tolist(), strict=True))

@@ -11,13 +11,13 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
-from typing import overload
+from typing import Any, overload
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from cdcsync_core.positions.gtid import Gtid
+from cdcsync_core.positions.gtid import Gtid, GtidSet, Interval
 from cdcsync_core.positions.lineage import BinlogId
 from cdcsync_core.positions.position import (
     FilePosition,
@@ -153,6 +153,18 @@ class TransactionIds(Sequence[TransactionId]):
             found |= (files == file) & inside
         return found
 
+    def gtids(self, indexes: npt.NDArray[np.int32], most: int) -> GtidSet:
+        """Covers the GTIDs of those with these indexes, with at most `most` intervals of each
+        source."""
+        sources, numbers = np.array(self._sources)[indexes], np.array(self._numbers, np.uint64)[indexes]
+        names = list(self._names)
+        found = {
+            names[source]: intervals_of(np.sort(numbers[sources == source]))
+            for source in np.unique(sources).tolist()
+            if source != _NONE
+        }
+        return GtidSet(found).filled(most)
+
     def to_columns(self) -> dict[str, pa.Array]:
         """The inverse of `of_columns`."""
         names = pa.array(list(self._names), pa.string())
@@ -184,6 +196,14 @@ def _transaction(
     end = Place(names[file], offset, binlog) if binlog else LogOffset(names[file], offset)
     gtid = None if source == _NONE else Gtid(names[source], number)
     return TransactionId(end, gtid, "" if group == _NONE else f"{names[group]}-{number}")
+
+
+def intervals_of(numbers: npt.NDArray[Any]) -> list[Interval]:
+    """Of numbers, at least one, each of which is one more than the one before or begins another
+    interval."""
+    breaks = np.flatnonzero(np.diff(numbers) != 1) + 1
+    first, last = numbers[np.append(0, breaks)], numbers[np.append(breaks, len(numbers)) - 1]
+    return list(zip(first.tolist(), last.tolist(), strict=True))
 
 
 def _named(places: array[int], names: pa.Array) -> pa.DictionaryArray:

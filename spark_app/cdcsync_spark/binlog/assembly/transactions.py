@@ -37,6 +37,7 @@ from cdcsync_spark.binlog.assembly.open_transaction import OpenTransaction
 from cdcsync_spark.binlog.assembly.plain_transactions import TRANSACTION_BYTES, PlainTransactions
 from cdcsync_spark.binlog.assembly.prepared import PreparedTransactions
 from cdcsync_spark.binlog.assembly.read_gtids import ReadGtids
+from cdcsync_spark.binlog.assembly.read_witnesses import ReadWitnesses
 from cdcsync_spark.binlog.assembly.sealed import KeptRows, PrepareNeeded, ReachNeeded, SealedTransactions, Stop, begun
 from cdcsync_spark.binlog.assembly.spool import EVENT_BYTES, Spool, Spooled
 from cdcsync_spark.binlog.assembly.temporary_tables import TemporaryTables
@@ -70,6 +71,7 @@ class TransactionAssembler:
         self.temporary = TemporaryTables()
         self._prepared = PreparedTransactions(spool)
         self._sealed_at = start
+        self._witnesses = ReadWitnesses(start)
         #: grows with each progress of the position, and with each confirmation of the same one
         self.progress_count = 0
         #: the transactions so far that change a table of ours, or stop one
@@ -109,7 +111,7 @@ class TransactionAssembler:
                 else self._sealed_at
             )
         anchor = Anchor(self._at, self._created) if self._at and self._created else self._sealed_at.anchor
-        return GtidPosition(self._gtids.added_to(self._sealed_at.gtids), self._at, anchor)
+        return GtidPosition(self._gtids.added_to(self._sealed_at.gtids), self._at, anchor, self._witnesses.found)
 
     @property
     def at(self) -> LogOffset | None:
@@ -183,8 +185,12 @@ class TransactionAssembler:
             self._commit(done, end.id, end.timestamp)
         else:
             self._prepared.hold(done.prepared, done)
-        self._gtids.add(end.id.gtid)
-        self._progress(end.id.end, end.timestamp)
+        self._pass(end.id, end)
+
+    def _pass(self, transaction: TransactionId, end: facts.TransactionEnd | facts.TransactionRollback) -> None:
+        self._gtids.add(transaction.gtid)
+        self._witnesses.add(transaction.gtid, end.timestamp)
+        self._progress(transaction.end, end.timestamp)
         self._gtid_pos = end.gtid_pos
 
     @property
@@ -207,6 +213,7 @@ class TransactionAssembler:
         self.changes += plain.add_to(self._transactions, self._committed_at)
         self.size += plain.size
         self._gtids.join(plain.gtids)
+        self._witnesses.add_all(plain.witnesses())
         self._progress(plain.end, plain.timestamp)
         self.progress_count += plain.count - 1
         self._gtid_pos = plain.gtid_pos
@@ -225,11 +232,8 @@ class TransactionAssembler:
         """Temporary tables stay."""
         self.temporary.settle()
         self._open = OpenTransaction()
-        if rollback.id is None:
-            return
-        self._gtids.add(rollback.id.gtid)
-        self._progress(rollback.id.end, rollback.timestamp)
-        self._gtid_pos = rollback.gtid_pos
+        if rollback.id is not None:
+            self._pass(rollback.id, rollback)
 
     def begin_file(self, created: int) -> None:
         """`created`: when the current file was begun (seconds since 1970), from its first event."""

@@ -16,6 +16,7 @@ from typing import Protocol
 
 from cdcsync_core.errors import Reason, TransientError, fail
 from cdcsync_core.positions.position import LogOffset, Position
+from cdcsync_mysql.readiness.proof import SourceMoved
 from cdcsync_spark.logs import get_logger
 
 _log = get_logger()
@@ -48,6 +49,8 @@ class Silence:
         assert at is not None, "the place that a heartbeat names"
         try:
             end = self.prove_end(waits_at)
+        except SourceMoved:
+            raise
         except TransientError as e:
             _log.warning("a heartbeat could not be proved", at=str(at), error=e.message)
             return

@@ -8,7 +8,7 @@ from dataclasses import replace
 from cdcsync_core.errors import RUN_AGAIN, CdcError, PermanentError, Reason, fail
 from cdcsync_core.remedies import resnapshot
 from cdcsync_core.state import Identity, TableState
-from cdcsync_spark.sinks.contract.changes import Commit, Replace
+from cdcsync_spark.sinks.contract.changes import AdvancePosition, Commit, Replace
 
 _COPY_REMEDY = f"keep other programs away from the table's folder, {RUN_AGAIN}: the table is read again"
 
@@ -30,7 +30,10 @@ def refuse_superseded(found: TableState, epoch: int) -> None:
 
 
 def refuse_other_identity(found: TableState, wanted: TableState) -> None:
-    """A table is continued only by the same sync from the same log and the same source table."""
+    """A table is continued only by the same sync from the same log and the same source table.
+    Which logs were before that is not asked."""
+    if found.identity.lineage.newest == wanted.identity.lineage.newest:
+        wanted = replace(wanted, identity=replace(wanted.identity, lineage=found.identity.lineage))
     differing = [
         f"{name} {mine!r}, needed {theirs!r}"
         for (name, mine), theirs in zip(
@@ -100,11 +103,12 @@ def replaced_meanwhile(table: str) -> CdcError:
 def check_successor(found: TableState, commit: Commit, epoch: int) -> None:
     """What every commit must hold, whatever the caller computed; raises `InternalError`.
 
-    The binlog is the same one unless the whole content is replaced: a table is resnapshotted after
-    its server was replaced (rule R6).
+    The binlog is the same one unless the whole content is replaced, as a table is resnapshotted
+    after its server was replaced, or nothing of it, as it is moved to another server (rule R6).
     """
     new, due = commit.state, found.identity
-    if isinstance(commit.change, Replace):
+    moves = isinstance(commit.change, AdvancePosition) and due.lineage.leads_to(new.identity.lineage)
+    if isinstance(commit.change, Replace) or moves:
         due = replace(due, lineage=new.identity.lineage)
     wrong = [
         problem

@@ -1,0 +1,159 @@
+"""What another server must prove before a table goes on there: pure rules.
+
+Theory of operation. A failover leaves a server that has the same rows and another binlog. GTIDs
+name its transactions, so our position, a set of them, has a meaning there. Three things may be
+wrong with it, and each is asked for (MySQL with GTIDs):
+
+- *A lost tail.* Transactions that we applied and the new server never had are what our set has
+  beyond its `gtid_executed`. Nothing can take them back out of a copy: the tables that they touched
+  have diverged, the others go on without them.
+- *A gap.* What the server purged must be within our set.
+- *Another history under the same names.* A transaction that was written on the replica itself may
+  stand between ours, and a server that was reset gives our GTIDs to other transactions. So the
+  server is asked for the last transactions of ours once more, by a dump from our set without them
+  (`Question`): they must have been committed at the same time, and nothing that we lack may change
+  the table before them.
+
+Order matters only there: what we lack and the old server wrote stands behind ours, and a replica
+keeps the order of changes of one row. A transaction of the replica itself has no place in our
+order.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from cdcsync_core.positions.gtid import GtidSet
+from cdcsync_core.positions.position import Anchor, GtidPosition, Position
+from cdcsync_core.positions.witness import Witness
+
+
+@dataclass(frozen=True)
+class Copied:
+    """What is known of a table's copy; `table` is `database.table`. `touched` covers the GTIDs of
+    its own transactions (None: any of its position may be); `consistent`: the stream has passed all
+    that its snapshot may have read."""
+
+    table: str
+    position: Position
+    touched: GtidSet | None
+    consistent: bool
+
+
+@dataclass(frozen=True)
+class Question:
+    """Asks for the transactions `awaited`, of which `witness` is the first, by a dump from `after`;
+    `kept` are both together, `older` the witnesses before it."""
+
+    after: GtidSet
+    awaited: GtidSet
+    witness: Witness
+    older: tuple[Witness, ...] = ()
+
+    @property
+    def kept(self) -> GtidSet:
+        return self.after.union(self.awaited)
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What the dump had. `committed` is when the witness was, None where it did not come; `missing`
+    is what did not come of the others. `between` are the tables that transactions which we lack
+    changed before the last one of ours, which is `last` and ends at `end`."""
+
+    committed: int | None
+    missing: GtidSet
+    between: frozenset[str]
+    last: Witness | None = None
+    end: Anchor | None = None
+
+
+@dataclass(frozen=True)
+class Unproved:
+    """The table cannot go on there; `found` and `needed` as in an error."""
+
+    found: str
+    needed: str
+
+
+@dataclass(frozen=True)
+class Diverged:
+    """The copy has rows that the server may not have; only a resnapshot helps."""
+
+    found: str
+
+
+@dataclass(frozen=True)
+class Moved:
+    """The table goes on from `position`; `cut` is what it had and the server has not, which never
+    touched it."""
+
+    position: GtidPosition
+    cut: GtidSet = field(default_factory=GtidSet)
+
+
+def question(copied: Copied, executed: GtidSet, purged: GtidSet) -> Question | Unproved | Diverged:
+    """What to ask a server that executed and purged these transactions."""
+    position = copied.position
+    if not isinstance(position, GtidPosition):
+        return Unproved("a position by file and offset, which means nothing on another server", "GTIDs")
+    if not copied.consistent:
+        return Diverged(
+            "the table is still catching up after its snapshot, whose end is a place in the binlog of the server before"
+        )
+    tail = position.gtids.subtract(executed)
+    touching = tail if copied.touched is None else tail.intersection(copied.touched)
+    if touching:
+        return Diverged(f"the server lacks transactions that the table was changed by: {touching}")
+    kept = position.gtids.intersection(executed)
+    if not kept.covers(purged):
+        return Unproved(f"gtid_purged has transactions that the copy lacks: {purged.subtract(kept)}", "none of them")
+    return _question(position, kept, purged)
+
+
+def _question(position: GtidPosition, kept: GtidSet, purged: GtidSet) -> Question | Unproved:
+    there = [i for i, w in enumerate(position.witnesses) if w.gtid in kept]
+    if not there:
+        return Unproved(
+            "the server has none of the transactions whose commit times are recorded"
+            if position.witnesses
+            else "no transaction's commit time is recorded, because none was read since the table was copied",
+            "one of the last transactions, by which the server's binlog is known to lead on from ours",
+        )
+    witness = position.witnesses[there[0]]
+    if position.gtids.count(without=witness.gtid.source) != witness.others:
+        return Unproved(
+            f"transactions of several servers since {witness.gtid}, of which some are lost", "those of one server"
+        )
+    awaited = kept.since(witness.gtid)
+    after = kept.subtract(awaited)
+    if not after.covers(purged):
+        return Unproved(
+            f"the server purged {witness.gtid} from its binlog", "the last transactions of ours in its binlog"
+        )
+    return Question(after, awaited, witness, position.witnesses[there[0] + 1 :])
+
+
+def judge(copied: Copied, asked: Question, answer: Answer) -> Moved | Unproved:
+    """Whether the table goes on there."""
+    name = asked.witness.gtid
+    if answer.committed is None or answer.missing or answer.last is None or answer.end is None:
+        return Unproved(
+            f"the server's binlog does not send {name if answer.committed is None else answer.missing}",
+            "every transaction of ours that is asked for",
+        )
+    if answer.committed != asked.witness.committed:
+        return Unproved(
+            f"{name} was committed at {answer.committed} there, and at {asked.witness.committed} (microseconds since"
+            " 1970) on the server before: other transactions have the same GTIDs",
+            "the same transaction",
+        )
+    if copied.table in answer.between:
+        return Unproved(
+            "transactions that the server before never had change the table before the last one of ours",
+            "changes of the table in the order in which they were copied",
+        )
+    assert isinstance(copied.position, GtidPosition)
+    older = (asked.witness, *asked.older) if answer.last != asked.witness else asked.older
+    position = GtidPosition(asked.kept, answer.end.at, answer.end, (answer.last, *older))
+    return Moved(position, copied.position.gtids.subtract(asked.kept))

@@ -1,0 +1,242 @@
+"""Rule R6 on another server: a table goes on there by a proof, and by nothing else."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cdcsync_core.errors import CdcError, Reason
+from cdcsync_core.gates import observed
+from cdcsync_core.positions.gtid import GtidSet
+from cdcsync_core.positions.position import GtidPosition
+from cdcsync_core.runs.run import ExitCode
+from support.relay import relay_to
+from support.servers import VARIANTS, Server
+from support.stepwise import Stepwise
+from support.sync_process import GRANTS, Gate, Sync
+from support.table_status import entry
+
+_SECONDS = 180.0
+
+
+class _Died(Exception):
+    """The process, at a gate."""
+
+
+@pytest.fixture
+def pair(tmp_path: Path) -> Iterator[tuple[Server, Server]]:
+    """A primary and its replica, whose applier has four threads."""
+    old = VARIANTS["mysql97_gtid"].start(tmp_path / "old", server_id=101)
+    try:
+        new = VARIANTS["mysql97_gtid"].start(tmp_path / "new", server_id=102, replica_parallel_workers=4)
+        try:
+            _replicate(old, new)
+            yield old, new
+        finally:
+            new.remove()
+    finally:
+        old.remove()
+
+
+def _replicate(old: Server, new: Server) -> None:
+    new.run(
+        f"CHANGE REPLICATION SOURCE TO SOURCE_HOST='{old.host}', SOURCE_PORT={old.port}, SOURCE_USER='root',"
+        " SOURCE_AUTO_POSITION=1, SOURCE_SSL=0, SOURCE_CONNECT_RETRY=1, SOURCE_RETRY_COUNT=1000000",
+        "START REPLICA",
+    )
+
+
+def _promote(new: Server) -> None:
+    new.run("STOP REPLICA", "RESET REPLICA ALL")
+
+
+def _executed(server: Server) -> GtidSet:
+    return GtidSet.parse(str(server.query("SELECT @@GLOBAL.gtid_executed")[0][0]))
+
+
+def _await_replica(old: Server, new: Server) -> None:
+    ours, deadline = _executed(old), time.monotonic() + _SECONDS
+    while not _executed(new).covers(ours):
+        assert time.monotonic() < deadline, [str(column) for column in new.query("SHOW REPLICA STATUS")[0]]
+        time.sleep(0.05)
+
+
+def _refused(step: Stepwise, name: str) -> CdcError:
+    before = step.state(name)
+    with pytest.raises(CdcError) as refused:
+        step.move(name)
+    assert step.state(name) == before
+    return refused.value
+
+
+def _gtids(step: Stepwise, name: str) -> GtidSet:
+    position = step.position(name)
+    assert isinstance(position, GtidPosition)
+    return position.gtids
+
+
+def _streams(status: dict[str, Any], name: str, generation: int) -> bool:
+    found = entry(status, name)
+    return (found.get("phase"), found.get("generation")) == ("Streaming", generation)
+
+
+def _streaming(status: dict[str, Any]) -> int:
+    return int(status.get("tables", {}).get("streaming", 0))
+
+
+def _make(server: Server, *names: str) -> None:
+    for name in names:
+        server.run(f"CREATE TABLE h.{name} (id INT PRIMARY KEY, v INT)", f"INSERT INTO h.{name} VALUES (1, 1), (2, 2)")
+
+
+def test_a_lost_tail_and_an_errant_transaction_stop_their_own_tables(
+    pair: tuple[Server, Server], tmp_path: Path
+) -> None:
+    """What the tail did not touch goes on, exactly once, and a run that dies between two tables
+    proves the rest."""
+    old, new = pair
+    old.run("CREATE DATABASE h")
+    _make(old, "plain", "idle", "tail", "errant", "late")
+    step = Stepwise(old, "h", tmp_path)
+    for name in ("plain", "idle", "tail", "errant"):
+        step.snapshot(name)
+    old.run(*(f"INSERT INTO h.plain VALUES ({n}, {n})" for n in range(10, 20)))
+    step.follow()
+    _await_replica(old, new)
+    new.run("UPDATE h.errant SET v = 100 WHERE id = 1", "CREATE USER promoted")
+    old.run("UPDATE h.errant SET v = 200 WHERE id = 1", "INSERT INTO h.plain VALUES (20, 20)")
+    step.follow()
+    _await_replica(old, new)
+    step.snapshot("late")
+
+    _promote(new)
+    shared = _executed(old)
+    old.run("INSERT INTO h.tail VALUES (3, 3)", "UPDATE h.tail SET v = 0 WHERE id = 1")
+    held = {name: step.targets.pop(name) for name in ("late",)}
+    step.follow()
+    step.targets |= held
+    new.run("INSERT INTO h.plain VALUES (30, 30)", "INSERT INTO h.tail VALUES (4, 33)", "DELETE FROM h.idle")
+
+    step.reach(new)
+    refused = _refused(step, "tail")
+    assert refused.reason is Reason.HISTORY_DIVERGED
+    assert str(_executed(old).subtract(shared)) in refused.found
+    refused = _refused(step, "errant")
+    assert refused.reason is Reason.POSITION_LOST
+    assert "change the table before the last one of ours" in refused.found
+    refused = _refused(step, "late")
+    assert refused.reason is Reason.HISTORY_DIVERGED
+    assert "catching up" in refused.found
+
+    def die(gate: str) -> None:
+        if gate == "table-moved":
+            raise _Died
+
+    with observed(die), pytest.raises(_Died):
+        step.move("plain")
+    assert _gtids(step, "plain") == shared
+    assert step.state("plain").identity.lineage.newest == step.facts.log
+    step.move("idle")
+    for name in ("tail", "errant", "late"):
+        del step.targets[name]
+    assert {t.error for t in step.follow().values()} == {None}
+    for name in ("plain", "idle"):
+        assert not step.difference(name), step.difference(name)
+        assert step.state(name).consistent
+
+    # back by the same proof, after what was written meanwhile
+    _replicate(new, old)
+    _await_replica(new, old)
+    _promote(old)
+    old.run("INSERT INTO h.plain VALUES (40, 40)")
+    step.reach(old)
+    step.move("plain", "idle")
+    step.follow()
+    assert not step.difference("plain")
+    assert len(step.state("plain").identity.lineage.binlogs) == 3
+
+
+@pytest.mark.long
+@pytest.mark.spark
+@pytest.mark.timeout(1800)
+def test_a_sync_moves_by_itself_and_resnapshots_what_the_tail_touched(
+    pair: tuple[Server, Server], tmp_path: Path
+) -> None:
+    """The source's name leads to the promoted replica, and the first run there is killed between
+    two tables."""
+    old, new = pair
+    old.run("CREATE DATABASE h")
+    _make(old, "a", "b", "c")
+    for server in pair:
+        server.create_user("cdc", "for tests", GRANTS["mysql"])
+    with relay_to(old.host, old.port) as relay:
+        sync = Sync(
+            old, [r"h\..*"], tmp_path / "sync", spec={"source": {"port": relay.port}}, account=("cdc", "for tests")
+        )
+        with sync:
+            sync.start("forever", gate=Gate("table-moved"))
+            sync.wait_for(lambda s: _streaming(s) == 3)
+            old.run(*(f"INSERT INTO h.{name} VALUES (3, 3)" for name in "abc"))
+            _await_replica(old, new)
+            _promote(new)
+            old.run("INSERT INTO h.a VALUES (4, 4)")
+            sync.wait_for(lambda _: sync.target("h.a").num_rows == 4)
+            new.run(*(f"INSERT INTO h.{name} VALUES (5, 5)" for name in "abc"))
+            old.kill()
+            relay.lead_to(new.host, new.port)
+            sync.wait_fired()
+            seen = sync.wait_for(lambda s: _streams(s, "h.a", 1) and _streaming(s) == 3, timeout=400)
+            assert entry(seen, "h.a")["resnapshot"]["reason"] == "HistoryDiverged"
+            assert [entry(seen, f"h.{name}")["generation"] for name in "bc"] == [0, 0]
+            assert sync.terminate() == ExitCode.DONE
+            for name in "abc":
+                assert _rows(sync, name) == sorted(new.query(f"SELECT id, v FROM h.{name}"))
+
+
+def _rows(sync: Sync, name: str) -> list[tuple[int, int]]:
+    return sorted((row["id"], row["v"]) for row in sync.target(f"h.{name}").select(["id", "v"]).to_pylist())
+
+
+def test_a_server_with_other_transactions_of_the_same_gtids_is_refused(
+    pair: tuple[Server, Server], tmp_path: Path
+) -> None:
+    """As after RESET BINARY LOGS AND GTIDS; so are a binlog that begins behind ours, and one of a
+    replica that lags."""
+    old, new = pair
+    old.run("CREATE DATABASE h")
+    _make(old, "plain")
+    step = Stepwise(old, "h", tmp_path)
+    step.snapshot("plain")
+    old.run("INSERT INTO h.plain VALUES (3, 3)")
+    step.follow()
+    _await_replica(old, new)
+
+    new.run("STOP REPLICA SQL_THREAD")
+    old.run("INSERT INTO h.plain VALUES (4, 4)")
+    step.follow()
+    step.reach(new)
+    refused = _refused(step, "plain")
+    assert refused.reason is Reason.SOURCE_UNREACHABLE
+    assert "has not applied" in refused.found
+    new.run("START REPLICA")
+    _await_replica(old, new)
+    _promote(new)
+
+    new.run("FLUSH BINARY LOGS")
+    new.purge_binlogs()
+    refused = _refused(step, "plain")
+    assert refused.reason is Reason.POSITION_LOST
+    assert "purged" in refused.found
+
+    ours = _gtids(step, "plain")
+    new.run("RESET BINARY LOGS AND GTIDS")
+    for source, intervals in ours.items():
+        for number in range(1, intervals[-1][1] + 1):
+            new.run(f"SET GTID_NEXT = '{source}:{number}'", f"UPDATE h.plain SET v = {number + 1000} WHERE id = 1")
+    refused = _refused(step, "plain")
+    assert refused.reason is Reason.POSITION_LOST
+    assert "other transactions have the same GTIDs" in refused.found

@@ -1,0 +1,190 @@
+"""Rule R6 on another server: what it must prove, as a function of what it has."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from cdcsync_core.positions.failover import (
+    Answer,
+    Copied,
+    Moved,
+    Question,
+    Unproved,
+    judge,
+    question,
+)
+from cdcsync_core.positions.gtid import Gtid, GtidSet
+from cdcsync_core.positions.lineage import Lineage
+from cdcsync_core.positions.position import (
+    Anchor,
+    FilePosition,
+    GtidPosition,
+    Place,
+    Position,
+    position_from_dict,
+    position_to_dict,
+)
+from cdcsync_core.positions.witness import Witness, with_newest
+
+OLD, NEW = "3e11fa47-71ca-11e1-9e33-c80aa9429562", "7e11fa47-71ca-11e1-9e33-c80aa9429562"
+NONE = GtidSet()
+TABLE = "shop.orders"
+END = Anchor(Place("new.000007", 900, f"mysql:{NEW}"), 1234)
+
+
+def old(ranges: str) -> GtidSet:
+    return GtidSet.parse(f"{OLD}:{ranges}")
+
+
+def new(ranges: str) -> GtidSet:
+    return GtidSet.parse(f"{NEW}:{ranges}")
+
+
+def witness(number: int, source: str = OLD, others: int = 0) -> Witness:
+    return Witness(Gtid(source, number), 1_000_000 * number, others)
+
+
+def copied(ranges: str, touched: str = "1-4", *witnesses: Witness, consistent: bool = True) -> Copied:
+    place = Place("old.000003", 500, f"mysql:{OLD}")
+    position = GtidPosition(old(ranges), place, Anchor(place, 77), witnesses)
+    return Copied(TABLE, position, old(touched), consistent)
+
+
+def asked(table: Copied, executed: GtidSet, purged: GtidSet = NONE) -> Question:
+    found = question(table, executed, purged)
+    assert isinstance(found, Question), found
+    return found
+
+
+def answer(last: int = 11, committed: int | None = 11_000_000, **parts: object) -> Answer:
+    whole = Answer(committed, NONE, frozenset(), witness(last), END)
+    return replace(whole, **parts)  # type: ignore[arg-type]
+
+
+def why(table: Copied, executed: GtidSet, purged: GtidSet = NONE) -> str:
+    found = question(table, executed, purged)
+    assert not isinstance(found, Question)
+    return f"{type(found).__name__}: {found.found}"
+
+
+def test_at_the_common_point_the_last_transaction_alone_is_asked_for() -> None:
+    table = copied("1-11", "1-4", witness(11), witness(9))
+    found = asked(table, old("1-11").union(new("1-5")))
+    assert (found.after, found.awaited, found.witness) == (old("1-10"), old("11"), witness(11))
+    moved = judge(table, found, answer())
+    assert isinstance(moved, Moved)
+    assert moved.position == GtidPosition(old("1-11"), END.at, END)
+    assert moved.position.witnesses == (witness(11), witness(9))
+    assert not moved.cut
+
+
+def test_a_tail_that_did_not_touch_the_table_is_cut() -> None:
+    """The proof begins at the last witness that the server has, and is of all that follows it."""
+    table = copied("1-13", "1-4", witness(13), witness(9), witness(2))
+    found = asked(table, old("1-11").union(new("1-5")))
+    assert (found.after, found.awaited, found.witness) == (old("1-8"), old("9-11"), witness(9))
+    moved = judge(table, found, answer(committed=9_000_000))
+    assert isinstance(moved, Moved)
+    assert (moved.position.gtids, moved.cut) == (old("1-11"), old("12-13"))
+    assert moved.position.witnesses == (witness(11), witness(9), witness(2))
+
+
+def test_a_tail_that_touched_the_table_makes_it_diverge() -> None:
+    assert f"{OLD}:12" in why(copied("1-13", "1-4:12", witness(13), witness(9)), old("1-11"))
+    assert why(copied("1-13", "1-4:12"), old("1-11")).startswith("Diverged")
+    unknown = replace(copied("1-13"), touched=None)
+    assert why(unknown, old("1-11")).startswith("Diverged"), "any may have touched it"
+
+
+def test_a_table_that_is_catching_up_diverges() -> None:
+    assert why(copied("1-11", "1-4", witness(11), consistent=False), old("1-11")).startswith("Diverged")
+
+
+@pytest.mark.parametrize(
+    ("table", "executed", "purged", "found"),
+    [
+        (copied("1-11", "1-4", witness(11)), old("1-12"), new("1"), "gtid_purged has transactions that the copy lacks"),
+        (copied("1-11", "1-4", witness(11)), old("1-12"), old("1-11"), f"purged {OLD}:11 from its binlog"),
+        (copied("1-11"), old("1-12"), NONE, "no transaction's commit time is recorded"),
+        (copied("1-11", "1-4", witness(11)), old("1-10"), NONE, "none of the transactions whose commit times"),
+        (copied("1-11", "1-4", witness(11), witness(8, others=3)), old("1-10"), NONE, "several servers since"),
+    ],
+)
+def test_what_cannot_be_proved_stops(table: Copied, executed: GtidSet, purged: GtidSet, found: str) -> None:
+    reason = why(table, executed, purged)
+    assert reason.startswith("Unproved")
+    assert found in reason
+
+
+def test_an_offset_without_gtids_proves_nothing() -> None:
+    table = replace(copied("1-11"), position=FilePosition(Place("old.000003", 500, f"mysql:{OLD}")))
+    assert why(table, old("1-11")).startswith("Unproved")
+
+
+@pytest.mark.parametrize(
+    ("answered", "found"),
+    [
+        (answer(committed=None), f"does not send {OLD}:11"),
+        (answer(missing=old("11")), f"does not send {OLD}:11"),
+        (answer(committed=11_000_001), "other transactions have the same GTIDs"),
+        (answer(between=frozenset({TABLE})), "change the table before the last one of ours"),
+    ],
+)
+def test_an_answer_that_disproves_stops(answered: Answer, found: str) -> None:
+    table = copied("1-11", "1-4", witness(11))
+    judged = judge(table, asked(table, old("1-11")), answered)
+    assert isinstance(judged, Unproved)
+    assert found in judged.found
+
+
+def test_what_lies_between_ours_in_other_tables_disproves_nothing() -> None:
+    table = copied("1-11", "1-4", witness(11))
+    other = answer(between=frozenset({"shop.items"}))
+    assert isinstance(judge(table, asked(table, old("1-11")), other), Moved)
+
+
+def test_of_witnesses_one_stays_in_each_tenfold_of_age() -> None:
+    kept: tuple[Witness, ...] = ()
+    for number in range(1, 5000):
+        kept = with_newest(witness(number), kept)
+    ages = [4999 - w.gtid.number for w in kept]
+    assert ages[0] == 0
+    assert len(ages) == 4
+    assert 0 < ages[1] < 10 <= ages[2] < 100 <= ages[3] < 1000
+
+
+def test_the_witnesses_are_of_the_position_that_has_all() -> None:
+    """A position that neither has, has no last transaction."""
+    less = GtidPosition(old("1-5"), witnesses=(witness(5),))
+    more = GtidPosition(old("1-9"), witnesses=(witness(9),))
+    other = GtidPosition(old("1-7:20"), witnesses=(witness(20),))
+    assert less.join(more).witnesses == more.join(less).witnesses == (witness(9),)
+    assert less.meet(more).witnesses == (witness(5),)
+    assert more.join(other).witnesses == ()
+
+
+def test_witnesses_travel_with_their_position() -> None:
+    position: Position = GtidPosition(old("1-9"), witnesses=(witness(9), witness(2, NEW, others=7)))
+    read = position_from_dict(json.loads(json.dumps(position_to_dict(position))))
+    assert isinstance(read, GtidPosition)
+    assert read.witnesses == (witness(9), witness(2, NEW, others=7))
+    assert read == position
+
+
+def test_a_lineage_keeps_where_it_was() -> None:
+    first = Lineage.of("mysql:a")
+    moved = first.moved_to("mysql:b")
+    assert moved.binlogs == ("mysql:a", "mysql:b")
+    assert moved.accepts("mysql:b")
+    assert not moved.accepts("mysql:a")
+    assert first.leads_to(moved)
+    assert first.leads_to(first)
+    assert not first.leads_to(Lineage.of("mysql:b"))
+    assert not moved.leads_to(first)
+    for number in range(40):
+        moved, before = moved.moved_to(f"mysql:{number}"), moved
+        assert before.leads_to(moved)
+    assert len(moved.binlogs) == 16
