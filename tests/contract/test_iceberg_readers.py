@@ -22,7 +22,7 @@ from pyiceberg.catalog.rest import RestCatalog as PyIcebergCatalog
 from pyiceberg.table import Table
 
 from cdcsync_core.tables.capture import Capture
-from cdcsync_core.tables.schema_change import Filled, Kept, Origin
+from cdcsync_core.tables.schema_change import Converted, Filled, Kept, Origin
 from cdcsync_core.tables.source_table import TableId
 from cdcsync_spark.sinks.iceberg.catalog.rest import RestCatalog, RestSettings
 from cdcsync_spark.sinks.iceberg.replica.sink import IcebergSink, IcebergTarget
@@ -47,10 +47,14 @@ FIRST = {
 }
 #: a column is renamed and moved, and one is added
 SECOND = {"id": "bigint(20)", "text": "varchar(40)"} | {n: t for n, t in FIRST.items() if n not in {"id", "note"}}
-THIRD = SECOND | {"extra": "int(11)"}
+THIRD = SECOND | {"extra": "int(11)", "fee": "decimal(9,2)", "since": "datetime(6)", "mark": "varbinary(9)"}
+DEFAULTS = {"fee": Decimal("-1.50"), "since": datetime(2024, 2, 29, 1, 2, 3, 4), "mark": b"\0x"}
+#: a type is another, for which files are written again; a dropped name comes back
+FOURTH = {**THIRD, "small": "int(11)"}
 STEPS: dict[int, tuple[dict[str, str], list[Origin]]] = {
-    5: (SECOND, [Kept("note" if n == "text" else n) for n in SECOND]),
-    9: (THIRD, [*map(Kept, SECOND), Filled(None)]),
+    3: (SECOND, [Kept("note" if n == "text" else n) for n in SECOND]),
+    6: (THIRD, [*map(Kept, SECOND), Filled(None), *map(Filled, DEFAULTS.values())]),
+    9: (FOURTH, [Converted(n) if n == "small" else Filled(None) if n == "ratio" else Kept(n) for n in FOURTH]),
 }
 
 
@@ -71,6 +75,9 @@ def row_of(columns: dict[str, str], n: int, text: str | None) -> Row:
         "raw": bytes([n % 256, 0, 255]),
         "ratio": n / 3,
         "extra": -n,
+        "fee": Decimal(n),
+        "since": None,
+        "mark": b"",
     }
     return tuple(values[name] for name in columns)
 
@@ -101,9 +108,11 @@ class Life:
         columns, origins = STEPS[self.number]
         table = table_of(columns)
         self.target.commit(1, step(self.number, table, origins))
-        names = [("note" if name == "text" and "note" in self.columns else name) for name in columns]
         before = list(self.columns)
-        rows = [tuple(row[before.index(n)] if n in before else None for n in names) for row in self.model.rows.values()]
+        rows = [
+            tuple(o.value if isinstance(o, Filled) else row[before.index(o.source)] for o in origins)
+            for row in self.model.rows.values()
+        ]
         self.model, self.columns = Model(table), columns
         self.model.rows = {self.model.key(row): row for row in rows}
 

@@ -13,13 +13,16 @@ import pytest
 from pyiceberg.table import StaticTable
 
 from cdcsync_core.errors import PermanentError
+from cdcsync_core.tables.schema_change import Converted, Filled, Kept
+from cdcsync_spark.sinks.contract.changes import Evolve
 from cdcsync_spark.sinks.iceberg.catalog.port import TableName
 from cdcsync_spark.sinks.iceberg.replica import maintenance
 from cdcsync_spark.sinks.iceberg.replica.sink import IcebergSink
 from cdcsync_spark.sinks.iceberg.table.expiry import MOST_AGE, NEWEST
 from cdcsync_spark.sinks.lake.policy import MaintenancePolicy
 from cdcsync_spark.sinks.lake.storage.stores import open_store
-from contract.sinkcase import ORDERS, SYNC, Model, batch, content, in_order, whole_snapshot
+from contract.sinkcase import ORDERS, SYNC, Model, batch, content, in_order, stage, step, whole_snapshot
+from contract.stepcase import ROWS, STEPS, TABLE
 from support.folder_catalog import FolderCatalog, iceberg_sink
 
 NAME = TableName(("shop",), "orders")
@@ -134,3 +137,29 @@ def test_a_manifest_that_is_broken_stops_its_table_by_name(sink: IcebergSink, co
     manifest.write_bytes(content_of_file)
     with pytest.raises(PermanentError, match=f"{manifest.name}.* cannot be read"):
         target.last_commit()
+
+
+@pytest.mark.parametrize("name", STEPS)
+def test_a_change_of_columns_writes_no_file_again_unless_values_change(sink: IcebergSink, name: str) -> None:
+    table, origins, rows = STEPS[name]
+    target = sink.target(ORDERS.id)
+    whole_snapshot(target, ROWS, TABLE)
+    before = {f for f in files_of(sink) if f.startswith("data/")}
+    target.commit(1, step(1, table, origins))
+    after = {f for f in files_of(sink) if f.startswith("data/")}
+    assert (after != before) == any(isinstance(origin, Converted) for origin in origins)
+    assert content(target) == in_order(rows)
+
+
+def test_rows_that_were_staged_for_other_columns_are_refused(sink: IcebergSink) -> None:
+    """A column of the same name and type was dropped and added meanwhile: its old values are not
+    the new one's."""
+    target = sink.target(ORDERS.id)
+    whole_snapshot(target, [(1, "a")])
+    early = stage(target, ORDERS, [(2, "b")])
+    state = target.commit(1, batch(1, Evolve((Kept("id"), Filled("new")))))
+    with pytest.raises(PermanentError, match="were staged for other columns"):
+        target.commit(1, batch(2, early))
+    assert (target.last_commit(), content(target)) == (state, [(1, "new")])
+    target.commit(1, batch(2, stage(target, ORDERS, [(2, "b")])))
+    assert content(target) == [(1, "new"), (2, "b")]

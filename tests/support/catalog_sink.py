@@ -83,6 +83,10 @@ class CatalogVersion:
         return self.state.schema.names
 
     @property
+    def field_ids(self) -> None:
+        """Files go by names."""
+
+    @property
     def paths(self) -> set[str]:
         return {path for file in self.files.values() for path in file.paths}
 

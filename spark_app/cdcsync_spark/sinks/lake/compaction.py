@@ -109,14 +109,14 @@ def write_compaction(
     however few they are in the files, are sorted in `scratch`."""
     state, gone = version.state, dict[str, BitMap]()
     assert state is not None
-    schema = arrow_schema(state.schema)
+    schema, ids = arrow_schema(state.schema), version.field_ids
 
     def moved() -> Iterator[pa.RecordBatch]:
         for name in due.names:
             file = version.files[name]
             before, count = folder.deleted(file), file.rows or 0
             first, end = _first_rows(before, count, due.rows)
-            yield from live_rows(folder.lake.files(), f"{folder.folder}/{file.path}", schema, before, first, end)
+            yield from live_rows(folder.lake.files(), f"{folder.folder}/{file.path}", schema, before, first, end, ids)
             gone[name] = before | BitMap(range(first, end))
 
     rows = scratch.table(schema, moved(), _IN_MEMORY_BYTES)

@@ -16,6 +16,7 @@ from cdcsync_core.state import TableState
 from cdcsync_core.tables.schema_change import Filled
 from cdcsync_spark.rows.arrow_types import arrow_schema
 from cdcsync_spark.sinks.contract.changes import Evolve
+from cdcsync_spark.sinks.lake.field_ids import FieldIds
 from cdcsync_spark.sinks.lake.file_changes import AddedFile, FileChanges
 from cdcsync_spark.sinks.lake.format import FileCommit, Operation, TableVersion
 from cdcsync_spark.sinks.lake.live_file import LiveFile
@@ -39,13 +40,15 @@ def write_evolution(
     """Writes each live file of `version` again, as `change` and `stamp` say; raises SchemaChanged
     where they are more than `most_bytes`, before it writes one; where that is 0, also where there
     is no file, because the schema would lose the columns that are not the source's."""
-    before, files = version.state, version.files
+    before, files, ids = version.state, version.files, version.field_ids
     assert before is not None
     size = sum(file.size for file in files.values())
     if size > most_bytes or not most_bytes:
         raise _too_large(before, size, most_bytes)
     with ThreadPoolExecutor(_AT_ONCE) as pool:
-        written = list(pool.map(lambda file: _rewritten(folder, before, after, change, file, stamp), files.values()))
+        written = list(
+            pool.map(lambda file: _rewritten(folder, before, after, change, file, stamp, ids), files.values())
+        )
     named = dict(zip(files, written, strict=True))
     changes = FileChanges(
         removed=tuple(name for name, new in named.items() if new is None),
@@ -56,11 +59,17 @@ def write_evolution(
 
 
 def _rewritten(
-    folder: TableFolder, before: TableState, after: TableState, change: Evolve, file: LiveFile, stamp: Stamp | None
+    folder: TableFolder,
+    before: TableState,
+    after: TableState,
+    change: Evolve,
+    file: LiveFile,
+    stamp: Stamp | None,
+    ids: FieldIds | None,
 ) -> DataFile | None:
     """None for a file without rows, which another program may leave."""
     schema, columns = arrow_schema(before.schema), needed(change.origins)
-    read = file_batches(folder.lake.files(), f"{folder.folder}/{file.path}", schema, columns)
+    read = file_batches(folder.lake.files(), f"{folder.folder}/{file.path}", schema, columns, ids)
     written = write_one(
         folder.lake.below(folder.root),
         folder.staged,

@@ -35,6 +35,7 @@ from cdcsync_core.state import TableState
 from cdcsync_core.tables.schema_change import Origin
 from cdcsync_spark.sinks.contract.changes import Commit
 from cdcsync_spark.sinks.contract.writer import Step
+from cdcsync_spark.sinks.lake.field_ids import FieldIds
 from cdcsync_spark.sinks.lake.file_changes import AddedFile, FileChanges
 from cdcsync_spark.sinks.lake.live_file import LiveFile
 from cdcsync_spark.sinks.lake.staging import Stamp
@@ -65,6 +66,11 @@ class TableVersion(Protocol):
     @property
     def names(self) -> Collection[str]:
         """The columns."""
+        ...
+
+    @property
+    def field_ids(self) -> FieldIds | None:
+        """By which its files have the columns; None where they go by names."""
         ...
 
 

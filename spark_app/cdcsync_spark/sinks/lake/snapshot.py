@@ -25,6 +25,7 @@ from pyroaring import BitMap
 from cdcsync_core.state import TableState
 from cdcsync_spark.rows.arrow_types import arrow_schema
 from cdcsync_spark.sinks.lake.deletion_vectors import DeletedRows, deleted_rows
+from cdcsync_spark.sinks.lake.field_ids import FieldIds, FileNames
 from cdcsync_spark.sinks.lake.storage.checked_parquet import checked
 from cdcsync_spark.sinks.lake.storage.store import Store
 
@@ -37,13 +38,15 @@ _KEY_ROWS, _BUFFER_BYTES = 64 * 1024, 2**20
 class LakeSnapshot:
     """Version `version` of the table at `place`, with the state that it carries; `files` has its
     files' paths, relative to `place`, and which of their rows are deleted. `columns` are the
-    table's where it has more than the source's."""
+    table's where it has more than the source's; `ids` those by which its files have them, None
+    where they go by names."""
 
     store: Store
     version: int
     state: TableState
     files: tuple[tuple[str, DeletedRows | None], ...]
     columns: pa.Schema | None = None
+    ids: FieldIds | None = None
 
     @property
     def schema(self) -> pa.Schema:
@@ -91,24 +94,26 @@ class LakeSnapshot:
         read = partial(read_range, self.store.files())
         with ThreadPoolExecutor(_FOOTERS_AT_ONCE) as pool:
             found = pool.map(
-                lambda file: list(_row_groups(files, file[0], key, deleted_rows(file[1], read))), self.files
+                lambda file: list(_row_groups(files, file[0], key, deleted_rows(file[1], read), self.ids)), self.files
             )
             return {(p.fragment.path, p.fragment.row_groups[0].id): p for parts in found for p in parts}
 
 
 @dataclass(frozen=True)
 class _Part:
-    """A row group: its first row's number in the file, its rows, and the file's deleted rows."""
+    """A row group: its first row's number in the file, its rows, and the file's deleted rows;
+    `names` are the file's where it does not go by the table's."""
 
     fragment: ds.ParquetFileFragment
     first: int
     rows: int
     deleted: BitMap
+    names: FileNames | None
 
     def batches(self, table: pa.Schema, fields: Sequence[pa.Field]) -> Iterator[pa.RecordBatch]:
         """Its live rows, with the columns `fields` of the table's schema."""
         row = self.first
-        for batch in typed_batches(self.fragment, table, fields):
+        for batch in typed_batches(self.fragment, table, fields, self.names):
             yield without(batch, row, self.deleted)
             row += batch.num_rows
         if row != self.first + self.rows:
@@ -116,10 +121,14 @@ class _Part:
 
 
 def typed_batches(
-    fragment: ds.ParquetFileFragment, table: pa.Schema, fields: Sequence[pa.Field]
+    fragment: ds.ParquetFileFragment, table: pa.Schema, fields: Sequence[pa.Field], names: FileNames | None
 ) -> Iterator[pa.RecordBatch]:
     """All rows in physical order, with the columns `fields` of the table's schema."""
     schema = pa.schema(fields)
+    if names is not None:
+        for batch in fragment.to_batches(columns=names.of(schema.names), batch_readahead=2):
+            yield names.batch(batch, schema)
+        return
     for batch in fragment.to_batches(schema=table, columns=schema.names, batch_readahead=2):
         yield batch.cast(schema)
 
@@ -135,14 +144,20 @@ def without(batch: pa.RecordBatch, first: int, deleted: BitMap) -> pa.RecordBatc
 
 
 def live_rows(
-    files: pafs.FileSystem, path: str, table: pa.Schema, deleted: BitMap, first: int, end: int
+    files: pafs.FileSystem,
+    path: str,
+    table: pa.Schema,
+    deleted: BitMap,
+    first: int,
+    end: int,
+    ids: FieldIds | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """The live rows among rows `first` to `end` of a data file, in their order, with all columns of
     the table's schema."""
-    for part in _row_groups(checked(files), path, None, deleted):
+    for part in _row_groups(checked(files), path, None, deleted, ids):
         if part.first < end and first < part.first + part.rows:
             row = part.first
-            for batch in typed_batches(part.fragment, table, list(table)):
+            for batch in typed_batches(part.fragment, table, list(table), part.names):
                 start, stop = max(first - row, 0), min(end - row, batch.num_rows)
                 if start < stop:
                     yield without(batch.slice(start, stop - start), row + start, deleted)
@@ -155,42 +170,56 @@ def read_range(files: pafs.FileSystem, path: str, offset: int, size: int) -> byt
 
 
 def file_batches(
-    files: pafs.FileSystem, path: str, table: pa.Schema, columns: Sequence[str]
+    files: pafs.FileSystem, path: str, table: pa.Schema, columns: Sequence[str], ids: FieldIds | None = None
 ) -> Iterator[pa.RecordBatch]:
     """All rows of a data file in physical order, deleted ones included, with the columns `columns`
     of the table's schema."""
-    for part in _row_groups(checked(files), path, None, BitMap()):
-        yield from typed_batches(part.fragment, table, [table.field(name) for name in columns])
+    for part in _row_groups(checked(files), path, None, BitMap(), ids):
+        yield from typed_batches(part.fragment, table, [table.field(name) for name in columns], part.names)
 
 
-def key_batches(files: pafs.FileSystem, path: str, table: pa.Schema, key: Sequence[str]) -> Iterator[pa.RecordBatch]:
+def key_batches(
+    files: pafs.FileSystem, path: str, table: pa.Schema, key: Sequence[str], ids: FieldIds | None = None
+) -> Iterator[pa.RecordBatch]:
     """The same for a few narrow columns `key`, page by page: a file may have one row group."""
     schema = pa.schema([table.field(name) for name in key])
     with (
         checked(files, streamed=True).open_input_file(path) as opened,
         pq.ParquetFile(opened, buffer_size=_BUFFER_BYTES, pre_buffer=True) as parquet,
     ):
-        for batch in parquet.iter_batches(_KEY_ROWS, columns=list(key), use_threads=False):
-            yield batch.select(schema.names).cast(schema)
+        names = ids.in_file(path, parquet.schema_arrow) if ids else None
+        columns = names.of(key) if names else list(key)
+        for batch in parquet.iter_batches(_KEY_ROWS, columns=columns, use_threads=False):
+            yield names.batch(batch, schema) if names else batch.select(schema.names).cast(schema)
 
 
-def _row_groups(files: pafs.FileSystem, path: str, key: pa.Field | None, deleted: BitMap) -> Iterator[_Part]:
+def _row_groups(
+    files: pafs.FileSystem, path: str, key: pa.Field | None, deleted: BitMap, ids: FieldIds | None
+) -> Iterator[_Part]:
     """Each row group of a file as a fragment that knows the bounds of `key`."""
     with files.open_input_file(path) as opened:
         footer = pq.read_metadata(opened)
-    first = 0
+    names = ids.in_file(path, footer.schema.to_arrow_schema()) if ids else None
+    stored, first = _stored_name(key, names), 0
     for number in range(footer.num_row_groups):
         group = footer.row_group(number)
         fragment = ds.ParquetFileFormat().make_fragment(
-            path, files, partition_expression=_bounds(group, key) if key else None, row_groups=[number]
+            path, files, partition_expression=_bounds(group, key, stored) if key else None, row_groups=[number]
         )
-        yield _Part(fragment, first, group.num_rows, deleted)
+        yield _Part(fragment, first, group.num_rows, deleted, names)
         first += group.num_rows
 
 
-def _bounds(group: pq.RowGroupMetaData, key: pa.Field) -> pc.Expression | None:
+def _stored_name(key: pa.Field | None, names: FileNames | None) -> str:
+    """What a file calls the key; empty where there is none."""
+    if key is None or names is None:
+        return key.name if key else ""
+    return names.names.get(key.name, "")
+
+
+def _bounds(group: pq.RowGroupMetaData, key: pa.Field, stored: str) -> pc.Expression | None:
     chunks = map(group.column, range(group.num_columns))
-    found = next((c.statistics for c in chunks if c.path_in_schema == key.name), None)
+    found = next((c.statistics for c in chunks if c.path_in_schema == stored), None)
     if found is None or not found.has_min_max or found.null_count:
         return None
     try:

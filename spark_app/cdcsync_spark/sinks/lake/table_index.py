@@ -61,7 +61,7 @@ class TableIndex:
         if self.current is None or not self.current.serves(table):
             self.current = KeyIndex(table, self.scratch, secrets.randbits(64))
             self._announce(version)
-        read_keys = partial(key_batches, files, table=captured_schema(table), key=table.key)
+        read_keys = partial(key_batches, files, table=captured_schema(table), key=table.key, ids=version.field_ids)
         begun = time.monotonic()
         read = self.current.sync({name: self._version(file, read_keys) for name, file in version.files.items()})
         if read:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import UTC, date, datetime
+from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
@@ -12,10 +14,12 @@ from cdcsync_core.errors import PermanentError
 from cdcsync_core.state import TableState
 from cdcsync_core.tables.schema_change import Converted, Filled, Kept
 from cdcsync_core.tables.target_schema import TargetSchema
+from cdcsync_spark.sinks.iceberg.table.defaults import default_json, default_value
 from cdcsync_spark.sinks.iceberg.table.expiry import DEFAULT_AGE, NEWEST, Gone, dead, expired
 from cdcsync_spark.sinks.iceberg.table.metadata import TableMetadata
 from cdcsync_spark.sinks.iceberg.table.schema import evolved_schema, file_schema, in_files, new_schema
 from cdcsync_spark.sinks.iceberg.table.state import RecordedState, found_state, property_of
+from cdcsync_spark.sinks.lake.field_ids import FIELD_ID, FieldIds
 from contract.sinkcase import ORDERS, first_state, make_table, rows_of
 
 COPY = "cdcsync-resnapshot-1"
@@ -155,9 +159,44 @@ def test_columns_keep_their_ids_and_new_ones_get_others() -> None:
     assert [(f["id"], f["required"]) for f in before.fields] == [(1, True), (2, False), (3, False)]
     after = TargetSchema.of(make_table({"z": "int(11)", "c": "varchar(9)", "b": "bigint(20)", "n": "int(11)"}, ["z"]))
     origins = (Kept("a"), Filled(None), Converted("b", 0), Kept("b"))
-    found = evolved_schema(before, after, origins, 1, 3)
-    assert [(f["name"], f["id"]) for f in found.fields] == [("z", 1), ("c", 4), ("b", 5), ("n", 2)]
-    assert (found.id, found.identifiers, found.last_id) == (1, (1,), 5)
+    theirs = [{"id": 9, "name": name, "required": False, "type": "int"} for name in ("B", "theirs")]
+    found = evolved_schema(before, after, origins, theirs, 1, 9)
+    assert [(f["name"], f["id"]) for f in found.fields] == [("z", 1), ("c", 10), ("b", 11), ("n", 2), ("theirs", 9)]
+    assert (found.id, found.identifiers, found.last_id) == (1, (1,), 11)
+
+
+DEFAULTS: list[tuple[pa.DataType, Any, str, Any]] = [
+    (pa.int8(), -5, "int", -5),
+    (pa.bool_(), True, "boolean", True),
+    (pa.string(), "ü'", "string", "ü'"),
+    (pa.binary(), b"\x00\xff", "binary", "00ff"),
+    (pa.decimal128(20, 2), Decimal("-0.50"), "decimal(20, 2)", "-0.50"),
+    (pa.date32(), date(1, 2, 3), "date", "0001-02-03"),
+    (pa.timestamp("us"), datetime(2024, 2, 29, 1), "timestamp", "2024-02-29T01:00:00.000000"),
+    (pa.timestamp("us", "UTC"), datetime(1970, 1, 1, tzinfo=UTC), "timestamptz", "1970-01-01T00:00:00.000000+00:00"),
+]
+
+
+@pytest.mark.parametrize(("kind", "value", "name", "text"), DEFAULTS, ids=str)
+def test_defaults_have_icebergs_form(kind: pa.DataType, value: Any, name: str, text: Any) -> None:
+    assert default_json(value, kind) == text
+    assert default_value(text, name) == value
+
+
+def test_columns_are_found_by_their_ids() -> None:
+    """A file from before a column was renamed, one was added, and another took the old name."""
+    ids = FieldIds({"id": 1, "title": 2, "note": 5, "n": 4}, {"n": 7})
+    fields = [
+        pa.field(n, t, metadata={FIELD_ID: i}) for n, t, i in (("id", pa.int32(), b"1"), ("note", pa.string(), b"2"))
+    ]
+    file = pa.record_batch([[1, 2], ["a", None]], schema=pa.schema(fields))
+    names = ids.in_file("x", file.schema)
+    schema = pa.schema([("note", pa.string()), ("title", pa.string()), ("n", pa.int64()), ("id", pa.int8())])
+    assert names.of(schema.names) == ["note", "id"]
+    rows = names.batch(file, schema).to_pylist()
+    assert rows == [{"note": None, "title": "a", "n": 7, "id": 1}, {"note": None, "title": None, "n": 7, "id": 2}]
+    with pytest.raises(PermanentError, match='the data file "x" have no field ids'):
+        ids.in_file("x", schema)
 
 
 def test_rows_get_the_form_of_files() -> None:

@@ -224,6 +224,10 @@ class TableView:
         return self.fields.keys()
 
     @property
+    def field_ids(self) -> None:
+        """See `TableVersion`."""
+
+    @property
     def fields(self) -> dict[str, Mapping[str, Any]]:
         """The schema's fields by name."""
         return {f["name"]: f for f in json.loads(self.metadata["schemaString"])["fields"]}

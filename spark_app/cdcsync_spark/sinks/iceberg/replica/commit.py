@@ -24,9 +24,9 @@ from pyroaring import BitMap
 
 from cdcsync_core.errors import Reason, fail
 from cdcsync_core.gates import gate
-from cdcsync_spark.rows.arrow_types import arrow_schema
 from cdcsync_spark.sinks.iceberg.catalog.port import CommitLost, OutcomeUnknown
 from cdcsync_spark.sinks.iceberg.replica.place import IcebergFolder, TablePlace, branch_of
+from cdcsync_spark.sinks.iceberg.replica.schemas import next_schema
 from cdcsync_spark.sinks.iceberg.replica.summary import summary
 from cdcsync_spark.sinks.iceberg.table.avro import Record
 from cdcsync_spark.sinks.iceberg.table.bounds import column_metrics, pairs
@@ -34,10 +34,9 @@ from cdcsync_spark.sinks.iceberg.table.expiry import Gone, expired
 from cdcsync_spark.sinks.iceberg.table.manifests import Manifest, Snapshotting, write_list
 from cdcsync_spark.sinks.iceberg.table.metadata import MAIN, Snapshot, TableMetadata, parsing
 from cdcsync_spark.sinks.iceberg.table.puffin import vector_file
-from cdcsync_spark.sinks.iceberg.table.schema import TableSchema, evolved_schema, same_type
 from cdcsync_spark.sinks.iceberg.table.state import RecordedState, property_of
 from cdcsync_spark.sinks.iceberg.table.tree import Difference, NextManifests, next_manifests
-from cdcsync_spark.sinks.iceberg.table.view import METADATA, IcebergVersion, branch_schema
+from cdcsync_spark.sinks.iceberg.table.view import METADATA, IcebergVersion
 from cdcsync_spark.sinks.lake.file_changes import AddedFile
 from cdcsync_spark.sinks.lake.format import FileCommit, LostRace, Operation
 from cdcsync_spark.sinks.lake.table_folder import AT_ONCE
@@ -47,38 +46,6 @@ _PATH_ID = 2147483546
 #: files that went and that a process knows at most; what it forgets are orphans
 MOST_GONE = 50_000
 Json = Mapping[str, Any]
-
-
-def next_schema(on: IcebergVersion, commit: FileCommit) -> TableSchema:
-    """The schema of the rows after a commit. New columns get ids that the table never had."""
-    if commit.operation is Operation.EVOLVE:
-        numbered = (max(on.metadata.schemas) + 1, on.metadata.last_column_id)
-        return known(on.metadata, evolved_schema(on.schema, commit.state.schema, commit.origins, *numbered))
-    if commit.operation is Operation.REPLACE:
-        return _schema_of_copy(on, commit)
-    return on.schema
-
-
-def known(metadata: TableMetadata, schema: TableSchema) -> TableSchema:
-    """The same schema as the table has it, where it has it."""
-    return next((s for s in metadata.schemas.values() if s.same_columns(schema)), schema)
-
-
-def _schema_of_copy(on: IcebergVersion, commit: FileCommit) -> TableSchema:
-    """That of the branch whose files are published; else the rows are the table's own."""
-    copy = branch_of(commit.state.generation)
-    if copy != MAIN and copy in on.metadata.refs:
-        return branch_schema(on.metadata, copy, MAIN)
-    fields, needed = on.schema.by_name, arrow_schema(commit.state.schema)
-    if on.schema.names != tuple(needed.names) or not all(same_type(fields[f.name], f.type) for f in needed):
-        raise fail(
-            Reason.SINK_CONFLICT,
-            f"the staged copy is gone whose columns are {needed.names}",
-            needed="the copy until it is published",
-            remedy="run again: the table is read again",
-            table=commit.state.identity.table,
-        )
-    return on.schema
 
 
 @dataclass(frozen=True)

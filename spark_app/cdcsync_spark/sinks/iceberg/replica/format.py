@@ -17,15 +17,15 @@ from functools import partial
 from cdcsync_core.errors import RUN_AGAIN, CdcError, Reason, TransientError, fail
 from cdcsync_core.remedies import RESNAPSHOT
 from cdcsync_core.state import TableState
-from cdcsync_core.tables.evolve import rewrites
-from cdcsync_core.tables.schema_change import Origin
+from cdcsync_core.tables.schema_change import Converted, Origin
 from cdcsync_core.tables.target_schema import TargetSchema
 from cdcsync_spark.rows.arrow_types import arrow_schema
 from cdcsync_spark.sinks.contract.changes import Commit
 from cdcsync_spark.sinks.contract.writer import Step
-from cdcsync_spark.sinks.iceberg.replica.commit import Publication, next_schema
+from cdcsync_spark.sinks.iceberg.replica.commit import Publication
 from cdcsync_spark.sinks.iceberg.replica.maintenance import IcebergExpiry
 from cdcsync_spark.sinks.iceberg.replica.place import IcebergFolder, TablePlace
+from cdcsync_spark.sinks.iceberg.replica.schemas import next_schema
 from cdcsync_spark.sinks.iceberg.table.metadata import MAIN, TableMetadata, parsing
 from cdcsync_spark.sinks.iceberg.table.schema import TableSchema, file_schema, in_files, same_type
 from cdcsync_spark.sinks.iceberg.table.view import IcebergVersion, branch_schema
@@ -141,9 +141,9 @@ class IcebergFormat:
         )
 
     def rewrites(self, version: IcebergVersion, after: TableState, origins: tuple[Origin, ...]) -> bool:
-        assert version.state is not None
-        theirs = set(version.names) - set(version.state.schema.names)
-        return bool(theirs) or rewrites(version.state.schema, after.schema, origins)
+        """Only for values that become others: columns come, go, move and get other names by their
+        field ids."""
+        return any(isinstance(origin, Converted) for origin in origins)
 
     def max_idle_seconds(self, version: IcebergVersion) -> float:
         """The state is a property, and stays."""

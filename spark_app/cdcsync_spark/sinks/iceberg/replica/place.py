@@ -68,8 +68,7 @@ class TablePlace:
 
     @property
     def staged(self) -> str:
-        """The folder of a staged copy's files; empty for the table itself."""
-        return f"{FOLDER}{self.generation}" if self.generation else ""
+        return folder_of(self.generation)
 
     def load(self) -> Loaded | None:
         """None where the catalog has no such table. Raises SinkConflict for a table of another
@@ -116,6 +115,11 @@ class TablePlace:
             remedy=f"drop it and its files, or create the sync again with another namespace, {RUN_AGAIN}",
             table=str(self.table),
         )
+
+
+def folder_of(generation: int) -> str:
+    """The folder of a staged copy's files; empty for the table itself."""
+    return f"{FOLDER}{generation}" if generation else ""
 
 
 def branch_of(generation: int) -> str:

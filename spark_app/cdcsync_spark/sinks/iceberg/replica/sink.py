@@ -29,10 +29,11 @@ from cdcsync_spark.sinks.contract.checks import no_copy_error, refuse_other_iden
 from cdcsync_spark.sinks.contract.sink import Capabilities
 from cdcsync_spark.sinks.contract.writer import Outcome, Writer, commit_each
 from cdcsync_spark.sinks.iceberg.catalog.port import Catalog, CommitLost, NewTable, OutcomeUnknown, TableName
-from cdcsync_spark.sinks.iceberg.replica.commit import Publication, copy_removal, known, remove
+from cdcsync_spark.sinks.iceberg.replica.commit import Publication, copy_removal, remove
 from cdcsync_spark.sinks.iceberg.replica.format import IcebergFormat, stamp
 from cdcsync_spark.sinks.iceberg.replica.maintenance import named_files
 from cdcsync_spark.sinks.iceberg.replica.place import Loaded, Stores, TablePlace
+from cdcsync_spark.sinks.iceberg.replica.schemas import known, staged_name
 from cdcsync_spark.sinks.iceberg.replica.writer import IcebergWriter
 from cdcsync_spark.sinks.iceberg.table.bounds import file_bounds
 from cdcsync_spark.sinks.iceberg.table.expiry import DEFAULT_AGE, MOST_AGE
@@ -188,7 +189,7 @@ class IcebergTarget:
         schema = branch_schema(loaded.metadata, self.place.ref, MAIN)
         with folder.translating_errors("staging rows"):
             root = folder.lake.below(folder.root)
-            files = stage(root, folder.staged, target, batches, name, stamp(schema, target))
+            files = stage(root, folder.staged, target, batches, staged_name(schema, name), stamp(schema, target))
         gate("staged")
         return tuple(file.as_part() for file in files)
 
@@ -221,7 +222,7 @@ class IcebergTarget:
             raise self.place.foreign_table_error()
         table.refuse_unreadable(version)
         files = tuple((file.path, file.deleted) for file in version.files.values())
-        return LakeSnapshot(table.folder.store, version.number, version.state, files)
+        return LakeSnapshot(table.folder.store, version.number, version.state, files, ids=version.field_ids)
 
 
 def _staged(prefix: str, file: IcebergFile, schema: TableSchema) -> DataFile:

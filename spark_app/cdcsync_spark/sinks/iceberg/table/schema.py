@@ -16,12 +16,13 @@ from typing import Any
 import pyarrow as pa
 
 from cdcsync_core.errors import Reason, fail
-from cdcsync_core.tables.schema_change import Kept, Origin
+from cdcsync_core.tables.schema_change import Filled, Kept, Origin
 from cdcsync_core.tables.target_schema import TargetSchema
 from cdcsync_spark.rows.arrow_types import arrow_schema
+from cdcsync_spark.sinks.iceberg.table.defaults import default_json, default_value
+from cdcsync_spark.sinks.lake.field_ids import FIELD_ID, FieldIds
 
 Field = Mapping[str, Any]
-_FIELD_ID = b"PARQUET:field_id"
 #: Iceberg's primitive types; those that it lacks have the next wider one
 _PRIMITIVE = {
     pa.bool_(): "boolean",
@@ -89,22 +90,31 @@ def new_schema(target: TargetSchema, schema_id: int, last_id: int) -> TableSchem
 
 
 def evolved_schema(
-    found: TableSchema, after: TargetSchema, origins: Sequence[Origin], schema_id: int, last_id: int
+    found: TableSchema,
+    after: TargetSchema,
+    origins: Sequence[Origin],
+    theirs: Sequence[Field],
+    schema_id: int,
+    last_id: int,
 ) -> TableSchema:
     """The schema `after` a table had `found`: a column that stays keeps its id, and what users gave
-    it, such as a comment."""
+    it, such as a comment. The fields `theirs`, of another program, come last, unless the source has
+    one of their name now."""
     ids, there = count(last_id + 1), found.by_name
     fields = []
     for field, origin in zip(arrow_schema(after), origins, strict=True):
         kept = there.get(origin.source) if isinstance(origin, Kept) else None
-        fields.append(_field(field, ids) if kept is None else {**kept, "name": field.name})
-    return _with_key(after, schema_id, fields)
+        new = {**_field(field, ids), **_default(origin, field.type)} if kept is None else kept
+        fields.append({**new, "name": field.name})
+    names = {field.name.casefold() for field in arrow_schema(after)}
+    return _with_key(after, schema_id, [*fields, *(f for f in theirs if f["name"].casefold() not in names)])
 
 
 def _with_key(target: TargetSchema, schema_id: int, fields: list[Field]) -> TableSchema:
     """Identifier fields may not be NULL, and all others may: a zero date of the source is one."""
-    marked = tuple({**field, "required": field["name"] in target.key} for field in fields)
-    return TableSchema(schema_id, marked, tuple(sorted(f["id"] for f in marked if f["required"])))
+    ours = set(target.names)
+    marked = tuple({**f, "required": f["name"] in target.key} if f["name"] in ours else f for f in fields)
+    return TableSchema(schema_id, marked, tuple(sorted(f["id"] for f in marked if f["name"] in target.key)))
 
 
 def _field(field: pa.Field, ids: Iterator[int]) -> Field:
@@ -142,6 +152,25 @@ def _plain(kind: Any) -> Any:
     return str(kind).replace(" ", "")
 
 
+def _default(origin: Origin, kind: pa.DataType) -> dict[str, Any]:
+    """What rows have that were there before the column, and those of other programs that do not
+    name it."""
+    if not isinstance(origin, Filled) or origin.value is None:
+        return {}
+    value = default_json(origin.value, kind)
+    return {"initial-default": value, "write-default": value}
+
+
+def field_ids(schema: TableSchema) -> FieldIds:
+    """By which files have the columns."""
+    defaults = {
+        f["name"]: default_value(f["initial-default"], f["type"])
+        for f in schema.fields
+        if f.get("initial-default") is not None
+    }
+    return FieldIds({f["name"]: f["id"] for f in schema.fields}, defaults)
+
+
 # -- rows
 
 
@@ -173,7 +202,7 @@ def _in_file(field: pa.Field, found: Field, *, required: bool) -> pa.Field:
 
 
 def _numbered_as(number: int) -> dict[bytes, bytes]:
-    return {_FIELD_ID: str(number).encode()}
+    return {FIELD_ID: str(number).encode()}
 
 
 def in_files(rows: pa.Table, schema: pa.Schema) -> pa.Table:

@@ -17,9 +17,10 @@ from cdcsync_spark.memory import memory_limit
 from cdcsync_spark.sinks.iceberg.table.expiry import Gone
 from cdcsync_spark.sinks.iceberg.table.manifests import Content, Entry, Manifest, read_list, read_manifest
 from cdcsync_spark.sinks.iceberg.table.metadata import Snapshot, TableMetadata, parsing, unreadable
-from cdcsync_spark.sinks.iceberg.table.schema import TableSchema
+from cdcsync_spark.sinks.iceberg.table.schema import TableSchema, field_ids
 from cdcsync_spark.sinks.iceberg.table.state import found_state
 from cdcsync_spark.sinks.lake.deletion_vectors import FRAME_BYTES, DeletedRows
+from cdcsync_spark.sinks.lake.field_ids import FieldIds
 from cdcsync_spark.sinks.lake.storage.store import Store
 
 #: of the memory, for the records of all manifests while they are packed
@@ -98,6 +99,11 @@ class IcebergVersion:
     def names(self) -> Collection[str]:
         """See `TableVersion`."""
         return self.schema.names
+
+    @property
+    def field_ids(self) -> FieldIds:
+        """See `TableVersion`."""
+        return field_ids(self.schema)
 
     @property
     def paths(self) -> TablePaths:
