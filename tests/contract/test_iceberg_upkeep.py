@@ -9,6 +9,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+import pyarrow.compute as pc
 import pytest
 from pyiceberg.table import StaticTable
 
@@ -163,3 +164,12 @@ def test_rows_that_were_staged_for_other_columns_are_refused(sink: IcebergSink) 
     assert (target.last_commit(), content(target)) == (state, [(1, "new")])
     target.commit(1, batch(2, stage(target, ORDERS, [(2, "b")])))
     assert content(target) == [(1, "new"), (2, "b")]
+
+
+def test_a_column_that_no_file_has_is_read_alone(sink: IcebergSink) -> None:
+    target = sink.target(ORDERS.id)
+    whole_snapshot(target, [(1, "a"), (2, "b")])
+    target.commit(1, batch(1, Evolve((Kept("id"), Filled("new")))))
+    snapshot = target.open_snapshot()
+    assert snapshot.scan(["note"]).read_all().to_pydict() == {"note": ["new", "new"]}
+    assert snapshot.scan(["note"], pc.field("id") == 2).read_all().to_pydict() == {"note": ["new"]}

@@ -222,7 +222,7 @@ HOSTILE: dict[str, Callable[[], bytes]] = {
 def test_a_hostile_file_is_the_tables_named_error(kind: str) -> None:
     content = HOSTILE[kind]()
     with pytest.raises(BROKEN):
-        read_container(content, MOST)
+        list(read_container(content, MOST).records)
     with pytest.raises(PermanentError, match='"the manifest" cannot be read'), parsing("the manifest"):
         read_list(content, MOST)
 

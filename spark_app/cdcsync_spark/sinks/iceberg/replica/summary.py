@@ -12,8 +12,8 @@ from cdcsync_spark.sinks.lake.format import FileCommit, Operation
 def summary(
     commit: FileCommit, change: Difference, deleted: Iterable[Entry], manifests: Sequence[Manifest]
 ) -> dict[str, str]:
-    files = [e for e in deleted if e.file["content"] == Content.DATA]
-    vectors = [e for e in deleted if e.file["content"] != Content.DATA]
+    files = [e for e in deleted if e.content == Content.DATA]
+    vectors = [e for e in deleted if e.content != Content.DATA]
     changed = {
         "added-data-files": len(change.added),
         "deleted-data-files": len(files),

@@ -43,6 +43,12 @@ class Encoder:
         fastavro.schemaless_writer(out, self._parsed, record)
         return out.getvalue()
 
+    def decoded(self, content: bytes) -> dict[str, Any]:
+        """The record of which `content` was encoded."""
+        record = fastavro.schemaless_reader(io.BytesIO(content), self._parsed, None)
+        assert isinstance(record, dict)
+        return record
+
     def container(self, metadata: Mapping[str, str], records: Sequence[bytes]) -> bytes:
         """A file with the records, which were encoded by this schema."""
         deflate = zlib.compressobj(1, zlib.DEFLATED, -15)
@@ -56,16 +62,18 @@ class Encoder:
 
 @dataclass(frozen=True)
 class Container:
-    """What a file holds: its metadata, and its records."""
+    """What a file holds: its metadata, and its records, which are decoded one at a time: one takes
+    many times its bytes."""
 
     metadata: Mapping[str, str]
-    records: list[dict[str, Any]]
+    records: Iterator[dict[str, Any]]
     #: bytes of the records
     size: int
 
 
 def read_container(content: bytes, most_bytes: int) -> Container:
-    """Raises one of `BROKEN` for what is no container file, or unpacks to more bytes."""
+    """Raises one of `BROKEN` for what is no container file, or unpacks to more bytes; so does the
+    decoding of its records."""
     source = _Source(content)
     if source.take(len(_MAGIC)) != _MAGIC:
         raise ValueError("no Avro container file")
@@ -74,7 +82,7 @@ def read_container(content: bytes, most_bytes: int) -> Container:
     written = json.loads(metadata["avro.schema"])
     _refuse_empty_items(written)
     schema, codec = fastavro.parse_schema(written), metadata.get("avro.codec", "null")
-    records: list[dict[str, Any]] = []
+    blocks: list[tuple[bytes, int]] = []
     left = most_bytes
     while not source.ended:
         count, packed = source.long(), source.sized()
@@ -82,7 +90,8 @@ def read_container(content: bytes, most_bytes: int) -> Container:
         left -= len(block)
         if source.take(_SYNC_BYTES) != sync:
             raise ValueError("a block without its end")
-        records += _records(block, schema, count)
+        blocks.append((block, count))
+    records = (record for block, count in blocks for record in _records(block, schema, count))
     return Container(metadata, records, most_bytes - left)
 
 

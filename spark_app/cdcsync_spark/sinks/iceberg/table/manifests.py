@@ -12,7 +12,6 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
-from functools import cached_property
 from typing import Any
 
 from cdcsync_spark.sinks.iceberg.table.avro import Encoder, Record, read_container
@@ -39,48 +38,69 @@ class _Status(IntEnum):
 
 @dataclass(frozen=True)
 class Entry:
-    """A live file: `file` is its record; snapshot and sequence numbers are those that added it."""
+    """A live file, in little memory: `existing` is how every later manifest has it, and the rest of
+    what it says is decoded where it is needed. Snapshot and sequence numbers are those that added
+    it; `referenced` is the data file of a vector, whose frame has the place `frame`, offset and
+    size."""
 
-    file: Record
+    existing: bytes
+    path: str
+    referenced: str
+    content: int
+    format: str
+    rows: int
+    size: int
+    frame: tuple[int, int] | None
     snapshot_id: int
     sequence_number: int
     file_sequence_number: int
 
-    @property
-    def path(self) -> str:
-        return str(self.file["file_path"])
+    @classmethod
+    def of(cls, file: Record, snapshot_id: int, sequence_number: int, file_sequence_number: int) -> Entry:
+        """Raises TypeError for a file of other types."""
+        offset, size = file.get("content_offset"), file.get("content_size_in_bytes")
+        numbers = (file["content"], file["record_count"], file["file_size_in_bytes"], offset or 0, size or 0)
+        if not isinstance(file["file_path"], str) or not all(isinstance(n, int) and n >= 0 for n in numbers):
+            raise TypeError("a file of other types")
+        return cls(
+            _encoded(file, _Status.EXISTING, snapshot_id, sequence_number, file_sequence_number),
+            file["file_path"],
+            file.get("referenced_data_file") or "",
+            file["content"],
+            str(file["file_format"]).upper(),
+            file["record_count"],
+            file["file_size_in_bytes"],
+            None if offset is None or size is None else (offset, size),
+            snapshot_id,
+            sequence_number,
+            file_sequence_number,
+        )
 
     @property
     def name(self) -> str:
         """A data file's path; a vector's is that of the file whose rows it deletes."""
-        return str(self.file.get("referenced_data_file") or self.file["file_path"])
+        return self.referenced or self.path
 
     @property
-    def rows(self) -> int:
-        return int(self.file["record_count"])
-
-    @property
-    def size(self) -> int:
-        return int(self.file["file_size_in_bytes"])
-
-    @cached_property
-    def existing(self) -> bytes:
-        """As every later manifest has it."""
-        return self._encoded(_Status.EXISTING, self.snapshot_id)
+    def file(self) -> Record:
+        """Its whole record."""
+        file: Record = ENTRIES.decoded(self.existing)["data_file"]
+        return file
 
     def deleted(self, snapshot_id: int) -> bytes:
-        return self._encoded(_Status.DELETED, snapshot_id)
+        return _encoded(self.file, _Status.DELETED, snapshot_id, self.sequence_number, self.file_sequence_number)
 
-    def _encoded(self, status: _Status, snapshot_id: int) -> bytes:
-        return ENTRIES.encoded(
-            {
-                "status": status,
-                "snapshot_id": snapshot_id,
-                "sequence_number": self.sequence_number,
-                "file_sequence_number": self.file_sequence_number,
-                "data_file": self.file,
-            }
-        )
+
+def _encoded(file: Record, status: _Status, snapshot_id: int, number: int, file_number: int) -> bytes:
+    return ENTRIES.encoded(
+        {
+            "status": status,
+            "snapshot_id": snapshot_id,
+            "sequence_number": number,
+            "file_sequence_number": file_number,
+            "data_file": file,
+        }
+    )
 
 
 @dataclass(frozen=True)
@@ -102,15 +122,15 @@ class Manifest:
 def read_manifest(row: Record, content: bytes, most_bytes: int) -> tuple[Manifest, int]:
     """And the bytes that it takes unpacked. Raises one of `avro.BROKEN`."""
     found = read_container(content, most_bytes)
-    live = [record for record in found.records if record["status"] != _Status.DELETED]
     first, entries = row.get("first_row_id"), dict[str, Entry]()
-    for record in live:
+    for record in found.records:
         file = record["data_file"]
+        if record["status"] == _Status.DELETED:
+            continue
         if row["content"] == Content.DATA and file.get("first_row_id") is None and first is not None:
             file = {**file, "first_row_id": first}
             first += file["record_count"]
         entry = _inherited(record, file, row)
-        _check(entry)
         if entry.name in entries:
             raise ValueError(f"the file {entry.name[:200]!r} twice")
         entries[entry.name] = entry
@@ -122,7 +142,7 @@ def _inherited(record: Record, file: Record, row: Record) -> Entry:
     snapshot_id, number = record.get("snapshot_id"), record.get("sequence_number")
     file_number = record.get("file_sequence_number")
     inherited = row["sequence_number"] or 0
-    return Entry(
+    return Entry.of(
         file,
         row["added_snapshot_id"] if snapshot_id is None else snapshot_id,
         inherited if number is None else number,
@@ -130,16 +150,9 @@ def _inherited(record: Record, file: Record, row: Record) -> Entry:
     )
 
 
-def _check(entry: Entry) -> None:
-    file = entry.file
-    numbers = (file["record_count"], file["file_size_in_bytes"], file["content"])
-    if not isinstance(file["file_path"], str) or not all(isinstance(n, int) and n >= 0 for n in numbers):
-        raise TypeError("a file of other types")
-
-
 def read_list(content: bytes, most_bytes: int) -> list[dict[str, Any]]:
     """The manifests of a snapshot. Raises one of `avro.BROKEN`."""
-    rows = read_container(content, most_bytes).records
+    rows = list(read_container(content, most_bytes).records)
     for row in rows:
         Content(row["content"])
         if not isinstance(row["manifest_path"], str) or not isinstance(row["manifest_length"], int):
@@ -181,7 +194,7 @@ def write_manifest(
 ) -> WrittenManifest:
     """`added` are the records of new files, whose rows get ids from `first_row_id` on."""
     number, files = of.sequence_number, [*_with_row_ids(added, content, first_row_id)]
-    new = [Entry(file, of.snapshot_id, number, number) for file in files]
+    new = [Entry.of(file, of.snapshot_id, number, number) for file in files]
     records = [
         *(_added(file, of.snapshot_id) for file in added),
         *(entry.existing for entry in existing),

@@ -71,9 +71,9 @@ class IcebergFile:
     def deleted(self) -> DeletedRows | None:
         if self.vector is None:
             return None
-        file, offset = self.vector.file, self.vector.file["content_offset"]
-        size = file["content_size_in_bytes"] - FRAME_BYTES
-        return DeletedRows(f"{self.vector.path}@{offset}", self.vector.rows, size, self.vector_path, offset)
+        offset, size = self.vector.frame or (0, 0)
+        identity = f"{self.vector.path}@{offset}"
+        return DeletedRows(identity, self.vector.rows, size - FRAME_BYTES, self.vector_path, offset)
 
 
 @dataclass(frozen=True)
@@ -179,7 +179,7 @@ class Reader:
         return {file.path: file for file in live}
 
     def _file(self, paths: TablePaths, entry: Entry, vector: Entry | None) -> IcebergFile:
-        if str(entry.file["file_format"]).upper() != "PARQUET":
+        if entry.format != "PARQUET":
             raise _other_files(f"the data file {quoted(entry.path)} is no Parquet file")
         path = self._below(paths, entry.path)
         if vector is None:
@@ -194,9 +194,7 @@ class Reader:
 def _vector(entry: Entry) -> Entry:
     """Raises SinkConflict for deletes of another kind, which format version 3 takes over from older
     tables, and for equality deletes."""
-    file = entry.file
-    place = (file.get("content_offset"), file.get("content_size_in_bytes"))
-    if file["file_format"] != "PUFFIN" or not file.get("referenced_data_file") or None in place:
+    if entry.format != "PUFFIN" or not entry.referenced or entry.frame is None:
         raise _other_files(f"the delete file {quoted(entry.path)} is no deletion vector")
     return entry
 
