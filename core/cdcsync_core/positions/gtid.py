@@ -142,13 +142,18 @@ class GtidSet:
 
 
 def _without(own: Iterable[Interval], taken: tuple[Interval, ...]) -> Iterator[Interval]:
+    """Both are sorted; each interval is met once, because sets may have thousands of gaps."""
+    at = 0
     for a, b in own:
-        for x, y in taken:
-            if y < a or x > b:
-                continue
-            if a < x:
-                yield a, x - 1
-            a = y + 1
+        while at < len(taken) and taken[at][1] < a:
+            at += 1
+        while at < len(taken) and taken[at][0] <= b:
+            if a < taken[at][0]:
+                yield a, taken[at][0] - 1
+            a = taken[at][1] + 1
+            if a > b:
+                break
+            at += 1
         if a <= b:
             yield a, b
 

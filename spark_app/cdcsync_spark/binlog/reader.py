@@ -40,6 +40,7 @@ from cdcsync_spark.binlog.dump.packets import Arrived
 from cdcsync_spark.binlog.dump.reader_health import Received, ReceivedFile
 from cdcsync_spark.binlog.dump.replica_ids import ReplicaIds
 from cdcsync_spark.binlog.dump.silence import Silence
+from cdcsync_spark.binlog.hold_back import HoldBack
 from cdcsync_spark.binlog.schema.definitions import Definitions
 from cdcsync_spark.binlog.schema.new_tables import NewTables
 from cdcsync_spark.binlog.search.dml_check import DmlCheck
@@ -95,6 +96,7 @@ class BinlogReader:
         self._assembler = TransactionAssembler(definitions, settings.start, settings.ahead, spool)
         self._writer = BatchWriter(settings.folder, definitions, settings.decoder, settings.befores)
         self._new = NewTables(settings.tables, settings.patterns)
+        self._hold_back = HoldBack(settings.source, settings.lineage, settings.hold_back)
         self._changed = threading.Condition()
         self._due = 0.0
         self._early = threading.Event()
@@ -122,6 +124,7 @@ class BinlogReader:
             self._changed.notify_all()
         if client is not None:
             client.close()
+        self._hold_back.close()
 
     def next_batch(self) -> BinlogBatch | None:
         """The next batch: a full one at once, or what is complete when an interval is over; None
@@ -135,6 +138,14 @@ class BinlogReader:
         """When the interval since the last call is over."""
         self._early.wait(max(0.0, self._due - self._clock()))
         self._due = self._clock() + self._settings.interval_seconds
+        try:
+            batch = self._hold_back.release(self._taken)
+        except CdcError as e:
+            self._end(e, state_unknown=False)
+            return self._last(e)
+        return self._last(self._fatal) if batch is None and self._fatal is not None else batch
+
+    def _taken(self) -> BinlogBatch | None:
         self._asked = True
         with self._changed:
             self._asked = False

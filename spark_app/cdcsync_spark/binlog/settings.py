@@ -39,7 +39,8 @@ class ReaderSettings:
     batches count what the binlog has of other tables that match them. `policies` says what is
     followed of changes of a definition; a table without one stops. `unproved` tables had such a
     change, and no row of it was seen; of `unconfirmed` ones the catalog was not compared since. Of
-    `unlogged` tables the user accepted that foreign keys change them without row events.
+    `unlogged` tables the user accepted that foreign keys change them without row events. With
+    `hold_back`, a batch is handed over once the source has committed all of it (`hold_back`).
     """
 
     source: Source
@@ -64,3 +65,4 @@ class ReaderSettings:
     unproved: frozenset[TableId] = frozenset()
     unconfirmed: frozenset[TableId] = frozenset()
     unlogged: frozenset[TableId] = frozenset()
+    hold_back: bool = False

@@ -137,6 +137,7 @@ def reader_settings(context: RunContext, tables: list[StreamTable]) -> ReaderSet
         policies={t.state.capture.id: replace(t.policy, replacing=spec.tables.replaces_invalid) for t in tables},
         unproved=unproved_tables(t.state for t in tables),
         unconfirmed=unconfirmed_tables(t.state for t in tables),
+        hold_back=True,
         unlogged=frozenset(t.state.capture.id for t in tables if spec.tables.override(t.name).accept_unlogged_cascades),
     )
 

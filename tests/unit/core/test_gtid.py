@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
 
 from cdcsync_core.positions.gtid import Gtid, GtidSet
@@ -115,3 +117,11 @@ def test_a_filled_set_keeps_the_latest_intervals() -> None:
     assert ours.filled(3) == GtidSet.parse(f"{A}:1-5:7:9,{B}:2:4")
     assert ours.filled(5) == ours
     assert ours.filled(3).covers(ours)
+
+
+def test_subtraction_is_that_of_the_numbers() -> None:
+    drawn = random.Random(7)
+    for _ in range(300):
+        ours, theirs = (set(drawn.sample(range(1, 25), drawn.randint(1, 20))) for _ in range(2))
+        sets = [GtidSet({A: [(n, n) for n in numbers]}) for numbers in (ours, theirs, ours - theirs)]
+        assert sets[0].subtract(sets[1]) == sets[2]
