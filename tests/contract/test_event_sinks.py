@@ -33,9 +33,10 @@ from cdcsync_spark.sinks.contract.sink import Sink, Target
 from cdcsync_spark.sinks.delta.history.target import HistorySink, HistoryTarget
 from cdcsync_spark.sinks.lake.policy import MaintenancePolicy
 from cdcsync_spark.sinks.lake.storage.stores import open_store
-from cdcsync_spark.stream.applier import Applier, StreamTable
-from cdcsync_spark.stream.crash_repair import Piece
+from cdcsync_spark.stream.applier import Applier
+from cdcsync_spark.stream.crash_repair import Piece, Repair
 from cdcsync_spark.stream.schema_commit import step_commit
+from cdcsync_spark.stream.stream_table import StreamTable
 from cdcsync_spark.wire.binlog.facts import FileLeft
 from cdcsync_spark.wire.sql.syntax.text import Statement
 from cdcsync_spark.wire.sql.syntax.tokens import Session, Started
@@ -154,13 +155,14 @@ def _wave(found: TableState, split: Split, append: Append, epoch: int) -> Commit
     return Commit(replace(after, epoch=epoch), append)
 
 
-def applier(sink: Sink, folder: Path) -> Applier:
-    """A stream's run that begins where the target is."""
+def applier(sink: Sink, folder: Path, repair: Repair | None = None, epoch: int = 0) -> Applier:
+    """A stream's run that begins where the target is, of the next epoch where none is given."""
     writer = sink.target(ORDERS.id).writer(folder)
     state = writer.last_commit()
     assert state is not None
     assert state.position is not None
-    return Applier({NAME: StreamTable(NAME, writer, state)}, state.epoch + 1, state.position, lambda: 0.0, events=True)
+    tables = {NAME: StreamTable(NAME, writer, state)}
+    return Applier(tables, epoch or state.epoch + 1, state.position, lambda: 0.0, repair, events=True)
 
 
 def follow(sink: Sink, source: Source, folder: Path, *, end: int = END) -> Applier:
@@ -298,9 +300,9 @@ class Suspicious:
         raise AssertionError("rows that were delivered are not taken back")
 
 
-def error_of_a_crash(run: Applier) -> CdcError | None:
-    """Of the table, when its source has crashed behind LOW."""
-    run.repair = Suspicious()
+def error_of_a_crash(sink: Sink, folder: Path) -> CdcError | None:
+    """The table's error, when its source has crashed behind LOW."""
+    run = applier(sink, folder, Suspicious())
     end = FilePosition(Place("binlog.000002", 300, "mysql:uuid"))
     run.apply(BinlogBatch(place(LOW), end, 1.0, "", (), left=FileLeft(FILE, "binlog.000002")))
     return run.tables[NAME].error
@@ -310,7 +312,7 @@ def test_an_early_table_stops_where_the_source_crashed_before_it_is_consistent(t
     sink, source = SINKS["delta-history"](tmp_path), Source(random.Random(8))
     state, rows = read_early(sink, source.snapshot()), published(sink.target(ORDERS.id))
     assert not state.consistent
-    error = error_of_a_crash(applier(sink, tmp_path))
+    error = error_of_a_crash(sink, tmp_path)
     assert error is not None
     assert error.reason is Reason.POSITION_LOST
     assert published(sink.target(ORDERS.id)) == rows
@@ -440,8 +442,8 @@ def test_a_copy_that_another_run_completes_meanwhile_loses_no_change(tmp_path: P
     consistent, at a position before the end of the run's batch."""
     sink, source = SINKS["delta-history"](tmp_path), Source(random.Random(5))
     read_snapshot(sink, source.snapshot())
-    before, run = applier(sink, tmp_path), applier(sink, tmp_path)
-    run.epoch = before.epoch + 1
+    before = applier(sink, tmp_path)
+    run = applier(sink, tmp_path, epoch=before.epoch + 1)
     apply_while_completed_by(before, run, source, tmp_path)
     assert content(sink.target(ORDERS.id)) == sorted(source.at[END].items(), key=repr)
     assert CheckingConsumer(("id",)).take(published(sink.target(ORDERS.id))).faults == []

@@ -108,8 +108,7 @@ def test_a_run_that_was_overtaken_neither_publishes_nor_emits(sink: HistorySink,
     read_snapshot(sink, source.snapshot())
     zombie = applier(sink, tmp_path)
     zombie.apply(source.batch(LOW, HIGH - 100, tmp_path))
-    successor = applier(sink, tmp_path)
-    successor.epoch = zombie.epoch + 1
+    successor = applier(sink, tmp_path, epoch=zombie.epoch + 1)
     successor.apply(source.batch(HIGH - 100, HIGH, tmp_path))
     successor.checkpoint_idle(older_than=float("inf"))
     events = history_events(main_of(sink).path)

@@ -140,8 +140,7 @@ def test_a_copy_that_another_run_completes_meanwhile_loses_no_change(runs: Runs)
     consistent, at a position before the end of the run's batch."""
     brokers, folder, source = runs.kafka.bootstrap, runs.folder, runs.source
     before = applier(kafka_sink(brokers, folder, "stream"), folder)
-    run = applier(kafka_sink(brokers, folder, "catch-up"), folder)
-    run.epoch = before.epoch + 1
+    run = applier(kafka_sink(brokers, folder, "catch-up"), folder, epoch=before.epoch + 1)
     apply_while_completed_by(before, run, source, folder)
     runs.check()
 

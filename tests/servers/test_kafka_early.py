@@ -233,7 +233,7 @@ def test_an_early_topic_stops_where_the_source_crashed_before_it_is_consistent(
     early = Early(kafka, folder)
     read_early_topic(early.sink("snapshot"), early.source)
     before = seen(early.brokers, early.topic)
-    error = error_of_a_crash(applier(early.sink("stream"), tmp_path))
+    error = error_of_a_crash(early.sink("stream"), tmp_path)
     assert error is not None
     assert error.reason is Reason.POSITION_LOST
     assert seen(early.brokers, early.topic) == before
