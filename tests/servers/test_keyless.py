@@ -14,6 +14,7 @@ import pytest
 from cdcsync_core.errors import CdcError, Reason
 from cdcsync_core.positions.position import Position
 from cdcsync_core.resource.spec import Spec
+from cdcsync_core.tables.confirmation import contradictions
 from cdcsync_core.tables.source_table import TableId
 from cdcsync_mysql.positions import view
 from cdcsync_mysql.readiness.preflight import preflight
@@ -22,6 +23,7 @@ from cdcsync_mysql.reading.catalog import read_table
 from cdcsync_mysql.sessions.connection import Connection, Source, fetch
 from cdcsync_spark.rows.changes import KIND, ChangeKind
 from cdcsync_spark.snapshot.exact_view import ExactView
+from cdcsync_spark.stream.confirmation import Shown, ask_catalog
 from cdcsync_spark.wire.binlog.facts import RowsEvent
 from cdcsync_spark.wire.binlog.rows import batches
 from support.bag_writers import BagWriters, bag_of, create_bag
@@ -113,6 +115,19 @@ def _changes_after(source: Source, table: TableId, position: Position) -> Counte
             added = image[KIND] in (ChangeKind.INSERT, ChangeKind.UPDATE_AFTER)
             counts[tuple(image[name] for name in COLUMNS)] += 1 if added else -1
     return counts
+
+
+def test_the_catalog_confirms_a_table_without_a_key(mariadb1011: Server, fresh_database: FreshDatabase) -> None:
+    """As after each change of its definition."""
+    database = fresh_database(mariadb1011)
+    create_bag(mariadb1011, database)
+    table, source = TableId(database, "bag"), source_of(mariadb1011)
+    with open_session(source) as session:
+        lineage = session.facts.lineage
+        definition = read_table(session.proved(lineage), table, needs_key=False)
+    shown = ask_catalog(source, lineage, {"bag": definition}).tables["bag"]
+    assert isinstance(shown, Shown)
+    assert contradictions(definition, shown.capture) == []
 
 
 @pytest.mark.parametrize("writes", [1, 1000], ids=["once", "each time"])

@@ -140,7 +140,7 @@ def _of_one_name(tables: list[TableId]) -> dict[TableId, CdcError]:
 def same_definition(connection: Connection, table: Capture) -> bool:
     """Whether the table's rows are read and told apart today as `table` says; raises as
     `read_table`."""
-    return table.reads_as(_read_again(connection, table))
+    return table.reads_as(read_again(connection, table))
 
 
 def as_planned(connection: Connection, table: Capture) -> bool:
@@ -152,13 +152,14 @@ def as_planned(connection: Connection, table: Capture) -> bool:
     default that was wrong meanwhile gives a text column another character set than the one that
     `TABLE_MAP` and the catalog show, and a difference there leads to a resnapshot. The indexes
     decide only by which reason a table stops when its key changes."""
-    now = _read_again(connection, table)
+    now = read_again(connection, table)
     mine, theirs = table.source, now.source
     same = (mine.generated, mine.auto_increment) == (theirs.generated, theirs.auto_increment)
     return table.reads_as(now) and (mine.generated is None or same)
 
 
-def _read_again(connection: Connection, table: Capture) -> Capture:
+def read_again(connection: Connection, table: Capture) -> Capture:
+    """The definition of now of a table that is captured; raises as `read_table`."""
     return read_table(connection, table.id, table.excluded, table.key, needs_key=bool(table.key))
 
 

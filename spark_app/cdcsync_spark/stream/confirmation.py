@@ -34,7 +34,7 @@ from cdcsync_core.tables.capture import Capture
 from cdcsync_core.tables.confirmation import contradictions, other_defaults
 from cdcsync_mysql.positions.watermark import high, low
 from cdcsync_mysql.readiness.proof import open_session
-from cdcsync_mysql.reading.catalog import read_defaults, read_table
+from cdcsync_mysql.reading.catalog import read_again, read_defaults
 from cdcsync_mysql.sessions.connection import Source
 from cdcsync_spark.binlog.schema.steps import contradicted, unannounced
 from cdcsync_spark.logs import get_logger
@@ -83,7 +83,7 @@ def ask_catalog(source: Source, lineage: Lineage, tables: Mapping[str, Capture])
         found: dict[str, Shown | CdcError] = {}
         for name, capture in tables.items():
             try:
-                shown = read_table(connection, capture.id, capture.excluded, capture.key)
+                shown = read_again(connection, capture)
                 defaults = read_defaults(connection, capture.id)
             except CdcError as e:
                 found[name] = e
