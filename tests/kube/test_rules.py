@@ -39,6 +39,16 @@ def kafka(**more: Any) -> Object:
     return {"kafka": {"bootstrapServers": "broker:9092", "staging": {"path": "s3://lake/staging"}, **more}}
 
 
+def iceberg(uri: str = "https://catalog", namespace: str = "", properties: Any = None, **catalog: Any) -> Object:
+    """A sink of a catalog's tables."""
+    return {"iceberg": {"catalog": {"uri": uri, **catalog}, "namespace": namespace, "properties": properties or {}}}
+
+
+#: a catalog that is a file, an authority, an account
+FILE = {"type": "jdbc", "uri": "jdbc:sqlite:/lake/catalog.db", "warehouse": "/lake"}
+TLS = {"tls": {"caSecretRef": {"name": "ca"}}}
+ACCOUNT = {"credentialsSecretRef": {"name": "a"}}
+OPENLY = "sink.iceberg.catalog.uri and oauth2.serverUri are https"
 #: path, value, and what the refusal has
 BROKEN = [
     ("metadata.name", "s" * 41, "metadata.name has at most 40 characters"),
@@ -72,6 +82,21 @@ BROKEN = [
     ("spec.sink.delta.path", "s3://key:word@lake/cdc", "sink.delta.path holds no credentials"),
     ("spec.sink.delta", {"path": "s3://a/b", "mode": "history", "options": {"deletionVectors": False}}, "sink.delta.mode history needs"),
     ("spec.sink.delta.historyColumns", {"op": "Change", "ts": "change"}, "historyColumns are different names"),
+    ("spec.sink", {**iceberg(), "type": "delta"}, "sink.type names the field that is given"),
+    ("spec.sink", {**iceberg(), "delta": {"path": "s3://a/b"}}, "sink has exactly one kind of sink"),
+    ("spec.sink", iceberg(type="jdbc"), "sink.iceberg.catalog.type jdbc goes with a uri like"),
+    ("spec.sink", iceberg("jdbc:sqlite:/c.db", warehouse="/lake"), "sink.iceberg.catalog.type jdbc goes with a uri like"),
+    ("spec.sink", iceberg(**FILE | {"warehouse": "lake"}), "sink.iceberg.catalog.warehouse is needed"),
+    ("spec.sink", iceberg(**FILE, **TLS), "sink.iceberg.catalog.credentialsSecretRef and tls do not go with type jdbc"),
+    ("spec.sink", iceberg("http://catalog", **TLS), "sink.iceberg.catalog.uri is https where sink.iceberg.catalog.tls is given"),
+    ("spec.sink", iceberg("http://catalog", **ACCOUNT), OPENLY),
+    ("spec.sink", iceberg(**ACCOUNT, oauth2={"serverUri": "http://t"}), OPENLY),
+    ("spec.sink", iceberg(type="hive"), "supported values:"),
+    ("spec.sink", iceberg(authentication="sigv4"), "supported values:"),
+    ("spec.sink", iceberg(namespace="a..b"), "should match"),
+    ("spec.sink", iceberg(properties={"cdcsync.state": "x"}), "sink.iceberg.properties has a property that the sink sets itself"),
+    ("spec.sink", {"iceberg": {"catalog": {"uri": "https://c"}, "formatVersion": 2}}, "supported values:"),
+    ("spec.sink", {"iceberg": {"catalog": {"uri": "https://c"}, "mode": "history"}}, "supported values:"),
     ("spec.sink", {**kafka(), "delta": {"path": "s3://a/b"}}, "sink has exactly one kind of sink"),
     ("spec.sink", {**kafka(), "type": "delta"}, "sink.type names the field that is given"),
     ("spec.sink", kafka(topic="all"), "sink.kafka.topic has {database} and {table}"),
@@ -115,6 +140,9 @@ FROZEN = [
     ("spec.sink.delta.mode", "replica", "history", "sink.delta.mode cannot be changed"),
     ("spec.sink.delta.historyColumns", {}, {"op": "change"}, "sink.delta.historyColumns cannot be changed"),
     ("spec.sink", {"delta": {"path": "s3://lake/cdc"}}, {"delta": None}, "sink has exactly one kind of sink"),
+    ("spec.sink", iceberg(), iceberg(namespace="other"), "sink.iceberg.namespace cannot be changed"),
+    ("spec.sink", iceberg(), iceberg(warehouse="other"), "sink.iceberg.catalog.warehouse cannot be changed"),
+    ("spec.sink", iceberg(warehouse="/lake"), iceberg(**FILE), "sink.iceberg.catalog.type cannot be changed"),
     ("spec.sink", kafka(), kafka(format="changelog-json"), "sink.kafka.format cannot be changed"),
     ("spec.sink", kafka(), kafka(compatible="exact"), "sink.kafka.compatible cannot be changed"),
     ("spec.sink", kafka(), kafka(topic="b.{database}.{table}"), "sink.kafka.topic cannot be changed"),

@@ -4,9 +4,11 @@ can lose an answer, refuse, hang and forget on demand."""
 
 from __future__ import annotations
 
+import sqlite3
 import subprocess
 import urllib.request
 from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 
 import pyspark
@@ -60,6 +62,14 @@ class IcebergCatalog:
         }
         arguments = (f"{name}={value}" for name, value in settings.items())
         return [*java, "-cp", ":".join(map(str, path)), "IcebergRestServer", str(port), *arguments]
+
+
+def metadata_file(database: Path, namespace: str, table: str) -> str:
+    """The newest `metadata.json` of a table of a catalog in a file of SQLite."""
+    question = "SELECT metadata_location FROM iceberg_tables WHERE table_namespace = ? AND table_name = ?"
+    with closing(sqlite3.connect(database)) as connection:
+        ((location,),) = connection.execute(question, (namespace, table)).fetchall()
+    return str(location)
 
 
 def _serves(port: int) -> bool:

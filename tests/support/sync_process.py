@@ -148,6 +148,8 @@ class Sync:
         }
 
     def _default_sink(self) -> dict[str, Any]:
+        if "iceberg" in self.spec.get("sink", {}):
+            return {}
         if "kafka" in self.spec.get("sink", {}):
             return {"type": "kafka", "kafka": {"staging": {"path": str(self.lake)}}}
         return {"type": "delta", "delta": {"path": str(self.lake)}}

@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from cdcsync_core.resource.connection_spec import CaRef, CredentialsRef, TlsPart, is_loopback, joined
+from cdcsync_core.resource.iceberg_spec import FormatVersion, IcebergCatalog, Mode, Namespace, check_properties
 from cdcsync_core.resource.spec_part import Flag, Part, SecretName, Text, Whole
 from cdcsync_core.resource.topic_names import check_template
 from cdcsync_core.tables.event_columns import EventColumns
@@ -38,14 +39,15 @@ class Endpoint:
 @dataclass(frozen=True)
 class StoreUse:
     """A store of files that a sink uses, and how it is reached. `field` is the path of its section
-    in the resource, for messages; `secret` names the Secret with the credentials, empty where the
-    identity of the process serves."""
+    in the resource, for messages, and `path_field` that of the path, below it; `secret` names the
+    Secret with the credentials, empty where the identity of the process serves."""
 
     field: str
     path: str
     endpoint: str = ""
     region: str = ""
     secret: str = ""
+    path_field: str = "path"
 
     @property
     def is_folder(self) -> bool:
@@ -415,11 +417,80 @@ class Kafka(SinkKind):
         return found
 
 
+class Iceberg(SinkKind):
+    """Iceberg tables of a catalog; without a namespace those of a database are in the one of its
+    name. Their folders are the catalog's choice, so a store is known beforehand only where the
+    warehouse is one."""
+
+    catalog: IcebergCatalog
+    namespace: Namespace = ""
+    format_version: FormatVersion = 3
+    mode: Mode = "replica"
+    properties: Annotated[
+        dict[Text, Text], BeforeValidator(_in_quotes), AfterValidator(check_properties), Field(max_length=100)
+    ] = Field(default_factory=dict)
+    credentials_secret_ref: SinkCredentialsRef | None = None
+    options: StagingOptions = StagingOptions()
+
+    @model_validator(mode="after")
+    def _plain_warehouse(self) -> Iceberg:
+        if self.catalog.warehouse_place:
+            _check_path(self.catalog.warehouse_place)
+        return self
+
+    @property
+    def keeps_events(self) -> bool:
+        return False
+
+    def event_columns(self) -> EventColumns | None:
+        return None
+
+    @property
+    def store_secret(self) -> str:
+        """The Secret for the tables' files; empty where the identity of the process serves."""
+        return self.credentials_secret_ref.name if self.credentials_secret_ref else ""
+
+    def stores(self) -> tuple[StoreUse, ...]:
+        """The account may be kept out of a bucket but for its tables, so that a bucket is checked
+        where it is the warehouse of a catalog of our own. The folder of that one is another
+        store."""
+        place, options = self.catalog.warehouse_place, self.options
+        if not place or (self.catalog.type == "rest" and "://" in place and not place.startswith("file:")):
+            return ()
+        field = "spec.sink.iceberg"
+        tables = StoreUse(field, place, options.endpoint, options.region, self.store_secret, "catalog.warehouse")
+        folder = self.catalog.database.rpartition("/")[0] or "/"
+        return (tables, StoreUse(field, folder, path_field="catalog.uri")) if self.catalog.type == "jdbc" else (tables,)
+
+    def secrets(self) -> dict[str, set[str]]:
+        """The keys for the store are the object store's business."""
+        return joined({self.store_secret: set()} if self.store_secret else {}, self.catalog.secrets())
+
+    def servers(self) -> tuple[Endpoint, ...]:
+        if self.catalog.type == "jdbc":
+            return ()
+        named = {
+            "catalog.uri": self.catalog.host,
+            "catalog.oauth2.serverUri": self.catalog.oauth2.host,
+            "options.endpoint": StoreUse("", "", self.options.endpoint).server.host,
+        }
+        return tuple(Endpoint(f"spec.sink.iceberg.{field}", host) for field, host in named.items() if host)
+
+    @property
+    def nouns(self) -> Nouns:
+        return Nouns("catalog")
+
+    def secret_hosts(self) -> dict[str, tuple[str, ...]]:
+        account = self.catalog.credentials_secret_ref
+        return {account.name: self.catalog.hosts} if account else {}
+
+
 class Sink(Part):
     """One of its kinds; `type` may name it, for people."""
 
-    type: Literal["delta", "kafka"] = "delta"
+    type: Literal["delta", "iceberg", "kafka"] = "delta"
     delta: Delta | None = None
+    iceberg: Iceberg | None = None
     kafka: Kafka | None = None
 
     @model_validator(mode="before")

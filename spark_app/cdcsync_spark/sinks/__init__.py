@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from cdcsync_core.resource.sink_spec import Delta, Kafka, SinkKind, StoreUse
+from cdcsync_core.resource.sink_spec import Delta, Iceberg, Kafka, SinkKind, StoreUse
 from cdcsync_core.resource.sink_spec import Sink as SinkSpec
 from cdcsync_core.runs.sink_check import Checks
 from cdcsync_core.tables.source_table import TableId
@@ -52,6 +52,13 @@ def _delta(section: Delta, secrets_dir: Path, sync: str) -> SinkDriver:
     return DeltaDriver(section, _store(section.stores(), secrets_dir), sync)
 
 
+def _iceberg(section: Iceberg, secrets_dir: Path, sync: str) -> SinkDriver:
+    """Loaded by runs that use it only."""
+    from cdcsync_spark.sinks.iceberg.driver import IcebergDriver
+
+    return IcebergDriver(section, secrets_dir, sync)
+
+
 def _kafka(section: Kafka, secrets_dir: Path, sync: str) -> SinkDriver:
     """Its client is loaded by runs that use it only."""
     from cdcsync_spark.sinks.kafka.driver import KafkaDriver
@@ -65,4 +72,8 @@ def _store(stores: tuple[StoreUse, ...], secrets_dir: Path) -> Store:
     return store_at(Location.of(store, secrets_dir))
 
 
-_DRIVERS: dict[type[SinkKind], Callable[[Any, Path, str], SinkDriver]] = {Delta: _delta, Kafka: _kafka}
+_DRIVERS: dict[type[SinkKind], Callable[[Any, Path, str], SinkDriver]] = {
+    Delta: _delta,
+    Iceberg: _iceberg,
+    Kafka: _kafka,
+}

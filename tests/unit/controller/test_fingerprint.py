@@ -86,6 +86,21 @@ CHANGES: dict[str, tuple[Any, frozenset[RunKind]] | None] = {
     "sink.kafka.staging.credentialsSecretRef": ({"name": "lake"}, ALL),
     "sink.kafka.staging.options.endpoint": ("http://s3", ALL),
     "sink.kafka.staging.options.region": ("eu", ALL),
+    "sink.iceberg.catalog.type": None,
+    "sink.iceberg.catalog.uri": ("https://other", ALL),
+    "sink.iceberg.catalog.warehouse": ("other", ALL),
+    "sink.iceberg.catalog.authentication": ("token", ALL),
+    "sink.iceberg.catalog.credentialsSecretRef": ({"name": "account"}, ALL),
+    "sink.iceberg.catalog.oauth2.serverUri": ("https://tokens", ALL),
+    "sink.iceberg.catalog.oauth2.scope": ("all", ALL),
+    "sink.iceberg.catalog.tls": ({"caSecretRef": {"name": "ca"}}, ALL),
+    "sink.iceberg.namespace": ("lake.shop", ALL),
+    "sink.iceberg.formatVersion": None,
+    "sink.iceberg.mode": None,
+    "sink.iceberg.properties": ({"a": "b"}, ALL),
+    "sink.iceberg.credentialsSecretRef": ({"name": "lake"}, ALL),
+    "sink.iceberg.options.endpoint": ("http://s3", ALL),
+    "sink.iceberg.options.region": ("eu", ALL),
     "schemaChange.behavior": ("fail", FLOWING),
     "schemaChange.droppedColumns": ("drop", FLOWING),
     "schemaChange.emptied": ("fail", FLOWING),
@@ -201,6 +216,8 @@ def _base(field: str) -> Spec:
     """`resource()`, with the kind of sink that has the field."""
     if field == "snapshot.delivery":
         return resource(sink={"delta": {"path": "/lake", "mode": "history"}}).spec
+    if field.startswith("sink.iceberg."):
+        return resource(sink={"iceberg": {"catalog": {"uri": "https://catalog"}}}).spec
     if not field.startswith("sink.kafka."):
         return resource().spec
     return resource(sink={"kafka": {"bootstrapServers": "broker:9092", "staging": {"path": "/staging"}}}).spec

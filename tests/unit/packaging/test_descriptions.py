@@ -40,7 +40,13 @@ WITH_DEFAULT = [
     (path, field) for path, field, _ in SPEC if field.get("default", "") != "" and "properties" not in field
 ]
 #: they identify, and count nothing
-WITHOUT_UNIT = {"spec.source.port", "spec.source.serverId", "spec.restartNonce", "spec.resnapshot[].nonce"}
+WITHOUT_UNIT = {
+    "spec.source.port",
+    "spec.source.serverId",
+    "spec.sink.iceberg.formatVersion",
+    "spec.restartNonce",
+    "spec.resnapshot[].nonce",
+}
 _UNIT = re.compile(
     r"\b(bytes|a duration like|seconds|rows|splits|cores|executors|partitions|replicas|failed runs)\b", re.IGNORECASE
 )

@@ -10,7 +10,14 @@ from cdcsync_core.errors import CdcError, Reason
 from cdcsync_core.resource.sink_spec import Sink
 from cdcsync_lake.location import Location
 from cdcsync_spark.sinks import sink_from_spec
+from cdcsync_spark.sinks.contract.driver import Role
 from cdcsync_spark.sinks.delta.replica.sink import DeltaSink
+from cdcsync_spark.sinks.iceberg.catalog.login import OAuth2
+from cdcsync_spark.sinks.iceberg.catalog.rest import RestCatalog, RestSettings
+from cdcsync_spark.sinks.iceberg.catalog.sqlite import SqliteCatalog
+from cdcsync_spark.sinks.iceberg.catalog.stores import TableStores
+from cdcsync_spark.sinks.iceberg.replica.sink import IcebergSink
+from cdcsync_spark.sinks.lake.policy import LEAVING_SMALL_FILES
 from cdcsync_spark.sinks.lake.storage.local_store import LocalStore
 from cdcsync_spark.sinks.lake.storage.object_store import ObjectStore
 
@@ -30,6 +37,30 @@ def test_an_object_store(tmp_path: Path) -> None:
     assert sink == DeltaSink(
         ObjectStore(Location("s3", "lake/cdc", "http://h:1", "r", str(tmp_path / "lake"))), "shop/orders"
     )
+
+
+def test_a_catalog(tmp_path: Path) -> None:
+    account = {"credentialsSecretRef": {"name": "account"}, "oauth2": {"serverUri": "https://t/x", "scope": "all"}}
+    spec = {
+        "catalog": {"uri": "https://c/api", "warehouse": "lake", "tls": {"caSecretRef": {"name": "ca"}}, **account},
+        "namespace": "lake.shop",
+        "properties": {"b": "2", "a": "1"},
+        "credentialsSecretRef": {"name": "bucket"},
+        "options": {"endpoint": "http://s3", "region": "eu"},
+    }
+    sink = sink_from_spec(Sink.model_validate({"iceberg": spec}), tmp_path, "shop/orders", Role(followed=True))
+    login = OAuth2(tmp_path / "account" / "username", tmp_path / "account" / "password", "https://t/x", "all")
+    rest = RestCatalog(RestSettings("https://c/api", "lake", login, tmp_path / "ca" / "ca.crt"))
+    stores = TableStores("http://s3", "eu", str(tmp_path / "bucket"))
+    properties = (("a", "1"), ("b", "2"))
+    assert sink == IcebergSink(rest, stores, "shop/orders", ("lake", "shop"), properties, LEAVING_SMALL_FILES)
+
+
+def test_a_catalog_in_a_file() -> None:
+    catalog = {"type": "jdbc", "uri": "jdbc:sqlite:/lake/catalog.db", "warehouse": "/lake/tables"}
+    sink = sink_from_spec(Sink.model_validate({"iceberg": {"catalog": catalog}}), Path("/secrets"), "shop/orders")
+    stores = TableStores(folder="/lake/tables")
+    assert sink == IcebergSink(SqliteCatalog("/lake/catalog.db", "/lake/tables", stores), stores, "shop/orders")
 
 
 def test_a_store_that_is_not_supported() -> None:

@@ -161,8 +161,8 @@ def test_a_password_without_tls_is_refused_with_what_to_write(tls: str, found: s
 
 
 def test_a_kind_of_sink_that_is_not_known_is_refused_with_those_that_are() -> None:
-    found = faults(SECRET, SYNC.replace("delta: {path: /tmp/lake}", "iceberg: {path: /tmp/lake}"))
-    assert "spec.sink.iceberg is not known or not built yet; needed: one of type, delta" in found
+    found = faults(SECRET, SYNC.replace("delta: {path: /tmp/lake}", "hudi: {path: /tmp/lake}"))
+    assert "spec.sink.hudi is not known or not built yet; needed: one of type, delta" in found
 
 
 def test_a_sink_answers_where_it_is_and_what_it_needs() -> None:

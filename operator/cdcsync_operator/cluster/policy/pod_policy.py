@@ -171,10 +171,10 @@ def _path_violations(spec: Spec) -> Iterator[str]:
         if path.startswith(_STORES):
             continue
         if not store.is_folder:
-            yield f"{store.field}.path: {path} is in a store that is not supported; {needed}"
+            yield f"{store.field}.{store.path_field}: {path} is in a store that is not supported; {needed}"
         elif not (_mounts(spec.driver.pod_template, path) and _mounts(spec.executors.pod_template, path)):
             yield (
-                f"{store.field}.path: {path} is a folder of each pod alone; {needed}, or a shared volume "
+                f"{store.field}.{store.path_field}: {path} is a folder of each pod alone; {needed}, or a shared volume "
                 "that the podTemplates of driver and executors mount there"
             )
 

@@ -167,10 +167,11 @@ class _Link:
     def _connect(self, address: tuple[str, int], seconds: float, _source: object = None) -> socket.socket:
         connected = connect_checked(self._field, *address, parse_networks(networks_of_the_run()), seconds)
         with self._lock:
-            self._own = connected.dup()
-            if self.over:
-                _shut_down(self._own)
-        return connected
+            if not self.over:
+                self._own = connected.dup()
+                return connected
+        connected.close()
+        raise TimeoutError("the time has passed")
 
     def end(self) -> None:
         """Whoever reads from the connection reads no more."""

@@ -1,0 +1,130 @@
+"""The parts of `spec.sink.iceberg`: a catalog of Iceberg tables and how it is reached.
+
+Why it is right: what is not there yet is refused by its name, so that no table is in another form
+than its manifest says.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any, Literal
+from urllib.parse import urlsplit
+
+from pydantic import BeforeValidator, Field, model_validator
+
+from cdcsync_core.resource.connection_spec import CaRef, CredentialsRef, is_loopback, joined
+from cdcsync_core.resource.spec_part import Part, Text
+
+_SQLITE = "jdbc:sqlite:"
+_LEVELS = r"^([A-Za-z0-9_-]+([.][A-Za-z0-9_-]+)*)?$"
+#: what the catalog, the format or this product sets in a table
+_OWN_PROPERTY = re.compile(r"cdcsync\..*|format-version|.*gc\.enabled|write\.(data|metadata|object-storage)\..*path.*")
+
+
+def _not_yet(field: str, names: tuple[str, ...], needed: str) -> BeforeValidator:
+    def check(value: Any) -> Any:
+        if str(value) in names:
+            raise ValueError(f"{field} {value} is not there yet; needed: {needed}")
+        return value
+
+    return BeforeValidator(check)
+
+
+class OAuth2(Part):
+    """Where tokens come from; without a url the catalog's own `v1/oauth/tokens`."""
+
+    server_uri: Annotated[str, Field(strict=True, pattern=r"^(https?://[^/@?#\s]+(/[^?#\s]*)?)?$", max_length=2048)] = (
+        ""
+    )
+    scope: Text = "catalog"
+
+    @property
+    def host(self) -> str:
+        return urlsplit(self.server_uri).hostname or ""
+
+
+class CatalogTls(Part):
+    """The authority that the certificates of the catalog and of the token's server are by, instead
+    of those that the machine knows."""
+
+    ca_secret_ref: CaRef
+
+
+class IcebergCatalog(Part):
+    """`rest`: a server with Iceberg's REST protocol. `jdbc`: a file of SQLite in which Iceberg's
+    JDBC catalog finds the tables, for one machine."""
+
+    type: Annotated[Literal["rest", "jdbc"], _not_yet("type", ("hive", "glue", "nessie", "hadoop"), "rest or jdbc")] = (
+        "rest"
+    )
+    uri: Annotated[
+        str,
+        Field(strict=True, pattern=r"^(https?://[^/@?#\s]+(/[^?#\s]*)?|jdbc:sqlite:/[^?#\s]+)$", max_length=2048),
+    ]
+    warehouse: Text = ""
+    authentication: Annotated[
+        Literal["oauth2", "token"], _not_yet("authentication", ("sigv4", "basic", "google"), "oauth2 or token")
+    ] = "oauth2"
+    credentials_secret_ref: CredentialsRef | None = None
+    oauth2: OAuth2 = OAuth2()
+    tls: CatalogTls | None = None
+
+    @property
+    def host(self) -> str:
+        return "" if self.type == "jdbc" else urlsplit(self.uri).hostname or ""
+
+    @property
+    def hosts(self) -> tuple[str, ...]:
+        """The hosts that get the account."""
+        return (self.host, *([self.oauth2.host] if self.oauth2.host else []))
+
+    @property
+    def database(self) -> str:
+        """The file of SQLite."""
+        return self.uri.removeprefix(_SQLITE)
+
+    @property
+    def warehouse_place(self) -> str:
+        """The warehouse, where it is a folder or a URL and no name that the catalog gives it."""
+        return self.warehouse if self.warehouse.startswith("/") or "://" in self.warehouse else ""
+
+    @model_validator(mode="after")
+    def _uri_of_the_type(self) -> IcebergCatalog:
+        if self.uri.startswith(_SQLITE) is not (self.type == "jdbc"):
+            raise ValueError(
+                "type jdbc with a uri like jdbc:sqlite:/folder/catalog.db, or rest with one like https://host/path"
+            )
+        if self.type == "jdbc" and not self.warehouse_place:
+            raise ValueError("a warehouse for type jdbc: the folder or the bucket of the tables")
+        if self.type == "jdbc" and (self.credentials_secret_ref or self.tls):
+            raise ValueError("no credentialsSecretRef and no tls for type jdbc: a file has no account")
+        return self
+
+    @model_validator(mode="after")
+    def _not_openly(self) -> IcebergCatalog:
+        openly = [uri for uri in (self.uri, self.oauth2.server_uri) if uri.startswith("http:")]
+        if self.uri.startswith("http:") and self.tls:
+            raise ValueError("an https uri, because tls is given")
+        if self.credentials_secret_ref and any(not is_loopback(urlsplit(uri).hostname or "") for uri in openly):
+            raise ValueError("an https uri, because the account is sent with each request")
+        return self
+
+    def secrets(self) -> dict[str, set[str]]:
+        """Secret name -> keys."""
+        account, ca = self.credentials_secret_ref, self.tls.ca_secret_ref if self.tls else None
+        keys = account.secrets() if account else {}
+        if account and self.authentication == "token":
+            keys = {account.name: {account.password_key}}
+        return joined(keys, {ca.name: {ca.key}} if ca else {})
+
+
+Namespace = Annotated[str, Field(strict=True, pattern=_LEVELS, max_length=249)]
+FormatVersion = Annotated[Literal[3], _not_yet("formatVersion", ("1", "2"), "3")]
+Mode = Annotated[Literal["replica"], _not_yet("mode", ("history",), "replica")]
+
+
+def check_properties(properties: dict[str, str]) -> dict[str, str]:
+    own = sorted(name for name in properties if _OWN_PROPERTY.fullmatch(name))
+    if own:
+        raise ValueError(f"properties without {', '.join(own)}, which the sink sets itself")
+    return properties

@@ -1,0 +1,90 @@
+"""Iceberg tables of a catalog, as `spec.sink.iceberg` describes them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from cdcsync_core.errors import CdcError
+from cdcsync_core.resource.iceberg_spec import IcebergCatalog
+from cdcsync_core.resource.sink_spec import Iceberg
+from cdcsync_core.runs.sink_check import Checks
+from cdcsync_core.tables.source_table import TableId
+from cdcsync_spark.sinks.contract.driver import READER, Role
+from cdcsync_spark.sinks.iceberg.catalog.login import Bearer, Login, OAuth2
+from cdcsync_spark.sinks.iceberg.catalog.port import Catalog
+from cdcsync_spark.sinks.iceberg.catalog.rest import RestCatalog, RestSettings
+from cdcsync_spark.sinks.iceberg.catalog.sqlite import SqliteCatalog
+from cdcsync_spark.sinks.iceberg.catalog.stores import TableStores
+from cdcsync_spark.sinks.iceberg.replica.sink import IcebergSink
+from cdcsync_spark.sinks.lake.policy import LEAVING_SMALL_FILES, POLICY
+
+
+@dataclass(frozen=True)
+class IcebergDriver:
+    """See `SinkDriver`; `<secrets_dir>/<secret>/<key>` hold the credentials."""
+
+    section: Iceberg
+    secrets_dir: Path
+    sync: str
+
+    def check(self, tables: Sequence[TableId]) -> Checks:
+        """The catalog's answer, and what keeps a table that it has already from being ours."""
+        if self.section.catalog.type == "jdbc":
+            return Checks()
+        errors, sink = list[CdcError](), self.open(READER)
+        try:
+            _rest(self.section.catalog, self.secrets_dir).check()
+        except CdcError as error:
+            return Checks(errors=(error,))
+        for table in tables:
+            try:
+                sink.target(table).last_commit()
+            except CdcError as error:
+                errors.append(error)
+        return Checks(f"{self.section.catalog.uri} has Iceberg's REST protocol", errors=tuple(errors))
+
+    def open(self, role: Role) -> IcebergSink:
+        section = self.section
+        namespace = tuple(section.namespace.split(".")) if section.namespace else ()
+        return IcebergSink(
+            self._catalog(),
+            self._stores(),
+            self.sync,
+            namespace,
+            tuple(sorted(section.properties.items())),
+            LEAVING_SMALL_FILES if role.followed else POLICY,
+        )
+
+    def _catalog(self) -> Catalog:
+        catalog = self.section.catalog
+        if catalog.type == "jdbc":
+            return SqliteCatalog(catalog.database, catalog.warehouse, self._stores())
+        return _rest(catalog, self.secrets_dir)
+
+    def _stores(self) -> TableStores:
+        section, secret = self.section, self.section.store_secret
+        return TableStores(
+            section.options.endpoint,
+            section.options.region,
+            str(self.secrets_dir / secret) if secret else "",
+            section.catalog.warehouse_place,
+        )
+
+
+def _rest(catalog: IcebergCatalog, secrets_dir: Path) -> RestCatalog:
+    ca = catalog.tls.ca_secret_ref if catalog.tls else None
+    authority = secrets_dir / ca.name / ca.key if ca else None
+    return RestCatalog(RestSettings(catalog.uri, catalog.warehouse, _login(catalog, secrets_dir), authority))
+
+
+def _login(catalog: IcebergCatalog, secrets_dir: Path) -> Login | None:
+    account = catalog.credentials_secret_ref
+    if account is None:
+        return None
+    folder = secrets_dir / account.name
+    if catalog.authentication == "token":
+        return Bearer(folder / account.password_key)
+    oauth2 = catalog.oauth2
+    return OAuth2(folder / account.username_key, folder / account.password_key, oauth2.server_uri, oauth2.scope)

@@ -1,0 +1,127 @@
+"""`cdcsync run` into Iceberg tables, as a user runs it: by a REST catalog, and by a file of SQLite
+without a server. Programs that know nothing of CdcSync read what is there."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import duckdb_extension_avro
+import duckdb_extension_iceberg
+import pytest
+from click.testing import CliRunner
+from pyiceberg.table import StaticTable
+
+from cdcsync_operator.cli.main import cli
+from support.fixtures import FreshDatabase
+from support.iceberg_catalog import IcebergCatalog, metadata_file
+from support.servers import Server
+from support.sync_process import Gate, Sync
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(1800)]
+ROWS = 12_000
+
+
+def duckdb_rows(metadata: str, columns: Sequence[str]) -> list[tuple[Any, ...]]:
+    connection = duckdb.connect(config={"allow_unsigned_extensions": "true"})
+    for package in (duckdb_extension_avro, duckdb_extension_iceberg):
+        (extension,) = Path(package.__path__[0]).rglob("*.duckdb_extension")
+        connection.load_extension(str(extension))
+    names = ", ".join(f'"{column}"' for column in columns)
+    return connection.execute(f"SELECT {names} FROM iceberg_scan('{metadata}') ORDER BY 1").fetchall()
+
+
+def pyiceberg_rows(metadata: str, columns: Sequence[str]) -> list[tuple[Any, ...]]:
+    table = StaticTable.from_metadata(metadata).scan(selected_fields=tuple(columns)).to_arrow()
+    ordered = table.select(list(columns)).sort_by(columns[0])
+    return list(zip(*(column.to_pylist() for column in ordered.columns), strict=True))
+
+
+READERS: dict[str, Callable[[str, Sequence[str]], list[tuple[Any, ...]]]] = {
+    "DuckDB": duckdb_rows,
+    "PyIceberg": pyiceberg_rows,
+}
+
+
+def fill(server: Server, database: str) -> None:
+    numbers = "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 600)"
+    server.run(
+        "CREATE TABLE orders (id INT PRIMARY KEY, word VARCHAR(40), amount DECIMAL(12,2), at DATETIME(6))",
+        f"INSERT INTO orders {numbers} SELECT i, CONCAT('w', i), i / 7, '2026-01-01 00:00:00.5' FROM n",
+        *(
+            f"INSERT INTO orders SELECT id + {600 * k}, CONCAT(word, '-{k}'), amount, at FROM orders WHERE id <= 600"
+            for k in range(1, ROWS // 600)
+        ),
+        db=database,
+    )
+
+
+def change(server: Server, database: str, round_: int) -> None:
+    server.run(
+        f"UPDATE orders SET word = 'u{round_}', at = NULL WHERE id % 10 = {round_}",
+        f"DELETE FROM orders WHERE id % 100 = {round_ + 50}",
+        f"INSERT INTO orders (id, word, amount, at) SELECT {ROWS * (round_ + 2)} + id, word, amount, at FROM orders WHERE id < 50",
+        db=database,
+    )
+
+
+def source_rows(server: Server, database: str) -> list[tuple[Any, ...]]:
+    return list(server.query(f"SELECT id, word, amount, at FROM {database}.orders ORDER BY id"))
+
+
+def assert_read_alike(metadata: str, expected: list[tuple[Any, ...]]) -> None:
+    for name, read in READERS.items():
+        assert read(metadata, ["id", "word", "amount", "at"]) == expected, name
+
+
+def test_a_rest_catalog_through_kills_and_lost_answers(
+    mariadb1011: Server, iceberg_catalog: IcebergCatalog, fresh_database: FreshDatabase, tmp_path: Path
+) -> None:
+    server, database = mariadb1011, fresh_database(mariadb1011)
+    fill(server, database)
+    namespace = f"n{uuid.uuid4().hex}"
+    catalog = {"uri": iceberg_catalog.uri, "warehouse": iceberg_catalog.warehouse}
+    sink = {"iceberg": {"catalog": catalog, "namespace": namespace, "properties": {"owner": "shop"}}}
+    with Sync(server, [rf"{database}\..*"], tmp_path / "sync", spec={"sink": sink}) as sync:
+        checked = CliRunner().invoke(cli, ["check", "-f", str(sync.manifest), "-o", "json"])
+        assert checked.exit_code == 0, checked.output
+        assert "Iceberg's REST protocol" in checked.stdout
+        sync.start(gate=Gate("wave-staged"))
+        sync.wait_fired()
+        sync.kill_all()
+        sync.start(gate=Gate("vectors-written"))
+        sync.wait_phase("Streaming")
+        change(server, database, 1)
+        sync.wait_fired()
+        sync.kill_all()
+        iceberg_catalog.fault("after")
+        sync.start()
+        sync.wait_phase("Streaming")
+        change(server, database, 2)
+        server.run("ALTER TABLE orders ADD COLUMN note VARCHAR(20) NOT NULL DEFAULT 'none'", db=database)
+        change(server, database, 3)
+        sync.terminate()
+        sync.run_to_completion()
+        verified = sync.command("verify", timeout=400)
+        assert verified.returncode == 0, verified.stdout + verified.stderr
+        assert_read_alike(metadata_file(iceberg_catalog.database, namespace, "orders"), source_rows(server, database))
+
+
+@pytest.mark.long
+def test_a_file_of_sqlite_without_a_server(mariadb1011: Server, fresh_database: FreshDatabase, tmp_path: Path) -> None:
+    server, database = mariadb1011, fresh_database(mariadb1011)
+    fill(server, database)
+    warehouse, file = tmp_path / "warehouse", tmp_path / "catalog.db"
+    catalog = {"type": "jdbc", "uri": f"jdbc:sqlite:{file}", "warehouse": str(warehouse)}
+    with Sync(
+        server, [rf"{database}\..*"], tmp_path / "sync", spec={"sink": {"iceberg": {"catalog": catalog}}}
+    ) as sync:
+        sync.start()
+        sync.wait_phase("Streaming")
+        change(server, database, 1)
+        sync.terminate()
+        sync.run_to_completion()
+        assert_read_alike(metadata_file(file, database, "orders"), source_rows(server, database))

@@ -1,0 +1,82 @@
+"""The section of Iceberg: which catalogs there are, how they are reached, and what is refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from cdcsync_core.resource.sink_spec import Endpoint, Iceberg, Sink, StoreUse
+
+ACCOUNT = {"credentialsSecretRef": {"name": "account"}}
+AUTHORITY = {"tls": {"caSecretRef": {"name": "ca"}}}
+FILE = {"type": "jdbc", "uri": "jdbc:sqlite:/lake/catalog.db", "warehouse": "/lake/tables"}
+
+
+def iceberg(catalog: dict[str, Any] | None = None, **more: Any) -> Iceberg:
+    return Iceberg.model_validate({"catalog": {"uri": "https://catalog.example/api", **(catalog or {})}, **more})
+
+
+@pytest.mark.parametrize(
+    ("catalog", "more", "fault"),
+    [
+        ({"type": "hive"}, {}, "type hive is not there yet; needed: rest or jdbc"),
+        ({"type": "glue"}, {}, "type glue is not there yet; needed: rest or jdbc"),
+        ({"authentication": "sigv4"}, {}, "authentication sigv4 is not there yet; needed: oauth2 or token"),
+        ({}, {"formatVersion": 2}, "formatVersion 2 is not there yet; needed: 3"),
+        ({}, {"mode": "history"}, "mode history is not there yet; needed: replica"),
+        ({"type": "jdbc"}, {}, "type jdbc with a uri like jdbc:sqlite:/folder/catalog.db"),
+        ({**FILE, "type": "rest"}, {}, "type jdbc with a uri like jdbc:sqlite:/folder/catalog.db"),
+        ({"type": "jdbc", "uri": "jdbc:postgresql://db/lake"}, {}, "pattern"),
+        ({**FILE, "warehouse": "lake"}, {}, "a warehouse for type jdbc"),
+        (FILE | ACCOUNT, {}, "a file has no account"),
+        ({"uri": "http://catalog.example"} | ACCOUNT, {}, "an https uri, because the account is sent"),
+        ({"oauth2": {"serverUri": "http://tokens.example"}} | ACCOUNT, {}, "an https uri, because the account is sent"),
+        ({"uri": "http://catalog.example"} | AUTHORITY, {}, "an https uri, because tls is given"),
+        ({"uri": "https://key:word@catalog.example"}, {}, "pattern"),
+        ({"warehouse": "s3://key:word@lake"}, {}, "credentialsSecretRef"),
+        ({}, {"properties": {"format-version": "2"}}, "format-version, which the sink sets itself"),
+        ({}, {"properties": {"cdcsync.state": "x"}}, "cdcsync.state, which the sink sets itself"),
+        ({}, {"properties": {"write.data.path": "/x"}}, "write.data.path, which the sink sets itself"),
+        ({}, {"properties": {"gc.enabled": "false"}}, "gc.enabled, which the sink sets itself"),
+        ({}, {"properties": {"a": 1}}, 'a text: write a: "1", in quotes'),
+        ({}, {"namespace": "a..b"}, "pattern"),
+    ],
+)
+def test_what_is_refused(catalog: dict[str, Any], more: dict[str, Any], fault: str) -> None:
+    with pytest.raises(ValidationError, match=fault):
+        iceberg(catalog, **more)
+
+
+def test_a_catalog_answers_whom_its_account_is_for() -> None:
+    sink = iceberg(
+        ACCOUNT | AUTHORITY | {"oauth2": {"serverUri": "https://tokens.example:8443/t"}, "warehouse": "lake"},
+        credentialsSecretRef={"name": "bucket"},
+        options={"endpoint": "http://store.example:9000"},
+    )
+    assert sink.secrets() == {"account": {"username", "password"}, "ca": {"ca.crt"}, "bucket": set()}
+    assert sink.secret_hosts() == {"account": ("catalog.example", "tokens.example")}
+    assert sink.endpoints() == (
+        Endpoint("spec.sink.iceberg.catalog.uri", "catalog.example"),
+        Endpoint("spec.sink.iceberg.catalog.oauth2.serverUri", "tokens.example"),
+        Endpoint("spec.sink.iceberg.options.endpoint", "store.example"),
+    )
+    assert sink.stores() == (), "where its tables lie is the catalog's choice"
+    assert iceberg(ACCOUNT | {"authentication": "token"}).secrets() == {"account": {"password"}}
+
+
+def test_folders_that_all_runs_share() -> None:
+    use = "spec.sink.iceberg"
+    assert iceberg({"warehouse": "/lake"}).stores() == (StoreUse(use, "/lake", path_field="catalog.warehouse"),)
+    file = iceberg(FILE)
+    assert file.stores() == (
+        StoreUse(use, "/lake/tables", path_field="catalog.warehouse"),
+        StoreUse(use, "/lake", path_field="catalog.uri"),
+    )
+    assert file.servers() == ()
+
+
+def test_the_kind_is_named_by_its_section() -> None:
+    sink = Sink.model_validate({"iceberg": {"catalog": {"uri": "https://c"}}})
+    assert (sink.type, sink.kind.keeps_events, sink.kind.event_columns()) == ("iceberg", False, None)
