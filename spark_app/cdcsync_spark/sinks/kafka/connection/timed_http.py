@@ -59,8 +59,8 @@ class Deadline:
         own = sock.dup()
         with self._lock:
             self._held.append(own)
-            if self.over:
-                _shut_down(own)
+            if self.over:  # TLS would leave open what it cannot take over
+                raise TimeoutError("the deadline has passed")
 
     def _end(self) -> None:
         with self._lock:
