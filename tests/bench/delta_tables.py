@@ -17,6 +17,7 @@ from cdcsync_core.positions.position import FilePosition
 from cdcsync_core.state import TableState
 from cdcsync_spark.rows.arrow_types import captured_schema
 from cdcsync_spark.sinks.contract.changes import Append, Commit, Staged, Upsert
+from cdcsync_spark.sinks.contract.sink import Target
 from cdcsync_spark.sinks.delta.replica.sink import DeltaSink, DeltaTarget
 from cdcsync_spark.sinks.lake.storage.stores import open_store
 from contract.sinkcase import SYNC, WATERMARK, first_state, make_table
@@ -92,9 +93,12 @@ def target_in(folder: Path) -> DeltaTarget:
 
 
 def filled(folder: Path, rows: int) -> None:
+    fill(target_in(folder), rows)
+
+
+def fill(target: Target, rows: int) -> None:
     """The snapshot: files of a million rows in the order of the key, by the product's own
     writer."""
-    target = target_in(folder)
     target.prepare(first_state(TABLE))
 
     def staged(start: int) -> Staged:

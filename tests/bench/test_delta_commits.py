@@ -14,14 +14,10 @@ from __future__ import annotations
 
 import json
 import os
-import statistics
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -30,8 +26,9 @@ from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
 from bench import spark_reader
+from bench.commit_times import HEAD, Show, measured
 from bench.delta_contenders import Contender, DeltaRs, OwnEntry, SparkMerge
-from bench.delta_tables import Stream, filled, folder_bytes, linked, target_in
+from bench.delta_tables import Stream, filled, linked, target_in
 from cdcsync_spark.engine.start import start_session
 from support import delta_jars
 from support.lake import query
@@ -43,83 +40,12 @@ WAYS = os.environ.get("DELTA_WAYS", "own entry,delta-rs MERGE,Spark MERGE").spli
 #: what takes minutes for one batch is left out
 MOST_ROWS = {"delta-rs MERGE": 10_000_000, "Spark MERGE": 50_000_000}
 OURS, THEIRS, SMALL = 30, 2, 100
-Show = Callable[[str, str], None]
-Pair = tuple[float, float]
-_HEAD = (
-    "rows | keys | changes | | commits | median ms | CPU ms | slowest ms | commits a second | maintenance, ms a commit | "
-    "its CPU ms | bytes a change"
-)
-_READ_HEAD = "rows | read | before, s | after, s | ratio"
-
-
-@dataclass
-class Times:
-    """Wall and CPU seconds of commits and of the maintenance after them; bytes that the commits
-    wrote."""
-
-    wall: list[float] = field(default_factory=list)
-    cpu: list[float] = field(default_factory=list)
-    maintenance: list[float] = field(default_factory=list)
-    maintenance_cpu: list[float] = field(default_factory=list)
-    written: int = 0
-
-    def add(self, commit: Pair, maintenance: Pair, written: int) -> None:
-        for seconds, column in zip(
-            (*commit, *maintenance), (self.wall, self.cpu, self.maintenance, self.maintenance_cpu), strict=True
-        ):
-            column.append(seconds)
-        self.written += written
-
-    def row(self, rows: int, kind: str, changes: int, name: str) -> str:
-        count = len(self.wall)
-        rate = count / (sum(self.wall) + sum(self.maintenance))
-        cells = [
-            f"{rows:,}", kind, f"{changes:,}", name, str(count),
-            *(f"{1000 * seconds:,.0f}" for seconds in (statistics.median(self.wall), statistics.median(self.cpu), max(self.wall))),
-            f"{rate:,.1f}", *(f"{1000 * sum(spent) / count:,.1f}" for spent in (self.maintenance, self.maintenance_cpu)),
-            f"{self.written / count / changes:,.0f}",
-        ]  # fmt: skip
-        return f"| {' | '.join(cells)} |"
-
-
-def measured(contender: Contender, stream: Stream, folder: Path, commits: int, warm_up: int) -> Times:
-    """`warm_up` commits are not counted."""
-    times = Times()
-    for turn in range(-warm_up, commits):
-        change, before = stream.batch(), folder_bytes(folder)
-        commit = _timed(contender, partial(contender.commit, stream.number, change))
-        written = folder_bytes(folder) - before
-        maintenance = _timed(contender, contender.maintain)
-        if turn >= 0:
-            times.add(commit, maintenance, written)
-    return times
-
-
-def _timed(contender: Contender, act: Callable[[], object]) -> Pair:
-    """Wall and CPU seconds."""
-    cpu, begun = contender.cpu(), time.perf_counter()
-    act()
-    wall = time.perf_counter() - begun
-    return wall, contender.cpu() - cpu
+READ_HEAD = "rows | read | before, s | after, s | ratio"
 
 
 def check(folder: Path, stream: Stream) -> None:
     found = query(DeltaTable(target_in(folder).uri), "SELECT count(*), sum(id), sum(v) FROM t")
     assert tuple(c[0].as_py() for c in found.columns) == stream.expected
-
-
-@pytest.fixture(scope="module")
-def show() -> Iterator[Show]:
-    """Prints a row of the table with this head at once, and all tables at the end."""
-    tables: dict[str, list[str]] = {}
-
-    def one(head: str, row: str) -> None:
-        tables.setdefault(head, []).append(row)
-        print(f"\n{row}")
-
-    yield one
-    for head, rows in tables.items():
-        print("\n".join(["", f"| {head} |", "|" + "---|" * (head.count("|") + 1), *rows]))
 
 
 @pytest.fixture(scope="module", params=SIZES)
@@ -157,13 +83,13 @@ def test_delta_commits(
 ) -> None:
     rows, changes = base[0], 10_000
     if rows > MOST_ROWS.get(way, rows):
-        show(_HEAD, f"| {rows:,} | {kind} | {changes:,} | {way} | left out |" + " |" * 7)
+        show(HEAD, f"| {rows:,} | {kind} | {changes:,} | {way} | left out |" + " |" * 7)
         return
     folder, stream = linked(base[1], tmp_path / "lake"), Stream(rows, kind, changes)
     times = measured(
         _contender(way, folder, tmp_path, request), stream, folder, OURS if way == "own entry" else THEIRS, warm_up=1
     )
-    show(_HEAD, times.row(rows, kind, changes, way))
+    show(HEAD, times.row(rows, kind, changes, way))
     check(folder, stream)
 
 
@@ -178,7 +104,7 @@ def test_delta_small_commits(base: tuple[int, Path], tmp_path: Path, show: Show)
     folder = linked(base[1], tmp_path / "own")
     own, stream = OwnEntry(folder, tmp_path), Stream(rows, "uniform", changes)
     times = measured(own, stream, folder, SMALL, warm_up=1)
-    show(_HEAD, times.row(rows, "uniform", changes, "own entry"))
+    show(HEAD, times.row(rows, "uniform", changes, "own entry"))
     check(folder, stream)
 
 
@@ -194,7 +120,7 @@ def test_delta_reads(base: tuple[int, Path], tmp_path: Path, show: Show) -> None
         for kind, sql, warm_up, counted in (("scan", scan, 2, 5), ("point", point, 10, 25)):
             queries = [sql.format(f"delta.`{target_in(folder).uri}`") for folder in folders]
             before, after = seconds(queries, warm_up, counted)
-            show(_READ_HEAD, f"| {rows:,} | {kind} | {before:.2f} | {after:.2f} | {after / before:.2f} |")
+            show(READ_HEAD, f"| {rows:,} | {kind} | {before:.2f} | {after:.2f} | {after / before:.2f} |")
     check(folders[1], stream)
 
 
