@@ -16,7 +16,7 @@ import pytest
 from pyroaring import BitMap
 
 from cdcsync_core.errors import CdcError, Reason
-from cdcsync_spark.sinks.lake.snapshot import file_batches, key_batches, live_rows
+from cdcsync_spark.sinks.lake.snapshot import file_batches, key_batches, live_rows, read_range
 from cdcsync_spark.sinks.lake.storage import checked_parquet
 from cdcsync_spark.sinks.lake.storage.checked_parquet import most
 from cdcsync_spark.sinks.lake.storage.parquet_pages import Chunk, Incomplete, Most, PageWatch, TooHeavy, _Walk, page_at
@@ -180,6 +180,15 @@ def test_a_long_text_among_short_ones_is_counted_as_often_as_it_stands_there(tmp
     with pytest.raises(CdcError, match="unpack to more than"):
         list(file_batches(files, "b", _TEXTS, _TEXTS.names))
     assert sum(b.num_rows for b in file_batches(files, "b", _TEXTS, ["id", "text"])) == 20_000
+
+
+def test_a_range_that_memory_has_no_room_for_is_not_read(tmp_path: Path) -> None:
+    """The sizes of deletion vectors are what a log says."""
+    (tmp_path / "a").write_bytes(b"content")
+    files = pafs.SubTreeFileSystem(str(tmp_path), pafs.LocalFileSystem())
+    assert read_range(files, "a", 2, 3) == b"nte"
+    with pytest.raises(CdcError, match="a part of the driver's memory"):
+        read_range(files, "a", 0, 2**50)
 
 
 @pytest.mark.usefixtures("small")

@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from cdcsync_core.errors import CdcError, Reason
+from cdcsync_core.peer_json import parsed_size
 from cdcsync_core.tables.source_table import TableId
 from cdcsync_spark.sinks.delta.table import open as opening
 from cdcsync_spark.sinks.delta.table import weight
@@ -167,7 +168,7 @@ def test_files_with_statistics_weigh_what_they_take(columns: int) -> None:
 )
 def test_what_lies_in_strings_is_no_value(text: str, values: int) -> None:
     """A string ends with its line, as each line is parsed by itself."""
-    assert weight.parsed_size(text) == 2 * len(text) + 80 * values
+    assert parsed_size(text) == 2 * len(text) + 80 * values
 
 
 @pytest.mark.usefixtures("small")

@@ -27,7 +27,7 @@ from cdcsync_spark.rows.arrow_types import arrow_schema
 from cdcsync_spark.sinks.lake.deletion_vectors import DeletedRows, deleted_rows
 from cdcsync_spark.sinks.lake.field_ids import FieldIds, FileNames
 from cdcsync_spark.sinks.lake.storage.checked_parquet import checked
-from cdcsync_spark.sinks.lake.storage.store import Store
+from cdcsync_spark.sinks.lake.storage.store import Store, refuse_large
 
 _FOOTERS_AT_ONCE = 8
 #: rows of keys that are read at a time, and bytes of a file
@@ -165,6 +165,8 @@ def live_rows(
 
 
 def read_range(files: pafs.FileSystem, path: str, offset: int, size: int) -> bytes:
+    """Raises SinkConflict for more than memory has room for, which is there before it is read."""
+    refuse_large(path, size)
     with files.open_input_file(path) as file:
         return bytes(file.read_at(size, offset))
 

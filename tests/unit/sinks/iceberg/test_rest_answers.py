@@ -8,6 +8,7 @@ import socket
 import ssl
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from urllib.parse import parse_qs
 
@@ -15,6 +16,7 @@ import pytest
 
 from cdcsync_core.errors import CdcError, Reason
 from cdcsync_core.resource.networks import VARIABLE
+from cdcsync_spark.sinks.iceberg.catalog import rest as rest_module
 from cdcsync_spark.sinks.iceberg.catalog.login import Bearer, OAuth2
 from cdcsync_spark.sinks.iceberg.catalog.port import CommitLost, NewTable, OutcomeUnknown, TableName
 from cdcsync_spark.sinks.iceberg.catalog.rest import RestCatalog, RestSettings
@@ -137,12 +139,34 @@ def test_a_commit_whose_answer_breaks_off(server: JsonAnswers) -> None:
     assert commit(rest) is not None
 
 
+def _commit_that_is_sent(rest: RestCatalog) -> None:
+    """The connection itself may take so long on a slow machine."""
+    for _ in range(60):
+        with suppress(CdcError):
+            commit(rest)
+
+
 def test_a_commit_that_is_not_answered_in_time(server: JsonAnswers) -> None:
     server.answers[PATH] = [(200, {"metadata": METADATA})]
     rest = catalog(server, seconds=2.0)
     rest._session.config = ("", "%1F")
     server.seconds = 60.0
     with pytest.raises(OutcomeUnknown, match="within 2 s"):
+        _commit_that_is_sent(rest)
+
+
+def test_an_answer_that_takes_more_memory_than_there_is_for_it_is_refused(
+    server: JsonAnswers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each of these lists takes forty times its two characters."""
+    server.answers[PATH] = [(200, {"metadata": METADATA | {"snapshots": [[]] * 200_000}})]
+    rest = catalog(server)
+    assert rest.load(TABLE) is not None
+    monkeypatch.setattr(rest_module, "memory_limit", lambda: 2**26)
+    found, message = reason(lambda: rest.load(TABLE))
+    assert found is Reason.SPEC_INVALID
+    assert "bytes of memory once it is parsed" in message
+    with pytest.raises(OutcomeUnknown):
         commit(rest)
 
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 
 import io
 import json
+import tracemalloc
 import zlib
 from collections.abc import Callable
+from contextlib import nullcontext
 from datetime import date
 from decimal import Decimal
 from pathlib import Path
@@ -39,7 +41,7 @@ from cdcsync_spark.sinks.iceberg.table.view import TablePaths
 from cdcsync_spark.sinks.lake.bounds import ColumnBounds, FileBounds, Kind
 
 GOLDEN = Path(__file__).parent / "golden"
-MOST = 2**20
+MOST = 2**24
 
 
 def golden(name: str) -> bytes:
@@ -235,3 +237,70 @@ def test_a_file_that_lies_elsewhere_is_refused(path: str) -> None:
     assert paths.relative(paths.whole("data/x")) == "data/x"
     with pytest.raises(PermanentError, match="files below the table's location"):
         paths.relative(path)
+
+
+def _entry(**file: Any) -> dict[str, Any]:
+    return {
+        "status": 1,
+        "data_file": {
+            "content": 0, "file_path": "a", "file_format": "PARQUET", "partition": {}, "record_count": 1,
+            "file_size_in_bytes": 1, **file,
+        },
+    }  # fmt: skip
+
+
+ITEMS = [{"key": 0, "value": 0}]
+
+
+@pytest.mark.parametrize(
+    ("records", "refused"),
+    [([_entry(column_sizes=ITEMS * 300_000)], True), ([_entry()] * 30_000, True),
+     ([_entry(column_sizes=ITEMS * 30_000)] * 10, False)],
+    ids=["one-record", "many-records", "one-at-a-time"],
+)  # fmt: skip
+def test_records_are_bounded_by_what_they_take_in_memory(records: list[dict[str, Any]], refused: bool) -> None:
+    """An item of two bytes takes two hundred."""
+    encoder, most = Encoder(MANIFEST_ENTRY), 2**23
+    content = encoder.container({}, [encoder.encoded(record) for record in records])
+    assert len(content) < 2**17
+    tracemalloc.start()
+    try:
+        with pytest.raises(BROKEN) if refused else nullcontext():
+            assert sum(1 for _ in read_container(content, most).records) == len(records)
+        assert tracemalloc.get_traced_memory()[1] < 2 * most
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_list_of_manifests_is_bounded_by_what_its_rows_take_in_memory() -> None:
+    row = {
+        "manifest_path": "a", "manifest_length": 1, "partition_spec_id": 0, "content": 0, "sequence_number": 1,
+        "min_sequence_number": 1, "added_snapshot_id": 1, "added_files_count": 1, "existing_files_count": 0,
+        "deleted_files_count": 0, "added_rows_count": 1, "existing_rows_count": 0, "deleted_rows_count": 0,
+        "partitions": [{"contains_null": False}] * 1000,
+    }  # fmt: skip
+    encoder = Encoder(MANIFEST_FILE)
+    rows = encoder.container({}, [encoder.encoded(row)] * 15)
+    assert len(read_list(rows, 2**23)) == 15
+    with pytest.raises(ValueError, match="bytes of memory"):
+        read_list(encoder.container({}, [encoder.encoded(row)] * 20), 2**23)
+
+
+def test_records_within_the_bound_are_read_whatever_the_size_of_their_block_is() -> None:
+    encoder = Encoder(MANIFEST_ENTRY)
+    records = [_entry(file_path=f"{n}" * 20, column_sizes=ITEMS * (n % 50)) for n in range(2000)]
+    content = encoder.container({}, [encoder.encoded(record) for record in records])
+    found = list(read_container(content, 2**26).records)
+    assert [r["data_file"]["file_path"] for r in found] == [f"{n}" * 20 for n in range(2000)]
+    assert [len(r["data_file"]["column_sizes"]) for r in found] == [n % 50 for n in range(2000)]
+
+
+@pytest.mark.parametrize(
+    "items",
+    [{"type": "array", "items": "int"}, {"type": "map", "values": "int"}, {"type": "record", "name": "r", "fields": []},
+     {"type": "record", "name": "r", "fields": [{"name": f"f{n}", "type": "int"} for n in range(5)]}, "manifest_entry"],
+)  # fmt: skip
+def test_arrays_of_items_that_take_any_memory_are_refused(items: Any) -> None:
+    schema = {"type": "record", "name": "m", "fields": [{"name": "x", "type": {"type": "array", "items": items}}]}
+    with pytest.raises(BROKEN, match=r"array of other items|a map"):
+        read_container(container(schema, 1, b"\0"), MOST)

@@ -7,21 +7,17 @@ of by its table's name.
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from functools import cache
 from sys import getsizeof
 from typing import Any
 
 from cdcsync_core.errors import RUN_AGAIN, CdcError, Reason, fail
+from cdcsync_core.peer_json import size_beyond
 from cdcsync_core.quoting import quoted
 from cdcsync_spark.memory import memory_limit
 from cdcsync_spark.sinks.lake.storage.store import LARGEST_READ
 
-#: bytes of one of the least JSON values as an object of Python, with its place in what holds it
-_VALUE = 80
-#: a string, which ends with its line at the latest, or what begins a value or a line
-_TOKEN = re.compile(r'"[^"\n]*"?|([,{\[\n])')
 #: bytes that a live file takes at least, that it takes beside its action, and of one that was taken
 #: away
 FILE, _BESIDE, GONE = 2048, 512, 256
@@ -41,13 +37,6 @@ def bounds() -> Bounds:
     return Bounds(entry=min(LARGEST_READ, memory // 4), view=memory // 2)
 
 
-def parsed_size(text: str) -> int:
-    """About the bytes that a text of JSON lines takes while it is parsed, never much less. A string
-    (statistics are one) counts by its length, whatever is in it."""
-    plain = text.replace("\\\\", "").replace('\\"', "")
-    return 2 * len(text) + _VALUE * sum(1 for token in _TOKEN.finditer(plain) if token.lastindex)
-
-
 def file_size(add: Any) -> int:
     """The bytes in memory of a live file with this `add` action."""
     size, values = _BESIDE, [add]
@@ -65,10 +54,7 @@ def file_size(add: Any) -> int:
 def refuse_heavy_entry(path: str, text: str) -> None:
     """Before it is parsed; and before one of our own is written. Raises SinkConflict."""
     most = bounds().entry
-    if 2 * len(text) + _VALUE * sum(map(text.count, ",{[\n")) <= most:
-        return  # even if no comma were within a string
-    size = parsed_size(text)
-    if size > most:
+    if (size := size_beyond(text, most)) is not None:
         raise _too_heavy(f"the entry {quoted(path)} takes {size} bytes of memory once it is parsed", most)
 
 

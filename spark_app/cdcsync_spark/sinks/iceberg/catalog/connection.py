@@ -73,7 +73,7 @@ class Server:
 
     def ask(self, request: Request) -> Answer:
         """Raises NoAnswer, and CdcError where the policy refuses an address."""
-        link = self._rested() or self._link()
+        link, end = self._rested() or self._link(), time.monotonic() + self._seconds
         watch = threading.Timer(self._seconds, link.end)
         watch.daemon = True
         watch.start()
@@ -81,7 +81,7 @@ class Server:
             answer, reusable = link.ask(request)
         except NoAnswer as error:
             link.close()
-            if link.over:
+            if link.over or time.monotonic() >= end:
                 raise NoAnswer(f"it did not answer within {self._seconds:g} s", sent=error.sent) from None
             raise
         except BaseException:

@@ -24,6 +24,7 @@ from urllib.parse import quote, unquote, urlencode, urlsplit
 from cdcsync_core.errors import RUN_AGAIN, CdcError, Reason, fail
 from cdcsync_core.peer_json import parse_json
 from cdcsync_core.quoting import quoted
+from cdcsync_spark.memory import memory_limit
 from cdcsync_spark.sinks.iceberg.catalog.connection import Answer, NoAnswer, Request, Server
 from cdcsync_spark.sinks.iceberg.catalog.login import Bearer, Login, OAuth2, Token, secret
 from cdcsync_spark.sinks.iceberg.catalog.port import (
@@ -38,6 +39,8 @@ from cdcsync_spark.sinks.iceberg.catalog.port import (
 FIELD = "spec.sink.iceberg.catalog"
 _PASSING = (408, 425, 429)
 _SEPARATOR = "%1F"
+#: of the memory, for an answer once it is parsed
+_SHARE = 4
 _UNAUTHORISED = (401, 419)
 
 
@@ -137,7 +140,7 @@ class RestCatalog:
         if answer.status != 200:
             self._refuse(answer, doing)
         try:
-            return self._loaded(parse_json(answer.body), doing)
+            return self._loaded(_parsed(answer), doing)
         except (ValueError, CdcError):
             raise OutcomeUnknown(f"the catalog {self.settings.uri} {doing}: its answer has no table") from None
 
@@ -274,9 +277,11 @@ class RestCatalog:
         if answer.status != 200:
             self._refuse(answer, doing)
         try:
-            body = parse_json(answer.body)
-        except ValueError:
-            body = None
+            body = _parsed(answer)
+        except ValueError as error:
+            raise self._fail(
+                doing, Reason.SPEC_INVALID, f"its answer is no JSON: {quoted(str(error))}", _NOT_ONE
+            ) from None
         if not isinstance(body, dict):
             raise self._fail(doing, Reason.SPEC_INVALID, "its answer is no JSON object", _NOT_ONE)
         return body
@@ -349,9 +354,14 @@ def _target(url: str) -> str:
     return f"{parts.path or '/'}{'?' + parts.query if parts.query else ''}"
 
 
+def _parsed(answer: Answer) -> Any:
+    """Raises ValueError."""
+    return parse_json(answer.body, most=memory_limit() // _SHARE)
+
+
 def _error(answer: Answer) -> Mapping[str, Any]:
     try:
-        body = parse_json(answer.body)
+        body = _parsed(answer)
     except ValueError:
         return {}
     error = body.get("error") if isinstance(body, dict) else None

@@ -22,6 +22,7 @@ from typing import Any, Protocol
 from cdcsync_core.errors import CdcError, Reason, fail
 from cdcsync_core.peer_json import parse_json
 from cdcsync_core.quoting import quoted
+from cdcsync_spark.memory import memory_limit
 from cdcsync_spark.sinks.iceberg.catalog.metadata_updates import check_requirements, new_metadata, updated
 from cdcsync_spark.sinks.iceberg.catalog.port import (
     CommitLost,
@@ -38,6 +39,8 @@ from cdcsync_spark.sinks.lake.storage.store import Store
 NAME = "cdcsync"
 #: seconds for another program's transaction
 _BUSY = 60.0
+#: of the memory, for a table's metadata once they are parsed
+_SHARE = 4
 _FOLDER = "metadata"
 _DELETES = "write.metadata.delete-after-commit.enabled"
 #: Iceberg's `JdbcUtil`, with the columns of its schema version V1
@@ -171,7 +174,7 @@ class SqliteCatalog:
         with store.translating_errors(_shown(table), "reading the metadata"):
             content = store.read(f"{_FOLDER}/{name}")
         try:
-            metadata = parse_json(content or b"")
+            metadata = parse_json(content or b"", most=memory_limit() // _SHARE)
         except ValueError:
             metadata = None
         if not isinstance(metadata, dict) or str(metadata.get("location")).rstrip("/") != place:

@@ -20,10 +20,21 @@ from typing import Any
 import fastavro
 from fastavro.schema import SchemaParseException
 
+from cdcsync_core.peer_json import parse_json
+
 Record = Mapping[str, Any]
 _MAGIC, _SYNC_BYTES = b"Obj\1", 16
 #: of the header
 _MOST_KEYS = 1000
+#: bytes of a file's schema once it is parsed
+_SCHEMA_BYTES = 2**24
+#: bytes in memory of a field, of an item of a list, and of what is kept of a record, without texts
+_FIELD, _ITEM, _RECORD = 100, 500, 1024
+#: bytes of a record that is decoded in any memory
+_LEAST_RECORD = 2**16
+_VALUES = ("boolean", "int", "long", "float", "double", "bytes", "string")
+#: of a record in a list: a manifest list has four
+_ITEM_FIELDS = 4
 #: what decoding raises for bytes that are no such file
 BROKEN = (
     *(ValueError, EOFError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError),
@@ -67,45 +78,77 @@ class Container:
 
     metadata: Mapping[str, str]
     records: Iterator[dict[str, Any]]
-    #: bytes of the records
+    #: bytes of the records, and of what is kept of each
     size: int
 
 
 def read_container(content: bytes, most_bytes: int) -> Container:
-    """Raises one of `BROKEN` for what is no container file, or unpacks to more bytes; so does the
-    decoding of its records."""
+    """Raises one of `BROKEN` for what is no container file, or takes more bytes of memory; so does
+    the decoding of its records."""
     source = _Source(content)
     if source.take(len(_MAGIC)) != _MAGIC:
         raise ValueError("no Avro container file")
     metadata = {key: value.decode() for key, value in source.pairs()}
     sync = source.take(_SYNC_BYTES)
-    written = json.loads(metadata["avro.schema"])
-    _refuse_empty_items(written)
+    written = parse_json(metadata["avro.schema"], most=_SCHEMA_BYTES)
+    _refuse_items(written)
     schema, codec = fastavro.parse_schema(written), metadata.get("avro.codec", "null")
     blocks: list[tuple[bytes, int]] = []
     left = most_bytes
     while not source.ended:
         count, packed = source.long(), source.sized()
         block = _unpacked(packed, codec, left)
-        left -= len(block)
         if source.take(_SYNC_BYTES) != sync:
             raise ValueError("a block without its end")
+        if count < 0 or count > len(block):
+            raise ValueError(f"{count} records in {len(block)} bytes")
+        left -= len(block) + _RECORD * count
         blocks.append((block, count))
-    records = (record for block, count in blocks for record in _records(block, schema, count))
+    if left < 0:
+        raise too_heavy(most_bytes)
+    longest = max(most_bytes // (2 * _ITEM), _LEAST_RECORD)
+    records = (record for block, count in blocks for record in _records(block, schema, count, longest))
     return Container(metadata, records, most_bytes - left)
 
 
-def _records(block: bytes, schema: Any, count: int) -> Iterator[dict[str, Any]]:
-    reading = io.BytesIO(block)
-    if count < 0 or count > len(block):
-        raise ValueError(f"{count} records in {len(block)} bytes")
+def _records(block: bytes, schema: Any, count: int, longest: int) -> Iterator[dict[str, Any]]:
+    """The decoder sees no more than two times `longest` bytes of one."""
+    at, window = 0, _Window(block, longest)
     for _ in range(count):
-        record = fastavro.schemaless_reader(reading, schema, None)
+        record, at = window.record(schema, at)
         if not isinstance(record, dict):
             raise TypeError("a record that is none")
         yield record
-    if reading.read(1):
+    if at < len(block):
         raise ValueError("bytes after the last record")
+
+
+class _Window:
+    """The part of a block that a decoder may read."""
+
+    def __init__(self, block: bytes, longest: int) -> None:
+        self._block, self._longest = block, longest
+        self._start, self._reading = 0, io.BytesIO(block[: 2 * longest])
+
+    def record(self, schema: Any, at: int) -> tuple[Any, int]:
+        """The record that begins at `at`, and where it ends."""
+        if at - self._start > self._longest:
+            self._start, self._reading = at, io.BytesIO(self._block[at : at + 2 * self._longest])
+        record = fastavro.schemaless_reader(self._reading, schema, None)
+        return record, self._start + self._reading.tell()
+
+
+def weight(value: Any) -> int:
+    """About the bytes of memory that a record or a list takes, texts left out."""
+    if isinstance(value, dict):
+        return _FIELD * (1 + len(value)) + sum(weight(v) for v in value.values() if isinstance(v, dict | list))
+    return _FIELD + _ITEM * len(value)
+
+
+def too_heavy(most_bytes: int) -> ValueError:
+    return ValueError(
+        f"more than {most_bytes} bytes of memory: spec.driver.memory, or spec.stream.driver.memory, raises that"
+    )
 
 
 def _unpacked(packed: bytes, codec: str, most: int) -> bytes:
@@ -121,31 +164,38 @@ def _unpacked(packed: bytes, codec: str, most: int) -> bytes:
     return block
 
 
-def _refuse_empty_items(schema: Any) -> None:
-    """An array of items that take no byte may have any length."""
+def _refuse_items(schema: Any) -> None:
+    """An array of items that take no byte may have any length, and one of arrays, or of records of
+    many fields, may take any memory for a byte."""
     if isinstance(schema, list):
         for each in schema:
-            _refuse_empty_items(each)
+            _refuse_items(each)
     elif isinstance(schema, dict):
+        if schema.get("type") == "map":
+            raise ValueError("a map, which Iceberg has as an array of records")
         for each in schema.get("fields", ()):
-            _refuse_empty_items(each["type"])
+            _refuse_items(each["type"])
         if isinstance(schema.get("type"), dict | list):
-            _refuse_empty_items(schema["type"])
-        if "items" in schema:
-            _refuse_empty_items(schema["items"])
-            if not _takes_bytes(schema["items"]):
-                raise ValueError("an array of items without bytes")
+            _refuse_items(schema["type"])
+        if "items" in schema and not _is_item(schema["items"]):
+            raise ValueError("an array of other items than values, or records of a few")
 
 
-def _takes_bytes(schema: Any) -> bool:
-    """Names of other types are not followed: no schema of Iceberg's has any in an array."""
+def _is_item(schema: Any) -> bool:
+    """Whether it takes bytes, and few values. Names of other types are not followed: no schema of
+    Iceberg's has any in an array."""
+    if isinstance(schema, dict) and schema.get("type") == "record":
+        fields = schema["fields"]
+        return 0 < len(fields) <= _ITEM_FIELDS and all(_is_value(field["type"]) for field in fields)
+    return _is_value(schema)
+
+
+def _is_value(schema: Any) -> bool:
     if isinstance(schema, list):
-        return bool(schema)
-    if not isinstance(schema, dict):
-        return schema in {"boolean", "int", "long", "float", "double", "bytes", "string"}
-    if schema.get("type") == "record":
-        return any(_takes_bytes(field["type"]) for field in schema["fields"])
-    return schema.get("type") in {"array", "map"} or _takes_bytes(schema.get("type"))
+        return bool(schema) and all(each == "null" or _is_value(each) for each in schema)
+    if isinstance(schema, dict):
+        return schema.get("type") in _VALUES
+    return schema in _VALUES
 
 
 class _Source:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any
 
-from cdcsync_spark.sinks.iceberg.table.avro import Encoder, Record, read_container
+from cdcsync_spark.sinks.iceberg.table.avro import Encoder, Record, read_container, too_heavy, weight
 from cdcsync_spark.sinks.iceberg.table.avro_schemas import MANIFEST_ENTRY, MANIFEST_FILE
 from cdcsync_spark.sinks.iceberg.table.schema import TableSchema
 
@@ -152,11 +152,15 @@ def _inherited(record: Record, file: Record, row: Record) -> Entry:
 
 def read_list(content: bytes, most_bytes: int) -> list[dict[str, Any]]:
     """The manifests of a snapshot. Raises one of `avro.BROKEN`."""
-    rows = list(read_container(content, most_bytes).records)
-    for row in rows:
+    rows, left = [], most_bytes
+    for row in read_container(content, most_bytes).records:
         Content(row["content"])
         if not isinstance(row["manifest_path"], str) or not isinstance(row["manifest_length"], int):
             raise TypeError("a manifest of other types")
+        left -= weight(row)
+        if left < 0:
+            raise too_heavy(most_bytes)
+        rows.append(row)
     return rows
 
 

@@ -23,8 +23,8 @@ from cdcsync_spark.sinks.lake.deletion_vectors import FRAME_BYTES, DeletedRows
 from cdcsync_spark.sinks.lake.field_ids import FieldIds
 from cdcsync_spark.sinks.lake.storage.store import Store
 
-#: of the memory, for the records of all manifests while they are packed
-_SHARE = 32
+#: of the memory, for the records of all manifests
+_SHARE = 4
 DATA, METADATA = "data", "metadata"
 
 
