@@ -106,6 +106,9 @@ def test_a_pod_that_ended_says_why(found: dict[str, Any], code: int, reason: str
             "evicted (TerminationByKubelet: EmptyDir exceeds)",
         ),
         (pod(phase="Failed"), "failed without a reason"),
+        (ended(exitCode=134, reason="Error"), "the driver was ended by SIGABRT without an exit report"),
+        (ended(exitCode=137, reason="Error"), "the driver was killed without an exit report"),
+        (ended(exitCode=255, reason="Error"), "the driver ended with code 255 without"),
     ],
 )  # fmt: skip
 def test_what_takes_a_pod_away_is_named_though_the_driver_drained(found: dict[str, Any], words: str) -> None:

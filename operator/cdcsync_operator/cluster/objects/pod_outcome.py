@@ -10,6 +10,7 @@ proxy or a shipper of logs, may go on until the pod is deleted. Pure; times are 
 from __future__ import annotations
 
 import json
+import signal
 from collections.abc import Iterable, Iterator
 from datetime import datetime
 from typing import Any
@@ -37,6 +38,8 @@ START_TIMEOUT = 900.0
 LOST_NODE_TIMEOUT = 60.0
 _NO_IMAGE = frozenset({"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull"})
 _KILLED = 137
+#: an exit code beyond this is the number of a signal
+_SIGNALLED = 128
 _OF_STREAMS = frozenset(kind.value for kind in RunKind if not RUNS[kind].by_splits)
 #: reasons of a driver that only saw its JVM or a worker end: the kernel need not kill the whole
 #: container
@@ -125,8 +128,16 @@ def _ended(pod: Object, reported: Exit | None) -> Exit:
         return report or Exit(ExitCode.DONE)
     if not terminated:
         return _retry(Reason.DRIVER_LOST, "the driver's pod failed without a reason")
-    how = "was killed" if code == _KILLED else f"ended with code {code}"
-    return _retry(Reason.DRIVER_LOST, f"the driver {how} without an exit report; see the driver log")
+    return _retry(Reason.DRIVER_LOST, f"the driver {_how(code)} without an exit report; see the driver log")
+
+
+def _how(code: int) -> str:
+    """A library that aborts, as Kafka's client for an answer that it cannot hold, ends the process
+    by a signal."""
+    if code == _KILLED:
+        return "was killed"
+    signals = {_SIGNALLED + each.value: each.name for each in signal.Signals}
+    return f"was ended by {signals[code]}" if code in signals else f"ended with code {code}"
 
 
 def _out_of_memory(pod: Object, last: str) -> str:
