@@ -120,6 +120,22 @@ def test_a_refusal_is_told_in_the_registrys_words_and_not_tried_again(
     assert [path for path, _, _ in server.asked] == ["/subjects/topic-value/versions"]
 
 
+@pytest.mark.parametrize("body", [b"an internal page", b'{"message": "an internal page"}', b'["an internal page"]'])
+def test_the_text_of_a_server_that_is_no_registry_is_not_shown(server: Answers, body: bytes) -> None:
+    server.answers = [(403, body)]
+    error = refusal(Registry(server.url))
+    assert "it answered 403" in error.message
+    assert "internal" not in error.message
+
+
+def test_a_password_that_a_registry_repeats_is_not_shown(server: Answers, tmp_path: Path) -> None:
+    user, password = tmp_path / "username", tmp_path / "password"
+    user.write_text("cdc")
+    password.write_text("a-secret")
+    server.answers = [(401, b'{"error_code": 40101, "message": "not a-secret"}')]
+    assert '"not ***"' in refusal(Registry(server.url, (user, password))).message
+
+
 def test_a_schema_is_asked_for_once_per_process(server: Answers) -> None:
     server.answers = [(200, json.dumps({"schema": json.dumps(SCHEMA)}).encode())]
     client = Registry(server.url)

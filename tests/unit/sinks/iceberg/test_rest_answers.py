@@ -139,6 +139,27 @@ def test_a_commit_whose_answer_breaks_off(server: JsonAnswers) -> None:
     assert commit(rest) is not None
 
 
+@pytest.mark.parametrize(
+    "body", ["an internal page", {"message": "an internal page"}, {"error": {"message": "an internal page", "code": 9}}]
+)
+@pytest.mark.parametrize("status", [400, 403, 404, 405, 500])
+def test_the_text_of_a_server_that_is_no_catalog_is_not_shown(server: JsonAnswers, status: int, body: object) -> None:
+    server.answers[PATH] = [(status, body)]
+    message = reason(lambda: catalog(server).load(TABLE))[1]
+    assert f"it answered {status}" in message
+    assert "internal" not in message
+
+
+def test_a_token_that_a_catalog_repeats_is_not_shown(server: JsonAnswers, tmp_path: Path) -> None:
+    (tmp_path / "token").write_text("secret-token\n")
+    server.answers[PATH] = [
+        (403, {"error": {"message": "not secret-token", "type": "ForbiddenException", "code": 403}})
+    ]
+    found, message = reason(lambda: catalog(server, login=Bearer(tmp_path / "token")).load(TABLE))
+    assert found is Reason.PRIVILEGE_MISSING
+    assert '"not ***"' in message
+
+
 def _commit_that_is_sent(rest: RestCatalog) -> None:
     """The connection itself may take so long on a slow machine."""
     for _ in range(60):

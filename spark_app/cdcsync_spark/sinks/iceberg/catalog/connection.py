@@ -18,6 +18,7 @@ import socket
 import ssl
 import threading
 import time
+import weakref
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -51,6 +52,10 @@ class Answer:
     status: int
     body: bytes = field(repr=False)
 
+    def without(self, credential: str) -> Answer:
+        """The same, should the server have repeated it."""
+        return Answer(self.status, self.body.replace(credential.encode(), b"***")) if credential else self
+
 
 class NoAnswer(Exception):
     """No whole answer came. `sent`: the server may have carried the request out. `untrusted`: its
@@ -70,6 +75,8 @@ class Server:
         self._idle: list[_Link] = []
         self._lock = threading.Lock()
         self._process = os.getpid()
+        # they are held by the call, so that no collector takes a socket before it is closed
+        weakref.finalize(self, _close_all, self._idle)
 
     def ask(self, request: Request) -> Answer:
         """Raises NoAnswer, and CdcError where the policy refuses an address."""
@@ -92,15 +99,12 @@ class Server:
         self._keep(link, reusable)
         return answer
 
-    def __del__(self) -> None:
-        for link in self._idle:
-            link.close()
-
     def _rested(self) -> _Link | None:
         """A kept connection that the server has not closed."""
         with self._lock:
             if self._process != os.getpid():
-                self._idle, self._process = [], os.getpid()
+                self._idle.clear()
+                self._process = os.getpid()
             while self._idle:
                 link = self._idle.pop()
                 if link.usable():
@@ -186,6 +190,11 @@ class _Link:
             own, self._own = self._own, None
         if own is not None:
             own.close()
+
+
+def _close_all(links: list[_Link]) -> None:
+    for link in links:
+        link.close()
 
 
 def _shut_down(sock: socket.socket) -> None:

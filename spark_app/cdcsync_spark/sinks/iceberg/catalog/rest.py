@@ -17,6 +17,7 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 from urllib.parse import quote, unquote, urlencode, urlsplit
@@ -223,7 +224,8 @@ class RestCatalog:
         if body is not None:
             content, headers["Content-Type"] = json.dumps(body).encode(), "application/json"
         target = f"{urlsplit(self.settings.uri).path.rstrip('/')}/{path}"
-        return self._server(self.settings.uri, "uri").ask(Request(method, target, headers, content))
+        answer = self._server(self.settings.uri, "uri").ask(Request(method, target, headers, content))
+        return answer if answer.status == 200 else answer.without(headers.get("Authorization", "").partition(" ")[2])
 
     def _token(self, login: Login) -> str:
         if isinstance(login, Bearer):
@@ -255,21 +257,9 @@ class RestCatalog:
         origin = f"{parts.scheme}://{parts.netloc}"
         with self._session.lock:
             if origin not in self._session.servers:
-                server = Server(origin, f"{FIELD}.{name}", self._context, self.settings.seconds)
+                server = Server(origin, f"{FIELD}.{name}", partial(_trusting, self.settings.ca), self.settings.seconds)
                 self._session.servers[origin] = server
             return self._session.servers[origin]
-
-    def _context(self) -> ssl.SSLContext:
-        try:
-            return ssl.create_default_context(cafile=self.settings.ca)
-        except OSError:
-            file = self.settings.ca
-            raise fail(
-                Reason.SPEC_INVALID,
-                f"no readable certificate in {file.parent.name}/{file.name}" if file else "no readable certificates",
-                needed="a PEM file with the authority of the catalog",
-                remedy=f"correct the Secret of {FIELD}.tls.caSecretRef, {RUN_AGAIN}",
-            ) from None
 
     # -- answers
 
@@ -296,7 +286,7 @@ class RestCatalog:
         if answer.status in _PASSING or answer.status >= 500:
             raise self._fail(doing, Reason.SINK_UNREACHABLE, _answered(answer), _AWAY)
         if answer.status == 404 and not _error_type(answer):
-            found = f"it answered 404 and named no table or namespace: {_message(answer)}"
+            found = "it answered 404 and named no table or namespace"
             raise self._fail(doing, Reason.SINK_UNREACHABLE, found, _AWAY)
         reason, remedy = _REFUSALS.get(answer.status, (Reason.SPEC_INVALID, _NOT_ONE))
         raise self._fail(doing, reason, _answered(answer), remedy)
@@ -354,6 +344,18 @@ def _target(url: str) -> str:
     return f"{parts.path or '/'}{'?' + parts.query if parts.query else ''}"
 
 
+def _trusting(ca: Path | None) -> ssl.SSLContext:
+    try:
+        return ssl.create_default_context(cafile=ca)
+    except OSError:
+        raise fail(
+            Reason.SPEC_INVALID,
+            f"no readable certificate in {ca.parent.name}/{ca.name}" if ca else "no readable certificates",
+            needed="a PEM file with the authority of the catalog",
+            remedy=f"correct the Secret of {FIELD}.tls.caSecretRef, {RUN_AGAIN}",
+        ) from None
+
+
 def _parsed(answer: Answer) -> Any:
     """Raises ValueError."""
     return parse_json(answer.body, most=memory_limit() // _SHARE)
@@ -375,13 +377,14 @@ def _error_type(answer: Answer) -> str:
 
 
 def _message(answer: Answer) -> str:
-    """The catalog's own words."""
-    text = _error(answer).get("message")
-    return quoted(str(text) if text else answer.body[:300].decode(errors="replace"))
+    """The catalog's own words, in the protocol's form. Another answer may be that of any server
+    that the uri leads to, and is shown to nobody."""
+    text = _error(answer).get("message") if _error_type(answer) else ""
+    return quoted(str(text)) if text else ""
 
 
 def _answered(answer: Answer) -> str:
-    return f"it answered {answer.status}: {_message(answer)}" if answer.body else f"it answered {answer.status}"
+    return ": ".join(filter(None, (f"it answered {answer.status}", _message(answer))))
 
 
 def _shown(table: TableName) -> str:

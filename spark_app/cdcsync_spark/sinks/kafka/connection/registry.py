@@ -138,7 +138,7 @@ class Registry:
         except (OSError, HTTPException) as error:
             raise self._unanswered(question, getattr(error, "reason", error)) from None
         if status != _OK:
-            raise self._refused(question, status, _message(body))
+            raise self._refused(question, status, self._without_login(_message(body)))
         try:
             found = parse_json(body)
         except ValueError:
@@ -164,6 +164,12 @@ class Registry:
             found = f"its certificate is refused: {quoted(cause.verify_message)}"
             return self._fail(question, Reason.AUTHENTICATION_FAILED, found, _UNTRUSTED)
         return self._away(question, quoted(str(cause)) or type(cause).__name__)
+
+    def _without_login(self, text: str) -> str:
+        """Should the registry have repeated it."""
+        for part in map(credential, self.account[1:] if self.account else ()):
+            text = text.replace(part, "***") if len(part) > 3 else text
+        return text
 
     def _refused(self, question: _Question, status: int, text: str) -> CdcError:
         found = f"it answered {status}{': ' + quoted(text) if text else ''}"
@@ -221,9 +227,10 @@ def _exchanged(
 
 
 def _message(body: bytes) -> str:
-    """The registry's own words."""
+    """The registry's own words, in its form; "" for another answer, which may be that of any server
+    that the url leads to, and is shown to nobody."""
     try:
         found = parse_json(body)
-        return str(found["message"])[:2000]
+        return str(found["message"])[:2000] if type(found["error_code"]) is int else ""
     except (ValueError, KeyError, TypeError):
-        return body[:200].decode(errors="replace")
+        return ""
