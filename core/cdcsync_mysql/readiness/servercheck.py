@@ -20,6 +20,7 @@ from cdcsync_mysql.checks import Check, failed, passed, refused, warned
 from cdcsync_mysql.positions import watermark
 from cdcsync_mysql.positions.logfile import file_created_at
 from cdcsync_mysql.rds import KEEP_BINLOG, is_purged_soon, is_rds, on_rds, retention_seconds
+from cdcsync_mysql.readiness.failover_check import failover
 from cdcsync_mysql.readiness.reach import fault_of_reading
 from cdcsync_mysql.server import ServerFacts
 from cdcsync_mysql.sessions.connection import Connection, Source, fetch, fetch_dicts
@@ -400,4 +401,5 @@ CHECKS: tuple[ServerCheck, ...] = (
     ServerCheck(_durability),
     ServerCheck(_server_id),
     ServerCheck(_lost_dumps),
+    ServerCheck(failover),
 )

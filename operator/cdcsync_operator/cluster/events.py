@@ -39,6 +39,7 @@ def events_between(before: Status, after: Status) -> Iterator[EventText]:
             yield ("Normal", "RunStarted", f"{kind.value} driver {new.pod}")
     yield from _tables(before, after)
     yield from _changed_tables(before, after)
+    yield from _moved_tables(before, after)
     if before.phase is not after.phase:
         yield ("Normal", after.phase.value, _words_of_phase(after) or f"was {before.phase.value}")
     stalled = after.condition("Stalled")
@@ -119,6 +120,21 @@ def _changed_tables(before: Status, after: Status) -> Iterator[EventText]:
         begun = was.resnapshot.generation if was.resnapshot else 0
         if decided is not None and decided.generation > begun:
             yield ("Normal", "Resnapshotting", f"as generation {decided.generation}: {decided.message}")
+
+
+def _moved_tables(before: Status, after: Status) -> Iterator[EventText]:
+    """Tables that go on on another server with the content that they had, by servers: only a proof
+    moves a table."""
+    known = {t.name: (t.generation, t.position.binlog if t.position else "") for t in before.table_status}
+    moves: dict[tuple[str, str], list[str]] = {}
+    for table in after.table_status:
+        generation, was = known.get(table.name, (-1, ""))
+        now = table.position.binlog if table.position else ""
+        if was and now and was != now and generation == table.generation:
+            moves.setdefault((was, now), []).append(visible(table.name))
+    for (was, now), names in moves.items():
+        proved = f"the server of {now} is proved to lead on from that of {was}"
+        yield ("Normal", "SourceChanged", f"{proved}: {', '.join(names)}")
 
 
 @dataclass

@@ -19,9 +19,11 @@ from cdcsync_core.positions.position import GtidPosition
 from cdcsync_core.remedies import resnapshot
 from cdcsync_core.state import TableState
 from cdcsync_core.tables.source_table import TableId
+from cdcsync_mysql.readiness.failover_check import ORDER_VARIABLES, keeps_order
 from cdcsync_mysql.readiness.proof import SourceSession
+from cdcsync_mysql.server import global_variables
 from cdcsync_mysql.sessions.connection import Source
-from cdcsync_spark.binlog.search.other_server import ask, executed_and_purged, keeps_order
+from cdcsync_spark.binlog.search.other_server import ask, executed_and_purged
 from cdcsync_spark.logs import get_logger
 from cdcsync_spark.sinks.contract.changes import AdvancePosition, Commit
 from cdcsync_spark.sinks.contract.writer import Writer
@@ -67,11 +69,11 @@ class Failover:
         copied, connection = state.copied, self.session.unproved()
         if not isinstance(copied.position, GtidPosition):
             return Unproved("a position by file and offset, which means nothing on another server", "GTIDs")
-        if not keeps_order(connection):
+        if not keeps_order(global_variables(connection, *ORDER_VARIABLES)):
             return Unproved("replica_preserve_commit_order is OFF", "a server that keeps its source's order")
         ours = copied.position.gtids
         if ours not in self._sets:
-            self._sets[ours] = executed_and_purged(connection, ours)
+            self._sets[ours] = executed_and_purged(connection, self.session.facts, ours)
         asked = question(copied, *self._sets[ours])
         if not isinstance(asked, Question):
             return asked

@@ -14,6 +14,7 @@ from cdcsync_core.runs.status import (
     TableStatus,
     with_condition,
 )
+from cdcsync_core.runs.status_part import StatusPosition
 from cdcsync_operator.cluster.events import events_between
 
 BEFORE = Status(phase=Phase.STREAMING)
@@ -64,6 +65,21 @@ def test_a_followed_change_and_a_resnapshot_without_a_request_are_posted_once() 
     given_up = decided.model_copy(update={"generation": 0})
     after = before.with_(table_status=(flowing.model_copy(update={"resnapshot": given_up}),))
     assert list(events_between(again, after)) == []
+
+
+def test_tables_that_go_on_on_another_server_are_posted_with_both() -> None:
+    """A resnapshot on the other server is no move."""
+
+    def on(server: str, generation: int = 0, name: str = "s.a") -> TableStatus:
+        position = StatusPosition(binlog=server, file="b.000001", offset=4)
+        return TableStatus(name=name, phase=TablePhase.STREAMING, position=position, generation=generation)
+
+    before = BEFORE.with_(table_status=(on("mysql:a"), on("mysql:a", name="s.b")))
+    after = before.with_(table_status=(on("mysql:b"), on("mysql:b", 1, "s.b")))
+    assert list(events_between(before, after)) == [
+        ("Normal", "SourceChanged", "the server of mysql:b is proved to lead on from that of mysql:a: s.a")
+    ]
+    assert list(events_between(after, after)) == []
 
 
 def turned(kind: str, reason: str, message: str = "", *, value: bool = False) -> list[tuple[str, str, str]]:

@@ -280,3 +280,28 @@ def test_a_snapshot_is_estimated_by_what_is_read_at_once(readers: int, seconds: 
     """And by the tables that are still to be read."""
     tables = [TableCheck(TableId("shop", name), rows=1_000_000) for name in ("orders", "events")]
     assert _estimate(readers, tables, {"shop.orders"}) == seconds
+
+
+@pytest.mark.parametrize(
+    ("facts", "variables", "found"),
+    [
+        (MARIADB, {}, "no proof is made on MariaDB"),
+        (replace(MYSQL, gtid=False), {}, "gtid_mode is not ON"),
+        (replace(MYSQL, gtid=True), {"replica_preserve_commit_order": "ON"}, "proved to lead on"),
+        (
+            replace(MYSQL, gtid=True),
+            {"slave_preserve_commit_order": "OFF", "slave_parallel_workers": "4"},
+            "replica_preserve_commit_order=OFF",
+        ),
+        (
+            replace(MYSQL, gtid=True),
+            {"slave_preserve_commit_order": "OFF", "slave_parallel_workers": "0"},
+            "proved to lead on",
+        ),
+    ],
+)
+def test_what_a_failover_would_do(facts: ServerFacts, variables: dict[str, str], found: str) -> None:
+    check = next(c.check for c in CHECKS if c.name == "failover")
+    (result,) = check(_server(facts, **variables))
+    assert result.level is Level.OK
+    assert found in result.found

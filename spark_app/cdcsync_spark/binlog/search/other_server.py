@@ -18,9 +18,10 @@ from cdcsync_core.positions.witness import Witness
 from cdcsync_core.tables.source_table import TableId
 from cdcsync_mysql.positions.history import gtid_sets
 from cdcsync_mysql.positions.logfile import file_created_at
+from cdcsync_mysql.readiness.failover_check import still_replicates
 from cdcsync_mysql.readiness.proof import open_session
-from cdcsync_mysql.server import ServerFacts, global_variables, refuse_other_server
-from cdcsync_mysql.sessions.connection import Connection, Source, fetch
+from cdcsync_mysql.server import ServerFacts, refuse_other_server
+from cdcsync_mysql.sessions.connection import Connection, Source
 from cdcsync_spark.binlog.dump.client import BinlogClient
 from cdcsync_spark.wire.binlog import facts
 from cdcsync_spark.wire.binlog.parser import EventParser
@@ -28,8 +29,6 @@ from cdcsync_spark.wire.sql.changes.exclusion import touches
 from cdcsync_spark.wire.sql.syntax.text import Statement
 
 _HEARTBEAT_SECONDS = 5.0
-#: columns of SHOW REPLICA STATUS
-_IO_RUNNING, _SQL_RUNNING = 10, 11
 
 
 @dataclass
@@ -85,13 +84,13 @@ class OwnTransactions:
         self.last = gtid, microseconds, end
 
 
-def executed_and_purged(connection: Connection, ours: GtidSet) -> tuple[GtidSet, GtidSet]:
+def executed_and_purged(connection: Connection, server: ServerFacts, ours: GtidSet) -> tuple[GtidSet, GtidSet]:
     """Raises SourceUnreachable where the server is a replica that may still get what it lacks of
     ours."""
     executed, purged = gtid_sets(connection)
     if executed.covers(ours):
         return executed, purged
-    replicates = [row for row in fetch(connection, "SHOW REPLICA STATUS") if _is_running(row)]
+    replicates = still_replicates(connection, server)
     executed, purged = gtid_sets(connection)  # a replica that has ended may have applied more
     if replicates and not executed.covers(ours):
         raise fail(
@@ -101,18 +100,6 @@ def executed_and_purged(connection: Connection, ours: GtidSet) -> tuple[GtidSet,
             remedy="wait until it has caught up, or promote it",
         )
     return executed, purged
-
-
-def _is_running(row: tuple[object, ...]) -> bool:
-    return str(row[_SQL_RUNNING]) == "Yes" or str(row[_IO_RUNNING]) in ("Yes", "Connecting")
-
-
-def keeps_order(connection: Connection) -> bool:
-    """Whether what the server applied as a replica is in its binlog in the order of its
-    source."""
-    names = ("replica_preserve_commit_order", "replica_parallel_workers")
-    found = global_variables(connection, *names)
-    return found.get(names[0], "ON") == "ON" or int(found.get(names[1], "0")) < 2
 
 
 def ask(source: Source, server: ServerFacts, asked: Question, tables: Collection[TableId]) -> Answer:
