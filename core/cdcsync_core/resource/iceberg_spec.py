@@ -17,8 +17,8 @@ from cdcsync_core.resource.spec_part import Part, Text
 
 _SQLITE = "jdbc:sqlite:"
 _LEVELS = r"^([A-Za-z0-9_-]+([.][A-Za-z0-9_-]+)*)?$"
-#: what the catalog, the format or this product sets in a table
-_OWN_PROPERTY = re.compile(r"cdcsync\..*|format-version|.*gc\.enabled|write\.(data|metadata|object-storage)\..*path.*")
+#: what the catalog, the format or this product sets in a table, and classes that engines load
+_OWN_PROPERTY = re.compile(r"cdcsync\..*|format-version|.*gc\.enabled|write\..*path.*|.*impl")
 
 
 def _not_yet(field: str, names: tuple[str, ...], needed: str) -> BeforeValidator:

@@ -39,6 +39,8 @@ def iceberg(catalog: dict[str, Any] | None = None, **more: Any) -> Iceberg:
         ({}, {"properties": {"format-version": "2"}}, "format-version, which the sink sets itself"),
         ({}, {"properties": {"cdcsync.state": "x"}}, "cdcsync.state, which the sink sets itself"),
         ({}, {"properties": {"write.data.path": "/x"}}, "write.data.path, which the sink sets itself"),
+        ({}, {"properties": {"write.folder-storage.path": "/x"}}, "write.folder-storage.path, which the sink sets"),
+        ({}, {"properties": {"write.location-provider.impl": "x.Y"}}, "write.location-provider.impl, which the sink"),
         ({}, {"properties": {"gc.enabled": "false"}}, "gc.enabled, which the sink sets itself"),
         ({}, {"properties": {"a": 1}}, 'a text: write a: "1", in quotes'),
         ({}, {"namespace": "a..b"}, "pattern"),
