@@ -15,6 +15,9 @@ from cdcsync_core.errors import CdcError, Reason
 from cdcsync_core.resource.networks import VARIABLE
 from cdcsync_lake.location import Location
 from cdcsync_mysql.sessions.connection import Source, connect
+from cdcsync_spark.sinks.iceberg.catalog.login import OAuth2
+from cdcsync_spark.sinks.iceberg.catalog.rest import RestCatalog, RestSettings
+from cdcsync_spark.sinks.iceberg.catalog.stores import TableStores
 from cdcsync_spark.sinks.kafka.connection.brokers import Brokers
 from cdcsync_spark.sinks.kafka.connection.client import KafkaSettings
 from cdcsync_spark.sinks.kafka.connection.registry import Registry
@@ -74,6 +77,32 @@ def test_a_registry(inside: tuple[Hostile, int]) -> None:
     with pytest.raises(CdcError) as found:
         Registry(f"http://localhost:{inside[1]}").register("topic-value", {"type": "string"})
     _refusal(found.value)
+
+
+@pytest.mark.usefixtures("refused")
+def test_a_catalog_and_the_server_of_its_tokens(inside: tuple[Hostile, int], tmp_path: Path) -> None:
+    (tmp_path / "login").write_text("x")
+    url = f"http://localhost:{inside[1]}"
+    login = OAuth2(tmp_path / "login", tmp_path / "login", f"{url}/tokens")
+    for settings in (RestSettings(url), RestSettings("http://127.0.0.2:1", login=login)):
+        with pytest.raises(CdcError) as found:
+            RestCatalog(settings).check()
+        _refusal(found.value)
+
+
+@pytest.mark.usefixtures("refused")
+def test_a_store_to_which_a_catalog_leads(inside: tuple[Hostile, int], secret: Path) -> None:
+    """Neither where a table lies nor the settings that come with it are an address, and no folder
+    of this machine is a table's."""
+    url = f"http://127.0.0.1:{inside[1]}"
+    settings = {"s3.endpoint": url, "client.region": "x", "py-io-impl": "os.system", "s3.signer.uri": url}
+    with s3_server(secret.parent) as server, relay_to("127.0.0.1", int(server.endpoint[17:]), "127.0.0.2") as relay:
+        server.make_bucket("lake")
+        stores = TableStores(f"http://127.0.0.2:{relay.port}", REGION, str(secret))
+        assert stores.at("s3://lake/shop/orders", settings).listed("data") == {}
+    for location in (f"{url}/lake", "file:///etc", "/etc", "file:/etc", "gs://lake/x", f"s3://u:p@{url[7:]}/lake"):
+        with pytest.raises(CdcError, match="the catalog puts a table at"):
+            stores.at(location, settings)
 
 
 @pytest.mark.usefixtures("refused")
