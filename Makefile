@@ -54,7 +54,7 @@ gh-ost: $(GH_OST) ## build gh-ost, which tests of `make test-all` run beside a s
 demo: setup ## copy a small shop from a MariaDB of our own into Delta tables and verify it while it is written
 	@$(BIN)/cdcsync demo
 
-lint: setup ## ruff, formatting, types, import layers, the manual
+lint: setup ## ruff, formatting, types, import layers, words, the manual
 	@echo "lint: ruff check"
 	@$(BIN)/ruff check .
 	@echo "lint: ruff format"
@@ -63,6 +63,8 @@ lint: setup ## ruff, formatting, types, import layers, the manual
 	@$(BIN)/mypy
 	@echo "lint: import layers"
 	@$(BIN)/lint-imports --no-logo
+	@echo "lint: words"
+	@$(BIN)/python tools/words.py
 	@echo "lint: the manual, strict, and its generated pages"
 	@$(BIN)/python tools/reference.py --check
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet

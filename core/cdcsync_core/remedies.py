@@ -15,5 +15,5 @@ def rebuild_times(table: str) -> str:
 
 
 def resnapshot(table: object) -> str:
-    """With the field as it is written in a manifest."""
+    """The remedy with the field as it is written in a manifest."""
     return f"resnapshot the table: spec.resnapshot: [{{table: {table}, nonce: N+1}}]"

@@ -202,8 +202,8 @@ class TableState:
     def after_wave(
         self, splits: list[Split], low: Position, high: Watermark, rows: int, nulled_dates: int
     ) -> TableState:
-        """With one more wave; the last one makes `low` the position from which the stream goes
-        on."""
+        """The state with one more wave; the last one makes `low` the position from which the stream
+        goes on."""
         finished = self.finished
         for split in splits:
             finished = finished.add(split)
@@ -287,8 +287,9 @@ class TableState:
         )
 
     def after_verification(self, verified: TableState) -> TableState | None:
-        """With its rows known to be the source's, where those of `verified` were found equal; None
-        where that says nothing of this state: another write came, or the rows went back."""
+        """The state with its rows known to be the source's, where those of `verified` were found
+        equal; None where that says nothing of this state: another write came, or the rows went
+        back."""
         if self.written is None or self.written != verified.written or self.generation != verified.generation:
             return None
         if self.position is None or verified.position is None or not self.position.includes(verified.position):

@@ -113,7 +113,7 @@ class Api:
         return (essential(found["metadata"]) for found in self.items(path, METADATA_LIST, 500, **query))
 
     def metadata_of(self, path: str) -> Object:
-        """Of one object, without the object."""
+        """The metadata of one object, without the object."""
         return essential(self._call("GET", path, {}, accept=METADATA_ONLY)["metadata"])
 
     def items(self, path: str, accept: str = _JSON, page: int = 500, **query: str) -> Iterator[Object]:

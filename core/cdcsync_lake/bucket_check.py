@@ -100,7 +100,7 @@ def _log_in(store: S3Store) -> Callable[[str], bool]:
 
 
 def _client(lake: Location, proxy: str) -> S3Store:
-    """With short timeouts: the answer is worth less than the time spent waiting for it."""
+    """Short timeouts: the answer is worth less than the time spent waiting for it."""
     retry = {"max_retries": 2, "retry_timeout": timedelta(seconds=20)}
     try:
         config = {k: v for k, v in lake.store_config().items() if not proxy or k in _CHECKED}

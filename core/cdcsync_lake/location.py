@@ -113,7 +113,7 @@ class Location:
 
 
 def _absolute(folder: str) -> str:
-    """Without following links: they may change, and a lake is named by its user's path."""
+    """Follows no links: they may change, and a lake is named by its user's path."""
     return os.path.abspath(Path(folder).expanduser())  # noqa: PTH100
 
 

@@ -33,7 +33,7 @@ _GTIDS = (
 
 
 def is_rds(connection: Connection, variables: Mapping[str, str]) -> bool:
-    """By where the program lies, or by the tables that only RDS has."""
+    """Whether the server is RDS: by where the program lies, or by the tables that only RDS has."""
     if variables.get("basedir", "").startswith("/rdsdbbin") or "aurora_version" in variables:
         return True
     return bool(

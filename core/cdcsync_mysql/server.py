@@ -36,7 +36,7 @@ class ServerFacts:
 
     @property
     def lineage(self) -> Lineage:
-        """Of what is read from this server."""
+        """The history of the binlog that is read from this server."""
         return Lineage.of(self.log)
 
     @property

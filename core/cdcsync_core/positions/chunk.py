@@ -47,7 +47,7 @@ class Intervals:
     parts: tuple[Split, ...] = ()
 
     def add(self, split: Split) -> Intervals:
-        """With `split`, which must begin at the open start or where a finished part ends."""
+        """Adds `split`, which must begin at the open start or where a finished part ends."""
         if split.start is None:
             if self.parts and self.parts[0].start is None:
                 raise ValueError(f"{split} is finished already")

@@ -35,8 +35,8 @@ class ClientCertRef(Part):
 
 
 class TlsPart(Part):
-    """Without an authority those that the machine knows verify the server. `allow_unverified`: one
-    that is not verified may get the password itself."""
+    """The authorities that the machine knows verify the server where none is given.
+    `allow_unverified`: one that is not verified may get the password itself."""
 
     mode: Literal["disabled", "required", "verify-ca", "verify-identity"]
     ca_secret_ref: CaRef | None = None
@@ -67,7 +67,7 @@ class TlsPart(Part):
 
 
 class Tls(TlsPart):
-    """Of a source: its certificate is by an authority of its own."""
+    """The TLS of a source: its certificate is by an authority of its own."""
 
     @model_validator(mode="after")
     def _verification_needs_a_ca(self) -> Tls:

@@ -74,7 +74,7 @@ def parse_resource(data: Any) -> CdcSync:
 
 
 def _causes(error: ValidationError) -> list[dict[str, Any]]:
-    """Without the faults that a list has only because its items have them."""
+    """Leaves out the faults that a list has only because its items have them."""
     faults = error.errors(include_url=False)
     places = [f["loc"] for f in faults]
     return [dict(f) for f in faults if not any(p[: len(f["loc"])] == f["loc"] and p != f["loc"] for p in places)]

@@ -39,7 +39,7 @@ class DriverSize:
 
 
 class StreamDriver(Part):
-    """Of the stream and of catch-up runs; None: as `driver` says, or the default."""
+    """The driver of the stream and of catch-up runs; None: as `driver` says, or the default."""
 
     cpu: _Cpu | None = None
     memory: _Heap | None = None

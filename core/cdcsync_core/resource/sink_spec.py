@@ -359,7 +359,7 @@ class Kafka(SinkKind):
 
     @property
     def hosts(self) -> tuple[str, ...]:
-        """Of the brokers to begin with; those that they name are theirs."""
+        """The hosts of the brokers to begin with; those that they name are theirs."""
         return _hosts(self.bootstrap_servers)
 
     @property

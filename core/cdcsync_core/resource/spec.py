@@ -215,8 +215,8 @@ class AutoRestart(Part):
 
 
 class Resnapshot(Part):
-    """Of one table by its literal name, or of all whose names match the pattern `tables`; an API
-    server fills the other field with an empty text."""
+    """A request for one table by its literal name, or for all whose names match the pattern
+    `tables`; an API server fills the other field with an empty text."""
 
     table: Annotated[str, Field(strict=True, pattern=r"(?s)^(.+\..+)?$", max_length=129)] = ""
     tables: Annotated[str, Field(strict=True, max_length=MAX_PATTERN), AfterValidator(check_pattern)] = ""

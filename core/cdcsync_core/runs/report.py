@@ -115,7 +115,7 @@ def _is_bound(values: Any) -> bool:
 
 
 def failed_table(name: str, error: CdcError) -> TableReport:
-    """Of a table that a run is started without."""
+    """The entry of a table that a run is started without."""
     return {"name": name, "phase": "Failed", "reason": error.reason.value, "message": error.message}
 
 

@@ -19,7 +19,7 @@ from cdcsync_core.runs.status_part import StatusPosition
 def merge_report(
     status: Status, report: Report, assigned: frozenset[str], foreign: frozenset[str] = frozenset()
 ) -> Status:
-    """With a driver's report, if it still is the run that the status names.
+    """Merges a driver's report, if it still is the run that the status names.
 
     `assigned` are the run's tables; `foreign` those of them that another run owns by now (a table
     that is resnapshotted while the previous stream still has it): this run's entries of them are
@@ -86,7 +86,7 @@ def _accepted_entries(status: Status, report: Report, kind: RunKind, tables: fro
 
 
 def _with_entry(table: TableStatus, entry: TableReport, run: str) -> TableStatus:
-    """With the parts that the entry has, each checked."""
+    """Takes the parts that the entry has, each checked."""
     reported = TableStatus.model_validate(entry)
     parts = {name: getattr(reported, name) for name in reported.model_fields_set}
     return table.model_copy(update=parts | {"run": run} | _sticky_failure(table))

@@ -40,7 +40,7 @@ class Decoder(StrEnum):
 
 
 class ExitCode(IntEnum):
-    """Of drivers and of the command line alike."""
+    """The exit codes of drivers and of the command line alike."""
 
     DONE = 0
     RETRY = 1

@@ -139,9 +139,9 @@ class Restarts(StatusPart):
 
 
 class ScheduleStatus(StatusPart):
-    """Of a stream with a schedule that has caught up once. `next_time` is the first time that is
-    not caught up, so one that is past is due; `last_start` is when the run began that caught up
-    last: what was committed before it is applied; `caught_up_at` when it ended."""
+    """The times of a stream with a schedule that has caught up once. `next_time` is the first time
+    that is not caught up, so one that is past is due; `last_start` is when the run began that
+    caught up last: what was committed before it is applied; `caught_up_at` when it ended."""
 
     next_time: str
     last_start: str
@@ -258,7 +258,8 @@ class TableStatus(StatusPart):
 
     @property
     def is_resnapshotted(self) -> bool:
-        """By a decision of the controller, from that on until its new content is consistent."""
+        """Whether it is resnapshotted by a decision of the controller, from that on until its new
+        content is consistent."""
         if self.resnapshot is None or not self.resnapshot.generation or self.failed:
             return False
         return self.phase not in CONSISTENT and self.phase is not TablePhase.UNASSIGNED
@@ -348,7 +349,7 @@ class Status(StatusPart):
 
 
 def with_tables(status: Status, tables: Iterable[TableStatus]) -> Status:
-    """With these entries put in the place of those of the same name, new ones added; in order of
+    """Puts these entries in the place of those of the same name, new ones added; in order of
     names, counted."""
     merged = {t.name: t for t in status.table_status} | {t.name: t for t in tables}
     return only_tables(status, merged.values())
@@ -405,7 +406,7 @@ def effective_lag(status: Status, reported_at: float | None, interval: float, no
 
 
 def with_condition(status: Status, kind: str, value: bool | None, reason: str, message: str, now: float) -> Status:
-    """With one condition set; None is Unknown."""
+    """Sets one condition; None is Unknown."""
     before = status.condition(kind)
     word: Literal["True", "False", "Unknown"] = "Unknown" if value is None else "True" if value else "False"
     after = Condition(

@@ -26,7 +26,8 @@ def contradictions(predicted: Capture, found: Capture) -> list[str]:
 
 
 def other_defaults(predicted: Mapping[str, str], found: Mapping[str, str]) -> list[str]:
-    """By column, in comparable form; one that is not there any more is no contradiction here."""
+    """Defaults by column, in comparable form; one that is not there any more is no contradiction
+    here."""
     return [
         f"the default of {name}: {found[name]}, not {default}"
         for name, default in predicted.items()

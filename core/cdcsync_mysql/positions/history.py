@@ -79,7 +79,8 @@ def verify_resumable(
 
 
 def _verified_positions(connection: Connection) -> set[object]:
-    """Of this connection, whose server and binlog stay the same; another kind keeps none."""
+    """The positions that this connection has proved, whose server and binlog stay the same; another
+    kind keeps none."""
     return connection.verified_positions if isinstance(connection, SourceConnection) else set()
 
 

@@ -145,7 +145,7 @@ def _storage(server: Server) -> Iterator[Check]:
 
 
 def _gtids(server: Server) -> Iterator[Check]:
-    """Without GTIDs positions are files and offsets, which is as good on one server; a mode in
+    """Positions without GTIDs are files and offsets, which is as good on one server; a mode in
     between is a change under way."""
     mode = server.variables.get("gtid_mode", "positions are files and offsets")
     if mode.endswith("_PERMISSIVE"):

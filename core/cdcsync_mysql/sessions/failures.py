@@ -242,8 +242,8 @@ def grant(privilege: str, on: str, text: str = "") -> str:
 
 
 def for_account(error: CdcError, account: str) -> CdcError:
-    """With the account's own name in the remedy: an error names no account, or the client's
-    address, which is not the account's."""
+    """The error with the account's own name in the remedy: an error names no account, or the
+    client's address, which is not the account's."""
     remedy = _ACCOUNT.sub(lambda _: account, error.remedy).replace(f" TO {_NOBODY}", f" TO {account}")
     return fail(error.reason, error.found, needed=error.needed, remedy=remedy, table=error.table)
 

@@ -34,8 +34,8 @@ LOGIN_SECONDS = 30.0
 
 @dataclass(frozen=True)
 class Limits:
-    """Of an answer: packets (a row is one), and bytes in all of them. 250,000 rows of Python values
-    take some 100 MiB."""
+    """Bounds of an answer: packets (a row is one), and bytes in all of them. 250,000 rows of Python
+    values take some 100 MiB."""
 
     packets: int = 250_000
     bytes: int = 32 * 2**20

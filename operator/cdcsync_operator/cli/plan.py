@@ -78,7 +78,7 @@ def plan(output: Output, files: tuple[str, ...]) -> ExitCode:
 
 
 def next_times(resource: CdcSync, now: float) -> list[str]:
-    """Those of the schedule after `now`; none where the stream has none."""
+    """The times of the schedule after `now`; none where the stream has none."""
     schedule, times = resource.spec.stream.schedule, list[str]()
     while schedule is not None and len(times) < _TIMES:
         now = schedule.next_after(now)

@@ -63,7 +63,7 @@ def _print_end(output: Output, status: Status, code: ExitCode) -> None:
 
 
 def _print_failures(output: Output, status: Status, stalled: Condition) -> None:
-    """Of each failed table its own reason; of the sync its own, where that is not the tables'."""
+    """Prints each failed table's own reason, and the sync's own, where that is not the tables'."""
     failed = [t for t in status.table_status if t.failed]
     if not failed or not stalled.message.startswith(failed[0].message):
         output.failure(stalled.reason, stalled.message or status.phase.value)

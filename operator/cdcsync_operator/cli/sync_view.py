@@ -86,7 +86,7 @@ def tables_of(tables: Iterable[TableStatus], known: Status) -> Grid:
 
 
 def _why(table: TableStatus) -> str:
-    """Of a resnapshot that goes on without the user's request."""
+    """The line of a resnapshot that goes on without the user's request."""
     return f"resnapshot: {table.resnapshot.reason}" if table.resnapshot and table.is_resnapshotted else ""
 
 

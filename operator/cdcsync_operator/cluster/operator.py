@@ -117,7 +117,7 @@ class KubeOperator:
 
     @property
     def api_calls(self) -> int:
-        """Those of the lease, too."""
+        """The number of calls, those of the lease, too."""
         return self.api.calls + self._lease_api.calls
 
     # -- threads

@@ -53,7 +53,7 @@ class ResourceReplaced(Exception):
 
 
 class NotSelected(Exception):
-    """By its labels, the resource is another release's."""
+    """The resource is another release's, by its labels."""
 
 
 class KubeStore:
@@ -124,7 +124,7 @@ class KubeStore:
 
     @property
     def version(self) -> str:
-        """Of the resource as it was written here, or read, last."""
+        """The version of the resource as it was written here, or read, last."""
         return str(self._object["metadata"]["resourceVersion"]) if self._object else ""
 
     @property
@@ -186,7 +186,7 @@ def _without_weight(found: Object) -> Object:
 
 
 def _known(found: Object) -> Object:
-    """Without what the server adds for its own use."""
+    """Leaves out what the server adds for its own use."""
     about = {k: v for k, v in found["metadata"].items() if k in _METADATA}
     return {"apiVersion": found["apiVersion"], "kind": found["kind"], "metadata": about, "spec": found["spec"]}
 
@@ -237,7 +237,7 @@ class KubeTableShards:
         return status.with_(table_status=tuple(sorted(tables, key=lambda t: t.name)) if complete else ())
 
     def _entries(self, name: str) -> list[Object]:
-        """Those of one shard; none where it is not there, or another one's."""
+        """The entries of one shard; none where it is not there, or another one's."""
         if name not in self._written:
             return []
         shard = self._api.get(f"{self._path}/{name}")

@@ -17,7 +17,8 @@ from cdcsync_operator.cluster.work_queue import Key
 
 
 class Traces:
-    """Of the namespaces that `namespaces()` names at the start; "" stands for all. Thread safe."""
+    """Looks for traces in the namespaces that `namespaces()` names at the start; "" stands for all.
+    Thread safe."""
 
     def __init__(self, api: Api, namespaces: Callable[[], tuple[str, ...]]) -> None:
         self._api, self._namespaces = api, namespaces

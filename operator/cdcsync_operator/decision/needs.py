@@ -130,6 +130,6 @@ def has_streamed(tables: Iterable[TableStatus]) -> bool:
 
 
 def all_consistent(status: Status) -> bool:
-    """Of the tables that have not failed; there is at least one."""
+    """Whether the tables that have not failed are consistent; there is at least one."""
     tables = [t for t in assigned(status) if not t.failed]
     return bool(tables) and all(t.phase in CONSISTENT for t in tables)

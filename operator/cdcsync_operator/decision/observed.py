@@ -72,7 +72,7 @@ class ObservedRun:
 
     @cached_property
     def generations(self) -> dict[str, int]:
-        """By the name of a table: the least generation of its content."""
+        """The least generation of its content, by the name of a table."""
         return dict(self.tables)
 
     @property
@@ -119,7 +119,7 @@ class PreflightResult:
 
     @property
     def failures(self) -> tuple[CdcError, ...]:
-        """Of source and sink: what forbids to start a run."""
+        """Errors of source and sink that forbid to start a run."""
         return self.errors + self.sink_errors
 
 

@@ -17,7 +17,7 @@ _MIN_STABLE = 60.0
 
 
 def floored(resource: CdcSync, least: float) -> CdcSync:
-    """With pauses of at least so many seconds, whatever it asks for: each attempt makes a pod and
+    """Makes pauses of at least so many seconds, whatever it asks for: each attempt makes a pod and
     its rights, in a cluster of many."""
     restart = resource.spec.auto_restart
     first, most = max(least, restart.backoff.initial), max(least, restart.backoff.max)
@@ -42,7 +42,7 @@ def is_stable(policy: AutoRestart, restarts: Restarts, lasted: float) -> bool:
 def after_failure(
     policy: AutoRestart, restarts: Restarts, failure: tuple[str, str], lasted: float, now: float
 ) -> Restarts:
-    """With one more failure, by its reason and message; `lasted` are the seconds that the run had
+    """Counts one more failure, by its reason and message; `lasted` are the seconds that the run had
     been up."""
     consecutive = 1 if is_stable(policy, restarts, lasted) else restarts.consecutive + 1
     # rounded up to the second in which it is shown, so that the pause is never cut short

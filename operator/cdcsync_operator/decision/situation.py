@@ -50,7 +50,7 @@ class Situation:
         return self.with_(status=self.status.with_(**changes))
 
     def with_tables(self, tables: list[TableStatus]) -> Situation:
-        """With these entries in the place of those of the same names."""
+        """Puts these entries in the place of those of the same names."""
         return self.with_(status=with_tables(self.status, tables)) if tables else self
 
     # -- the resource
@@ -148,7 +148,7 @@ class Situation:
     # -- failures
 
     def failing_transiently(self, reason: str, message: str, lasted: float) -> Situation:
-        """With one more failure that is retried after a pause, unless the resource stops
+        """Counts one more failure that is retried after a pause, unless the resource stops
         here."""
         policy = self.spec.auto_restart
         restarts = restart.after_failure(policy, self.status.restarts, (reason, message), lasted, self.now)

@@ -49,8 +49,8 @@ class Owned:
             self.api.delete(path, uid_only(about))
 
     def delete_all(self, folder: str, named: re.Pattern[str], order: Callable[[str], Any] = str, **query: str) -> None:
-        """Those of a list whose names are like this, in the order of their names: a call a page,
-        and one an object."""
+        """Deletes the objects of a list whose names are like this, in the order of their names: a
+        call a page, and one an object."""
         found = [about for about in self.api.metadata(folder, **query) if named.fullmatch(about["name"])]
         for about in sorted(found, key=lambda about: order(about["name"])):
             if is_owned_by(self.owner, about):

@@ -141,7 +141,7 @@ def _how(code: int) -> str:
 
 
 def _out_of_memory(pod: Object, last: str) -> str:
-    """With the limit that was too small, what the driver wrote last, and the field."""
+    """Names the limit that was too small, what the driver wrote last, and the field."""
     containers = (pod.get("spec") or {}).get("containers") or []
     limits = [(c.get("resources") or {}).get("limits") or {} for c in containers if c.get("name") == "driver"]
     limit = next((f" of {found['memory']}" for found in limits if "memory" in found), "")
@@ -171,7 +171,7 @@ def _evicted(status: Object) -> str:
 
 
 def _disruption(status: Object) -> str:
-    """By whom a pod was evicted, as a remark: the taints of a node, preemption, a drain, the
+    """Says by whom a pod was evicted, as a remark: the taints of a node, preemption, a drain, the
     collector of lost pods."""
     by = _disruptor(status)
     return f" ({by}: {_disruption_condition(status).get('message', '')})" if by else ""

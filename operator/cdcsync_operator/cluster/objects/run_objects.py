@@ -164,8 +164,8 @@ def auth_name(run: str) -> str:
 
 
 def auth_secret(resource: CdcSync, run: str, secret: str, report: Object) -> Object:
-    """By which a snapshot's driver and executors know each other. It is mounted, so no pod's
-    specification shows it.
+    """The secret by which a snapshot's driver and executors know each other. It is mounted, so no
+    pod's specification shows it.
 
     The run's report owns it, which goes last: so the cluster removes it, and the operator needs no
     right to delete Secrets.

@@ -46,8 +46,8 @@ class FoundSecrets:
 
 @dataclass(frozen=True)
 class SecretReader:
-    """Those of one sync, which holds its share of `room` until `close`. `must_name_hosts`: a Secret
-    that does not name its hosts is for none."""
+    """Reads the Secrets of one sync, which holds its share of `room` until `close`.
+    `must_name_hosts`: a Secret that does not name its hosts is for none."""
 
     api: Api
     namespace: str
@@ -137,5 +137,5 @@ def _oversize(name: str, values: dict[str, SecretStr]) -> str:
 
 
 def _size(values: dict[str, SecretStr]) -> int:
-    """Of its files."""
+    """The bytes of its files."""
     return sum(-(-max(1, len(value.get_secret_value().encode())) // _PAGE) * _PAGE for value in values.values())

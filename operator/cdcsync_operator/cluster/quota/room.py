@@ -114,7 +114,7 @@ class Room:
 
 @dataclass(frozen=True)
 class Rooms:
-    """Of one operator."""
+    """The rooms of one operator."""
 
     secrets: Room = field(default_factory=lambda: Room(SECRETS))
     plans: Room = field(default_factory=lambda: Room(PLANS))

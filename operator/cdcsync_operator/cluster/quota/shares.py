@@ -34,7 +34,7 @@ class Waiter:
 def next_waiter(
     waiting: Sequence[Waiter], held: Mapping[str, int], slots: int, own: int, reserved: int
 ) -> Waiter | None:
-    """Of those that wait and may enter, the first one of the namespace that holds the fewest."""
+    """The first one, of those that wait and may enter, of the namespace that holds the fewest."""
     may = (w for w in waiting if may_enter(held, w.namespace, slots, own, reserved))
     return min(may, key=lambda w: held.get(w.namespace, 0), default=None)
 

@@ -252,7 +252,7 @@ class KubeDrivers:
         return _draining(seen, unfit=not run.found.ending) if unfit else seen
 
     def _merge(self, status: Status) -> Status:
-        """With what the named runs have reported since."""
+        """Takes what the named runs have reported since."""
         named = [run for run in self._runs.values() if run.found and status.runs.kind_of(run.id)]
         owned = owned_tables(run.found.seen(self.clock()) for run in named if run.found)
         for run in named:
@@ -362,7 +362,7 @@ class KubeDrivers:
 
 
 def _with_reports(status: Status, found: FoundRun, owned: frozenset[str]) -> Status:
-    """With what a named run has reported since the report whose number is in the status; `owned`
+    """Takes what a named run has reported since the report whose number is in the status; `owned`
     are the tables of which its reports count."""
     kind, names = found.kind, found.names
     ref = status.runs.get(kind)

@@ -89,8 +89,8 @@ class FoundRun:
 
     @property
     def stop_asked(self) -> bool:
-        """By this operator. A pod that is deleted otherwise is a failure of its run, however well
-        it drained."""
+        """Whether this operator asked for it. A pod that is deleted otherwise is a failure of its
+        run, however well it drained."""
         return self._annotated(STOP_ASKED)
 
     @property
@@ -103,7 +103,7 @@ class FoundRun:
 
     @property
     def plan_bytes(self) -> int:
-        """Of the ConfigMaps of a plan that is whole."""
+        """The bytes of the ConfigMaps of a plan that is whole."""
         text = str(self._annotations.get(PLANNED, ""))
         return int(text) if text.isdecimal() and len(text) <= _MOST_DIGITS else 0
 
@@ -112,7 +112,8 @@ class FoundRun:
         return (self.reports[0]["metadata"].get("annotations") or {}) if self.reports else {}
 
     def without_content(self) -> FoundRun:
-        """Of its reports the metadata of the first; what they hold is in the status by now."""
+        """Keeps the metadata of the first of its reports; what they hold is in the status by
+        now."""
         return FoundRun(self.id, self.pod, tuple({"metadata": r["metadata"], "data": {}} for r in self.reports[:1]))
 
     def _annotated(self, name: str) -> bool:
@@ -195,8 +196,8 @@ class RunFinder:
     bounds: ReportBounds
 
     def find(self, named: frozenset[str], most_shards: int) -> Mapping[str, FoundRun]:
-        """By id. `named` are the ids of the runs on record, each of which has at most `most_shards`
-        reports."""
+        """The runs by id. `named` are the ids of the runs on record, each of which has at most
+        `most_shards` reports."""
         selector = f"{SYNC_LABEL}={self.name},{PART_LABEL}"
         pods = {_run(p["metadata"]): p for p in self._pods(f"{selector}=driver")}
         shards = self._shards(f"{selector}=report")
@@ -246,7 +247,7 @@ class RunFinder:
         return _ordered(self.bounds.read(run, itertools.chain([first], filter(None, further))))
 
     def _all_reports(self, run: str) -> Iterator[Object]:
-        """By pages, where nothing else has their names."""
+        """The reports of a run, by pages, where nothing else has their names."""
         selector = f"{SYNC_LABEL}={self.name},{PART_LABEL}=report,{RUN_LABEL}={run}"
         reports = self.api.items(self._maps, page=_PAGE, labelSelector=selector)
         return (report for report in reports if self._is_ours(report["metadata"], _REPORT_NAME))

@@ -31,8 +31,8 @@ class RunRemoval:
     policies: bool
 
     def executors(self, run: str, driver: Object | None) -> None:
-        """Those that have not ended: one that waits for a node would do so as long as the driver's
-        pod is kept. Without that pod the cluster removes what it owned."""
+        """Removes the pods that have not ended: one that waits for a node would do so as long as
+        the driver's pod is kept. Without that pod the cluster removes what it owned."""
         if driver is None:
             return
         mine = Owned(self.api, driver["metadata"]["uid"])

@@ -18,7 +18,7 @@ from cdcsync_operator.decision.situation import Situation
 
 
 def with_next_time(s: Situation) -> Situation:
-    """With the time of the schedule as the spec has it now."""
+    """Sets the time of the schedule as the spec has it now."""
     schedule, known = s.spec.stream.schedule, s.status.schedule
     if known is None:
         return s
@@ -77,7 +77,8 @@ def will_be_lost(s: Situation) -> str:
 
 
 def _kept_until(s: Situation) -> float | None:
-    """By the last preflight, where that was about the file that is needed now."""
+    """Until when the source keeps the binlog, by the last preflight, where that was about the file
+    that is needed now."""
     if s.preflight is None:
         return None
     file, until = s.preflight.kept

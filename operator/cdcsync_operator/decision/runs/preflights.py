@@ -178,6 +178,7 @@ def _was_lost(s: Situation) -> bool:
 
 
 def source_was_unready(s: Situation) -> bool:
-    """By the last preflight; by the status where this controller has had none yet."""
+    """Whether the last preflight found it so; the status says it where this controller has had none
+    yet."""
     last = s.observed.preflight
     return bool(last.failures) if last else s.was_unready

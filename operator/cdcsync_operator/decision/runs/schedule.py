@@ -70,7 +70,7 @@ def _startable(s: Situation) -> frozenset[RunKind]:
 
 
 def wanted_runs(s: Situation, allowed: Permit) -> tuple[WantedRun, ...]:
-    """Those that go on, and new ones of the kinds of which the status names none."""
+    """The runs that go on, and new ones of the kinds of which the status names none."""
     kept = [
         WantedRun(r.kind, r.tables, id=r.id) for r in s.live if allowed.keep and not replaced_because(s, r, allowed)
     ]

@@ -155,8 +155,8 @@ def _reason_of_phase(s: Situation) -> str:
 
 
 def _health_of_schedule(s: Situation) -> Health:
-    """Of a stream that has caught up once: ready while no time is missed and what runs is in
-    order."""
+    """The condition of a stream that has caught up once: ready while no time is missed and what
+    runs is in order."""
     reason, words = _waiting(s)
     if reason:
         return _reconciling(reason, f"{_work(s)}; {words}")

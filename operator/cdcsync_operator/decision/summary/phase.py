@@ -14,7 +14,7 @@ from cdcsync_operator.decision.situation import Situation
 
 
 def settle_phases(s: Situation) -> Situation:
-    """With the phase of the sync, and those of its tables that follow from it."""
+    """Sets the phase of the sync, and those of its tables that follow from it."""
     s = _demote_tables_not_in_stream(s)
     found = _phase(s)
     if found is Phase.FAILED and not s.live:  # it gets no run by itself

@@ -31,7 +31,7 @@ def resolve(
     appeared: bool,
     busy: Collection[tuple[str, str]] = (),
 ) -> Status:
-    """With the tables of a preflight.
+    """Takes the tables of a preflight.
 
     `asked`: the user has just asked for what matches, so all of it is taken. `appeared`: a table
     that has appeared since then is taken, too, if it can be captured; else it is shown as
@@ -89,7 +89,8 @@ def _merge_observed(
 
 
 def _was_refused(table: TableStatus, busy: Collection[tuple[str, str]]) -> bool:
-    """By an earlier preflight; or by a run that has ended, because it was locked then."""
+    """Whether it was refused by an earlier preflight; or by a run that has ended, because it was
+    locked then."""
     return table.failed and (not table.run or (table.is_busy and (table.name, table.run) in busy))
 
 
@@ -130,7 +131,7 @@ def unassigned(table: TableStatus, error: CdcError) -> TableStatus:
 
 
 def refused(table: TableStatus, error: CdcError) -> TableStatus:
-    """By a preflight; a later one may find the cause gone."""
+    """The table as a preflight refused it; a later one may find the cause gone."""
     update = {"phase": TablePhase.FAILED, "reason": error.reason.value, "message": error.message, "run": ""}
     return table.model_copy(update=update)
 

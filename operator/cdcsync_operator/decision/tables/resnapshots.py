@@ -68,7 +68,7 @@ def awaits(spec: Spec, table: TableStatus) -> bool:
 
 
 def decide_resnapshots(s: Situation) -> Situation:
-    """With the tables that runs have stopped, and that a resnapshot fixes, waiting for one.
+    """Lets the tables that runs have stopped, and that a resnapshot fixes, wait for one.
 
     A change of the definition that stopped a table before the resource changed may be followed
     under the new policy: the next run meets it again, and decides.
@@ -192,7 +192,7 @@ def waiting_for_definition(s: Situation) -> frozenset[str]:
 
 
 def refuse_large(s: Situation) -> Situation:
-    """With the tables asking that are larger than their policy allows. A position that is lost has
+    """Makes the tables ask that are larger than their policy allows. A position that is lost has
     no such bound: the sync's user has decided for all tables."""
     awaiting = [t for t in s.assigned if awaits(s.spec, t)]
     if not awaiting:

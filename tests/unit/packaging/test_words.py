@@ -1,0 +1,45 @@
+"""What `tools/words.py` counts: each rule on the least code that breaks it, and on code that keeps
+it."""
+
+from __future__ import annotations
+
+import ast
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "tools"))
+
+import words
+
+
+@pytest.mark.parametrize(
+    ("rule", "broken", "whole"),
+    [
+        (words.docstrings, 'def f():\n    """Of the table, its rows."""', 'def f():\n    """The table\'s rows."""'),
+        (words.docstrings, '"""Without a key."""', '"""Offers keys."""'),
+        (words.names, "found = read()", "state = read()"),
+        (words.names, "def f(known): ...", "def f(applied): return known"),
+        (words.names, "for mine, other in pairs: ...", "for first, other in pairs: ..."),
+        (words.helpers, "from contract.test_sinks import first_state", "from support.sinks import first_state"),
+        (words.worlds, "def test_a(world): ...", "def test_a(source): ..."),
+        (words.worlds, "class World: ...", "class Source: ..."),
+    ],
+)
+def test_a_rule_finds_what_breaks_it(rule: words.Rule, broken: str, whole: str) -> None:
+    assert len(list(rule(ast.parse(broken)))) == 1
+    assert list(rule(ast.parse(whole))) == []
+
+
+def test_a_class_name_of_two_files() -> None:
+    trees = {"a.py": ast.parse("class A: ...\nclass B: ..."), "b.py": ast.parse("class B: ...")}
+    assert words.shared_classes(trees) == {"B": ["a.py", "b.py"]}
+
+
+def test_what_is_excused_is_not_reported() -> None:
+    faults = {
+        "names": {"a.py": [(3, "a variable")], "b.py": [(4, "a variable")]},
+        "classes": {"A": [(0, "is in a, b")]},
+    }
+    assert list(words.unexcused(faults, {"names": ["a.py"]})) == ["b.py:4: a variable", "class A is in a, b"]

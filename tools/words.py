@@ -1,0 +1,132 @@
+"""Counts in the code what can be counted of the rules of its words: `python tools/words.py`.
+
+A docstring begins with a verb or the thing's own noun; a variable is named by what is in it; a
+class name is one thing; a test imports helpers from `tests/support`, not from another test, and
+calls nothing a world. `tools/words.toml` lists the files, and the class names, that are older than
+a rule; `--shrink` takes those out of it that keep the rule now, `--accept` writes it anew.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+import tomllib
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+EXCEPTIONS = ROOT / "tools" / "words.toml"
+PRODUCT = ("core", "operator", "spark_app", "demo", "tools")
+TESTS = ("tests",)
+_OPENING = re.compile(r"(Of|With|By|Behind|Those|Without)\b")
+_EMPTY_NAMES = frozenset({"found", "known", "kept", "made", "theirs", "mine", "wanted"})
+_TEST_MODULE = re.compile(r"(^|\.)test_\w+$")
+
+#: a line, and what is wrong there
+Fault = tuple[int, str]
+Rule = Callable[[ast.Module], Iterator[Fault]]
+
+
+def docstrings(tree: ast.Module) -> Iterator[Fault]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            opening = _OPENING.match(ast.get_docstring(node) or "")
+            if opening:
+                yield getattr(node, "lineno", 1), f"a docstring that begins with {opening[0]}"
+
+
+def names(tree: ast.Module) -> Iterator[Fault]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.arg):
+            name = node.arg
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            name = node.id
+        else:
+            continue
+        if name in _EMPTY_NAMES:
+            yield node.lineno, f"a variable `{name}`: name it by what is in it"
+
+
+def helpers(tree: ast.Module) -> Iterator[Fault]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and _TEST_MODULE.search(node.module or ""):
+            yield node.lineno, f"an import from the test {node.module}: move the helper to tests/support"
+
+
+def worlds(tree: ast.Module) -> Iterator[Fault]:
+    for node in ast.walk(tree):
+        name = node.arg if isinstance(node, ast.arg) else getattr(node, "id", "") or getattr(node, "name", "")
+        if isinstance(name, str) and name.strip("_").lower() == "world":
+            yield getattr(node, "lineno", 1), f"`{name}`: say what it is"
+
+
+#: the name of a rule, where it holds
+RULES: dict[str, tuple[Rule, tuple[str, ...]]] = {
+    "docstrings": (docstrings, (*PRODUCT, *TESTS)),
+    "names": (names, PRODUCT),
+    "helpers": (helpers, TESTS),
+    "worlds": (worlds, TESTS),
+}
+
+
+def shared_classes(trees: Mapping[str, ast.Module]) -> dict[str, list[str]]:
+    """The files of each class name that several files of the product define."""
+    files: dict[str, list[str]] = defaultdict(list)
+    for path, tree in trees.items():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ClassDef):
+                files[node.name].append(path)
+    return {name: paths for name, paths in sorted(files.items()) if len(paths) > 1}
+
+
+def read_trees(folders: tuple[str, ...], root: Path = ROOT) -> dict[str, ast.Module]:
+    paths = sorted(path for folder in folders for path in (root / folder).rglob("*.py"))
+    return {str(path.relative_to(root)): ast.parse(path.read_text(encoding="utf-8")) for path in paths}
+
+
+def faults_by_rule() -> dict[str, dict[str, list[Fault]]]:
+    """By rule and file, or by class name."""
+    trees = read_trees((*PRODUCT, *TESTS))
+    faults: dict[str, dict[str, list[Fault]]] = {}
+    for rule, (check, folders) in RULES.items():
+        checked = {path: list(check(tree)) for path, tree in trees.items() if path.split("/")[0] in folders}
+        faults[rule] = {path: lines for path, lines in checked.items() if lines}
+    product = {path: tree for path, tree in trees.items() if path.split("/")[0] in PRODUCT}
+    faults["classes"] = {name: [(0, f"is in {', '.join(p)}")] for name, p in shared_classes(product).items()}
+    return faults
+
+
+def unexcused(faults: Mapping[str, Mapping[str, list[Fault]]], excused: Mapping[str, list[str]]) -> Iterator[str]:
+    for rule, subjects in faults.items():
+        for subject in sorted(set(subjects) - set(excused.get(rule, ()))):
+            for line, text in subjects[subject]:
+                yield f"{subject}:{line}: {text}" if line else f"class {subject} {text}"
+
+
+def write_exceptions(excused: Mapping[str, list[str]]) -> None:
+    lines = ["# Files, and class names, that are older than a rule of tools/words.py. The lists only shrink."]
+    for rule, subjects in excused.items():
+        lines += ["", f"{rule} = [", *(f'  "{subject}",' for subject in sorted(subjects)), "]"]
+    EXCEPTIONS.write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def main(arguments: list[str]) -> int:
+    faults = faults_by_rule()
+    excused = tomllib.loads(EXCEPTIONS.read_text(encoding="utf-8")) if EXCEPTIONS.exists() else {}
+    if "--accept" in arguments:
+        write_exceptions({rule: list(subjects) for rule, subjects in faults.items()})
+        return 0
+    if "--shrink" in arguments:
+        write_exceptions(
+            {rule: [s for s in excused.get(rule, ()) if s in subjects] for rule, subjects in faults.items()}
+        )
+        return 0
+    wrong = list(unexcused(faults, excused))
+    sys.stderr.writelines(f"{line}\n" for line in wrong)
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
