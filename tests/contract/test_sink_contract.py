@@ -13,8 +13,9 @@ import pytest
 
 from cdcsync_core.errors import CdcError, PermanentError, Reason
 from cdcsync_core.positions.chunk import Split
+from cdcsync_core.positions.gtid import GtidSet
 from cdcsync_core.positions.lineage import Lineage
-from cdcsync_core.positions.position import FilePosition, Place
+from cdcsync_core.positions.position import FilePosition, GtidPosition, Place
 from cdcsync_core.state import TableState
 from cdcsync_core.tables.capture import Capture
 from cdcsync_core.tables.schema_change import Filled, Kept
@@ -161,6 +162,23 @@ def test_nothing_to_do_commits_nothing(target: Target) -> None:
     before = whole_snapshot(target, [(1, "a")])
     assert target.commit(1, lambda found: None) == before
     assert target.last_commit() == before
+
+
+def test_a_table_moves_to_another_server_with_its_rows(target: Target) -> None:
+    """R6: by one commit of the state alone; after it only the new server's binlog is accepted."""
+    whole_snapshot(target, [(1, "a")])
+    there = GtidPosition(GtidSet(), Place("other.000001", 4, "mysql:other"))
+    state = target.commit(
+        1, lambda found: Commit(replace(found.moved("mysql:other", there), epoch=1), AdvancePosition())
+    )
+    assert state.identity.lineage.binlogs == ("mysql:uuid", "mysql:other")
+    assert target.last_commit() == state
+    assert content(target) == [(1, "a")]
+    fresh = first_state()
+    with pytest.raises(PermanentError, match="mysql:uuid"):
+        target.prepare(fresh)
+    elsewhere = replace(fresh.identity, lineage=Lineage.of("mysql:other"))
+    assert target.prepare(replace(fresh, identity=elsewhere)) == state
 
 
 @pytest.mark.parametrize(
