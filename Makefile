@@ -38,7 +38,7 @@ SERVER_WORKERS ?= 3
 LONG ?= not long
 STRESS_SECONDS ?= 20
 
-.PHONY: help venv setup servers gh-ost demo docs lint format test test-all test-unit test-servers test-stress test-kube test-cluster images bench lock clean
+.PHONY: help venv setup servers gh-ost demo docs lint format test test-all test-unit test-servers test-stress test-kube test-cluster images release bench lock clean
 
 help: ## list the targets
 	@grep -hE '^[a-z][a-z-]*:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/\1|\2/' | while IFS='|' read -r target text; do printf '  make %-14s%s\n' "$$target" "$$text"; done
@@ -112,6 +112,13 @@ images: setup ## build the images of operator and drivers and their bills of mat
 	@tests/cluster/images.sh build
 	@tests/cluster/images.sh sbom $(CURDIR)/.cache/sbom
 	@tests/cluster/images.sh key
+
+# RELEASE= is the folder, which must not be there yet.
+RELEASE ?= dist
+
+release: venv ## make the files of a release: wheel, source, tested versions, chart, notes, bill of materials, checksums
+	@tests/cluster/helm.sh
+	@$(BIN)/python tools/release.py $(RELEASE) --helm .cache/node/helm
 
 bench: setup servers ## measure; prints tables
 	@$(PYTEST) tests/bench -s $(ARGS)

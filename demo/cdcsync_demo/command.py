@@ -10,7 +10,7 @@ import click
 
 from cdcsync_core.errors import Reason, fail
 from cdcsync_core.runs.run import ExitCode
-from cdcsync_operator.cli.command import reporting
+from cdcsync_operator.cli.command import reporting, require_spark
 from cdcsync_operator.cli.output import Output
 
 
@@ -43,6 +43,7 @@ def demo(output: Output, folder: Path, rows: int, rate: float) -> ExitCode:
     from cdcsync_demo.server_process import ServerStartError
     from cdcsync_demo.view import DemoView
 
+    require_spark()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _interrupted)
     with open_folder(folder) as place:

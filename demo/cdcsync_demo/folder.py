@@ -25,11 +25,8 @@ from cdcsync_core.resource.manifest import SECRET_LABEL, read_yaml
 from cdcsync_core.resource.spec import KIND
 from cdcsync_operator.reconcile.files import write_atomically
 
-#: in the package of a wheel, or in the repository
-_EXAMPLES = (
-    Path(__file__).with_name("examples") / "shop.yaml",
-    Path(__file__).resolve().parents[2] / "examples" / "shop.yaml",
-)
+#: a copy of `examples/shop.yaml`, which a wheel has, too
+_EXAMPLE = Path(__file__).with_name("examples") / "shop.yaml"
 
 
 @dataclass(frozen=True)
@@ -83,14 +80,7 @@ class DemoFolder:
 
 def example_resource() -> dict[str, Any]:
     """The CdcSync of `examples/shop.yaml`."""
-    path = next((p for p in _EXAMPLES if p.is_file()), None)
-    if path is None:
-        raise fail(
-            Reason.INTERNAL_ERROR,
-            f"found no example manifest in {_EXAMPLES[0].parent}",
-            remedy="install the package again, or run the demo from the repository",
-        )
-    return next(d for d in read_yaml(path.read_text(encoding="utf-8")) if d["kind"] == KIND)
+    return next(d for d in read_yaml(_EXAMPLE.read_text(encoding="utf-8")) if d["kind"] == KIND)
 
 
 @contextmanager

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import click
 
-from cdcsync_core.errors import CdcError, Reason
+from cdcsync_core.errors import CdcError, Reason, fail
 from cdcsync_core.runs.run import ExitCode
 from cdcsync_operator.cli.output import Output
 
@@ -31,6 +32,18 @@ _output_option: Decorator = click.option(
     "-o", "--output", "form", type=click.Choice(["table", "json"]), default="table", show_default=True,
     help="For people or for programs.",
 )  # fmt: skip
+
+
+def require_spark() -> None:
+    """Raises SpecInvalid where the packages of a driver are not installed: its process could only
+    end."""
+    if find_spec("pyspark") is None:
+        raise fail(
+            Reason.SPEC_INVALID,
+            "the packages of drivers are not installed",
+            needed="those of the extra `spark`, and Java 17 or newer",
+            remedy="pip install 'cdcsync[spark]'",
+        )
 
 
 def exit_code(error: CdcError) -> ExitCode:

@@ -8,7 +8,7 @@ import click
 
 from cdcsync_core.runs.run import Decoder, ExitCode
 from cdcsync_core.runs.status import Condition, Phase, Status
-from cdcsync_operator.cli.command import manifest_option, reporting, state_dir_option
+from cdcsync_operator.cli.command import manifest_option, reporting, require_spark, state_dir_option
 from cdcsync_operator.cli.output import Output
 from cdcsync_operator.cli.run_view import open_view
 from cdcsync_operator.decision.summary.goal import Until
@@ -40,6 +40,7 @@ def run(output: Output, files: tuple[str, ...], state_dir: Path, until: str, dec
 
     manifest_files = ManifestFiles(files, continuous=until != Until.FOREVER)
     manifest = manifest_files.load()
+    require_spark()
     driver = (*DRIVER, "--decoder", decoder)
     with open_local(manifest_files, manifest, state_dir, CALLS, output.error, driver) as controller:
         with open_view(output, controller.source) as view:

@@ -9,7 +9,7 @@ import click
 from cdcsync_core.resource.quantity import parse_seconds
 from cdcsync_core.runs.run import ExitCode
 from cdcsync_core.runs.verification import Reader, verdict
-from cdcsync_operator.cli.command import manifest_option, reporting, state_dir_option
+from cdcsync_operator.cli.command import manifest_option, reporting, require_spark, state_dir_option
 from cdcsync_operator.cli.output import Output
 from cdcsync_operator.cli.plan import opened_manifest
 from cdcsync_operator.cli.verify_view import failures, render, watching
@@ -51,6 +51,7 @@ def verify(output: Output, files: tuple[str, ...], state_dir: Path, show: int, w
     mysql-replication` by one that shares no code with it; that one reads numbers, dates, texts in
     UTF-8 and bytes, and says of which tables it cannot judge.
     """
+    require_spark()
     with opened_manifest(files) as (resource, secrets), watching(output) as on_progress:
         config = verify_config(resource, secrets, state_dir, show, wait, Reader(reader))
         results = Verification(config).run(on_progress)
