@@ -52,7 +52,7 @@ class IcebergSpark:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.close()
-        self._process.wait(120)
+        self._process.wait(600)
         self._process.stdout.close()
         self._log.close()
 
