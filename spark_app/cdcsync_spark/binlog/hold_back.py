@@ -75,7 +75,7 @@ class HoldBack:
             self.close()
             time.sleep(_WAIT_SECONDS)
             return False
-        return int(answer) == 0
+        return str(answer) == "0"
 
     def _connected(self) -> SourceConnection:
         if self._connection is None:
