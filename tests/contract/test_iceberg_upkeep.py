@@ -22,7 +22,7 @@ from cdcsync_spark.sinks.iceberg.replica.sink import IcebergSink
 from cdcsync_spark.sinks.iceberg.table.expiry import MOST_AGE, NEWEST
 from cdcsync_spark.sinks.lake.policy import MaintenancePolicy
 from cdcsync_spark.sinks.lake.storage.stores import open_store
-from contract.sinkcase import ORDERS, SYNC, Model, batch, content, in_order, stage, step, whole_snapshot
+from contract.sinkcase import ORDERS, SYNC, Model, batch, content, first_state, in_order, stage, step, whole_snapshot
 from contract.stepcase import ROWS, STEPS, TABLE
 from support.folder_catalog import FolderCatalog, iceberg_sink
 
@@ -173,3 +173,13 @@ def test_a_column_that_no_file_has_is_read_alone(sink: IcebergSink) -> None:
     snapshot = target.open_snapshot()
     assert snapshot.scan(["note"]).read_all().to_pydict() == {"note": ["new", "new"]}
     assert snapshot.scan(["note"], pc.field("id") == 2).read_all().to_pydict() == {"note": ["new"]}
+
+
+def test_rows_of_a_copy_that_is_gone_are_not_staged_by_the_tables_columns(sink: IcebergSink) -> None:
+    whole_snapshot(sink.target(ORDERS.id), [(1, "a")])
+    copy = sink.target(ORDERS.id, generation=3)
+    copy.prepare(first_state(TABLE, nonce=3))
+    assert stage(copy, TABLE, ROWS).staged
+    sink.discard(ORDERS.id, 3)
+    with pytest.raises(PermanentError, match="the staged copy of the snapshot is gone"):
+        stage(copy, TABLE, ROWS)

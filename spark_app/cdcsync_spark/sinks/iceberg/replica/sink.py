@@ -187,6 +187,8 @@ class IcebergTarget:
             raise self.place.foreign_table_error()
         folder, target = self.place.folder(loaded), TargetSchema.of(table)
         schema = branch_schema(loaded.metadata, self.place.ref, MAIN)
+        if self.place.ref not in loaded.metadata.refs and self.place.generation and not schema.serves(target):
+            raise no_copy_error(str(self.place.table))
         with folder.translating_errors("staging rows"):
             root = folder.lake.below(folder.root)
             files = stage(root, folder.staged, target, batches, staged_name(schema, name), stamp(schema, target))
