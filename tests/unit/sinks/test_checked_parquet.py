@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import io
 import random
+import tracemalloc
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -69,7 +70,7 @@ def test_pages_add_up_to_what_an_honest_footer_says(options: dict[str, Any], pie
     footer = pq.read_metadata(pa.BufferReader(content))
     columns = (footer.row_group(g).column(c) for g in range(footer.num_row_groups) for c in range(footer.num_columns))
     for chunk, column in zip(_chunks(content), columns, strict=True):
-        walk = _Walk(chunk)
+        walk = _Walk(chunk, 2**30)
         pages = []
         for start in range(chunk.start, chunk.end, piece):
             pages += walk.pages(start, memoryview(content)[start : min(start + piece, chunk.end)])
@@ -166,6 +167,22 @@ def test_a_dictionary_that_stands_for_gigabytes_is_not_spelled_out(tmp_path: Pat
     with pytest.raises(CdcError, match="the texts of 65536 rows take more than"):
         list(key_batches(files, "a", schema, ["text"]))
     assert pa.default_memory_pool().max_memory() - before < 2**23
+
+
+@pytest.mark.usefixtures("small")
+def test_a_large_dictionary_is_not_unpacked(tmp_path: Path) -> None:
+    texts = pa.DictionaryArray.from_arrays(pa.array([0], pa.int32()), pa.array(["x" * 2**26]))
+    (tmp_path / "a").write_bytes(_written(pa.table({"text": texts}), compression="zstd", store_schema=False))
+    files = pafs.SubTreeFileSystem(str(tmp_path), pafs.LocalFileSystem())
+    schema = pa.schema([("text", pa.string())])
+    for batches in (file_batches(files, "a", schema, ["text"]), key_batches(files, "a", schema, ["text"])):
+        tracemalloc.start()
+        try:
+            with pytest.raises(CdcError, match="a page unpacks to 67108868 bytes"):
+                list(batches)
+            assert tracemalloc.get_traced_memory()[1] < 2**23
+        finally:
+            tracemalloc.stop()
 
 
 @pytest.mark.usefixtures("small")

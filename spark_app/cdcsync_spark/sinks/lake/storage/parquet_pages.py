@@ -186,16 +186,17 @@ def longest_text(page: Page, content: memoryview, codec: str) -> int:
 
 class _Walk:
     """The headers of one chunk, whose bytes come in order; `longest` is of its dictionary, `texts`
-    what its values are spelled out to at most."""
+    what its values are spelled out to at most. No page unpacks to more than `most` bytes."""
 
-    def __init__(self, chunk: Chunk) -> None:
-        self.chunk = chunk
+    def __init__(self, chunk: Chunk, most: int) -> None:
+        self.chunk, self._most = chunk, most
         self.longest = self.texts = 0
         self._at, self._values = chunk.start, 0
         self._head = b""
 
     def pages(self, start: int, data: memoryview) -> Iterator[Page]:
-        """Those whose header ends within these bytes, which begin at `start` of the file."""
+        """Those whose header ends within these bytes, which begin at `start` of the file. Raises
+        TooHeavy, and ValueError."""
         while self._values < self.chunk.values and self._at < min(start + len(data), self.chunk.end):
             if self._at + len(self._head) < start:
                 raise ValueError(f"bytes {self._at} to {start} of a chunk were passed over")
@@ -209,6 +210,9 @@ class _Walk:
             yield page
 
     def _take(self, page: Page, content: memoryview) -> None:
+        """A dictionary is unpacked here, once it is known to be small enough."""
+        if page.unpacked > self._most:
+            raise TooHeavy(f"a page unpacks to {page.unpacked} bytes")
         if self.chunk.codec and page.kind == _DICTIONARY:
             self.longest = max(self.longest, longest_text(page, content, self.chunk.codec))
         self.texts += page.numbers * self.longest
@@ -226,7 +230,7 @@ class PageWatch:
     """Adds up what the bytes that are read of a file unpack to."""
 
     def __init__(self, chunks: list[Chunk], most: Most, spelled: Spelled) -> None:
-        self._walks = [_Walk(chunk) for chunk in chunks]
+        self._walks = [_Walk(chunk, most.page) for chunk in chunks]
         self._most, self._spelled = most, spelled
         self._groups: Counter[int] = Counter()
         #: chunks of a row group whose texts are estimated, with their content
@@ -243,8 +247,6 @@ class PageWatch:
                     self._weigh_texts(walk, data[max(chunk.start - start, 0) : chunk.end - start])
 
     def _weigh(self, chunk: Chunk, page: Page) -> None:
-        if page.unpacked > self._most.page:
-            raise TooHeavy(f"a page unpacks to {page.unpacked} bytes")
         if not self._most.streamed:
             self._add(chunk.group, max(page.unpacked, page.values * chunk.width))
 
