@@ -7,11 +7,14 @@ import json
 import os
 import pty
 import signal
+import ssl
 import subprocess
 import sys
 import tarfile
-from collections.abc import Callable
-from contextlib import suppress
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -230,3 +233,53 @@ def test_the_live_screen_shows_the_namespace_until_it_is_interrupted(
         process.kill()
         process.wait()
         os.close(mine)
+
+
+@contextmanager
+def kubelet(sync: InProcessSync, log: str) -> Iterator[list[str]]:
+    """A node whose kubelet has this log of every container; the requests that it got."""
+    asked: list[str] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            asked.append(self.path)
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(log.encode())))
+            self.end_headers()
+            self.wfile.write(log.encode())
+
+        def log_message(self, *_: object) -> None:
+            """Nothing."""
+
+    certificate = Path(sync.api.login.access().configuration.ssl_ca_cert or "")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate, certificate.with_suffix(".key"))
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        server.socket = context.wrap_socket(server.socket, server_side=True)
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        endpoints = {"kubeletEndpoint": {"Port": server.server_port}}
+        address = {"type": "InternalIP", "address": "127.0.0.1"}
+        status = {"addresses": [address], "daemonEndpoints": endpoints}
+        body = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": f"node-{sync.namespace}"}, "status": status}
+        sync.api.create("/api/v1/nodes", body)
+        try:
+            yield asked
+        finally:
+            server.shutdown()
+
+
+def test_the_logs_are_those_of_the_drivers(sync: InProcessSync, call: Call) -> None:
+    sync.create()
+    controller = sync.operator()
+    sync.until(controller, lambda s: s.runs.snapshot and sync.pods())
+    (pod,) = sync.pods()
+    with kubelet(sync, "started\nshop.a is read\nshop.b waits\nshop.a is whole \x1b[2J\n") as asked:
+        sync.bind(pod, f"node-{sync.namespace}")
+        result = call("logs", "shop", "--tail", "7")
+        assert f"==> {pod}" in result.stdout
+        assert "shop.b waits" in result.stdout
+        assert "\x1b" not in result.stdout
+        assert "/driver?" in asked[0]
+        assert "tailLines=7" in asked[0]
+        answer = json.loads(call("why", "shop.a", "-o", "json").stdout)
+        assert [line.partition(" ")[0] for line in answer["log"]] == ["shop.a", "shop.a"]

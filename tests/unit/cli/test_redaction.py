@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from cdcsync_operator.cli.kubectl.redaction import of_object, of_pod, of_text
 
@@ -44,6 +47,28 @@ def test_values_are_hidden_by_their_place(value: dict[str, Any]) -> None:
     found = json.dumps(of_object(value))
     assert HIDE not in found
     assert "any" in found.lower() or "args" in found
+
+
+#: maps of free texts that schedulers and selectors read, or that are numbers
+HARMLESS = {"labels", "matchLabels", "nodeSelector", "limits", "requests"}
+
+
+def free_maps(schema: dict[str, Any], name: str = "") -> Iterator[str]:
+    """Fields of the spec whose keys are the user's."""
+    if schema.get("additionalProperties"):
+        yield name
+    for field, inner in (schema.get("properties") or {}).items():
+        yield from free_maps(inner, field)
+    if "items" in schema:
+        yield from free_maps(schema["items"], name)
+
+
+def test_every_map_of_free_texts_of_a_spec_is_hidden() -> None:
+    crd = yaml.safe_load((Path(__file__).resolve().parents[3] / "crds" / "cdcsync.yaml").read_text())
+    spec = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]
+    names = set(free_maps(spec)) - HARMLESS
+    assert {"sparkConf", "producerConfig"} <= names
+    assert [name for name in names if HIDE in json.dumps(of_object({name: {"any": HIDE}}))] == []
 
 
 def test_of_a_pod_only_what_it_runs_and_how_it_fares_is_taken() -> None:

@@ -80,7 +80,9 @@ def resnapshot(
 
     def raised(found: Object) -> Object:
         _check_names(syncs, found, tables)
-        return {"resnapshot": _with_nonces(found, tables, matching)}
+        change = {"resnapshot": _with_nonces(found, tables, matching)}
+        resource_of(found | {"spec": found["spec"] | change})  # the API server checks no pattern
+        return change
 
     return _change(output, syncs, name, raised, as_patch=as_patch)
 
@@ -120,7 +122,6 @@ def _change(
     for _ in range(_ATTEMPTS):
         found = syncs.get(name)
         change = spec(found)
-        resource_of(found | {"spec": found["spec"] | change})  # what the API server does not check
         if as_patch:
             _print_patch(output, found, change)
             return ExitCode.DONE

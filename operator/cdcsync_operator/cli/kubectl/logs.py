@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from cdcsync_core.errors import CdcError
+from cdcsync_core.quoting import visible
 from cdcsync_core.runs.run import ExitCode
 from cdcsync_operator.cli.cluster_syncs import ClusterSyncs
 from cdcsync_operator.cli.kubectl.options import of_cluster
@@ -36,5 +37,5 @@ def logs(output: Output, syncs: ClusterSyncs, name: str, tail: int, executors: b
         else:
             output.console.print(f"==> {title}", markup=False)
             for line in lines:
-                output.console.print(line, markup=False)
+                output.console.print(visible(line.expandtabs()), markup=False)
     return ExitCode.DONE

@@ -1,8 +1,9 @@
 """What a bundle leaves out of objects and logs, so that it can be handed to others.
 
 Why it is right: no Secret is asked for; of a pod only what it runs and how it fares are taken; and
-values in which a spec can hide one (variables, arguments, `sparkConf`, annotations) are left out by
-their place, whatever they contain. Texts lose what has the form of credentials on top. Pure.
+values in which a spec can hide one (variables, arguments, `sparkConf`, annotations, properties of
+brokers and catalogs) are left out by their place, whatever they contain. Texts lose what has the
+form of credentials on top. Pure.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import Any
 
 HIDDEN = "(hidden)"
 #: maps whose values are hidden, and lists whose items are; names stay
-_MAPS = frozenset({"sparkConf", "annotations"})
+_MAPS = frozenset({"sparkConf", "annotations", "topicConfig", "producerConfig", "properties", "volumeAttributes"})
 _LISTS = frozenset({"args", "command"})
 #: before the host of an address, and behind its path
 _USER = re.compile(r"(?<=://)[^/@\s\"']+(?=@)")

@@ -32,19 +32,13 @@ _EVENTS, _LINES = 500, 20_000
 @of_cluster
 def report(output: Output, syncs: ClusterSyncs, name: str, path: Path | None) -> ExitCode:
     """Write a bundle for who helps with the CdcSync NAME: resource, status, tables, events, pods
-    and logs. It has no Secret, and no value of a variable, of sparkConf or of an annotation; names
-    of hosts, tables and columns, and statements that changed tables, are in it."""
+    and logs. It has no Secret, and no value of a variable, an annotation, sparkConf or properties;
+    names of hosts, tables and columns, and statements that changed tables, are in it."""
     found = syncs.get(name)
     stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
     target = path or Path(f"cdcsync-{syncs.namespace}-{name}-{stamp}.tar.gz")
-    contents: dict[str, str] = {}
-    for title, text in _parts(syncs, found):
-        try:
-            contents[title] = text()
-        except (CdcError, ApiError) as error:  # what the user may not read is missing, and says so
-            contents[f"{title}.missing"] = redaction.of_text(f"{error}\n")
     try:
-        _write(target, contents)
+        contents = _write(target, _texts(syncs, found))
     except OSError as error:
         raise fail(
             Reason.SPEC_INVALID, f"{target} cannot be written: {error}", remedy="give another file by --to"
@@ -56,6 +50,15 @@ def report(output: Output, syncs: ClusterSyncs, name: str, path: Path | None) ->
     if missing:
         output.warn(f"not in it, because you may not read them: {', '.join(sorted(missing))}")
     return ExitCode.DONE
+
+
+def _texts(syncs: ClusterSyncs, found: Object) -> Iterator[tuple[str, str]]:
+    """File names and texts; what the user may not read is missing, and says so."""
+    for title, text in _parts(syncs, found):
+        try:
+            yield title, text()
+        except (CdcError, ApiError) as error:
+            yield f"{title}.missing", redaction.of_text(f"{error}\n")
 
 
 def _parts(syncs: ClusterSyncs, found: Object) -> Iterator[tuple[str, Callable[[], str]]]:
@@ -96,13 +99,18 @@ def _json(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False, indent=1) + "\n"
 
 
-def _write(target: Path, contents: dict[str, str]) -> None:
-    """Readable by its owner alone: it names hosts and tables."""
-    folder = target.name.removesuffix(".tar.gz")
-    target.touch(mode=0o600)
-    with tarfile.open(target, "w:gz") as archive:
-        for name, text in contents.items():
+def _write(target: Path, texts: Iterator[tuple[str, str]]) -> list[str]:
+    """Readable by its owner alone: it names hosts and tables. One text is held at a time. An
+    interrupted one leaves a file of another name."""
+    folder, making, names = target.name.removesuffix(".tar.gz"), target.with_name(f"{target.name}.part"), []
+    making.unlink(missing_ok=True)
+    making.touch(mode=0o600)
+    with tarfile.open(making, "w:gz") as archive:
+        for name, text in texts:
             data = text.encode()
             entry = tarfile.TarInfo(f"{folder}/{name}")
             entry.size, entry.mtime, entry.mode = len(data), int(time.time()), 0o600
             archive.addfile(entry, io.BytesIO(data))
+            names.append(name)
+    making.replace(target)
+    return names

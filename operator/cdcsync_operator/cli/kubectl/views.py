@@ -23,7 +23,7 @@ _EVERY = 2.0
 @of_cluster
 def status(output: Output, syncs: ClusterSyncs, name: str | None, everywhere: bool, watch: bool) -> ExitCode:
     """Show where CdcSyncs stand: the one of NAME, or all of the namespace."""
-    chosen = ClusterSyncs(syncs.api, "") if everywhere else syncs
+    chosen = ClusterSyncs(syncs.api, "") if everywhere and not name else syncs
 
     def found() -> list[ShownSync]:
         return [chosen.shown(name)] if name else [shown(one) for one in chosen.all()]

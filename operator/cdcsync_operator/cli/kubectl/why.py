@@ -65,7 +65,7 @@ class Answer:
         if self.log:
             console.print(Text("log of its driver", style="bold"))
         for line in self.log:
-            console.print(Text(f"  {visible(line)}"))
+            console.print(Text(f"  {visible(line.expandtabs())}"))
 
 
 @click.command()
