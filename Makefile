@@ -29,6 +29,8 @@ GH_OST := .cache/gh-ost/gh-ost
 KEYS_PLUGIN := .cache/mariadb-plugins/file_key_management.so
 PYTEST := $(BIN)/pytest
 
+# The tables of the demo: delta or iceberg
+SINK ?= delta
 # ARGS goes to pytest: make test-unit ARGS='-k gtid -x'
 ARGS ?=
 # Test processes at once; those with a server each have their own.
@@ -51,8 +53,8 @@ servers: $(STAMPS)/mariadb1011 $(KEYS_PLUGIN) $(STAMPS)/mariadb114 $(MARIADB118)
 
 gh-ost: $(GH_OST) ## build gh-ost, which tests of `make test-all` run beside a stream (needs Go)
 
-demo: setup ## copy a small shop from a MariaDB of our own into Delta tables and verify it while it is written
-	@$(BIN)/cdcsync demo
+demo: setup ## copy a small shop from a MariaDB of our own into Delta tables (SINK=iceberg: Iceberg) and verify it while it is written
+	@$(BIN)/cdcsync demo --sink $(SINK)
 
 lint: setup ## ruff, formatting, types, import layers, words, the manual
 	@echo "lint: ruff check"

@@ -33,10 +33,14 @@ from cdcsync_operator.cli.output import Output
     show_default=True,
     help="Transactions a second, while it lasts.",
 )
+@click.option(
+    "--sink", type=click.Choice(["delta", "iceberg"]), default="delta", show_default=True,
+    help="The kind of the tables; iceberg: in a catalog that is a file of SQLite.",
+)  # fmt: skip
 @reporting
-def demo(output: Output, folder: Path, rows: int, rate: float) -> ExitCode:
-    """Copy a small shop from a MariaDB of our own into Delta tables while it is written, and prove
-    that the copy is right."""
+def demo(output: Output, folder: Path, rows: int, rate: float, sink: str) -> ExitCode:
+    """Copy a small shop from a MariaDB of our own into tables of a lake while it is written, and
+    prove that the copy is right."""
     from cdcsync_demo.demo_run import Size, run_demo
     from cdcsync_demo.embedded import MariaDBUnavailable
     from cdcsync_demo.folder import open_folder
@@ -48,7 +52,7 @@ def demo(output: Output, folder: Path, rows: int, rate: float) -> ExitCode:
         signal.signal(number, _interrupted)
     with open_folder(folder) as place:
         try:
-            return run_demo(place, Size(rows, rate), DemoView(output.console), output)
+            return run_demo(place, Size(rows, rate), sink, DemoView(output.console), output)
         except (MariaDBUnavailable, ServerStartError) as error:
             reason = " ".join(str(error).split())
             raise fail(Reason.SOURCE_UNREACHABLE, f"no MariaDB for the demo: {reason}") from error

@@ -26,7 +26,7 @@ from cdcsync_core.runs.verification import TableResult, verdict
 from cdcsync_demo import shop as demo_shop
 from cdcsync_demo.embedded import EmbeddedMariaDB
 from cdcsync_demo.folder import DemoFolder
-from cdcsync_demo.lake import QUERY, draw_query, draw_tables
+from cdcsync_demo.lake import QUERY, draw_iceberg_tables, draw_query, draw_tables
 from cdcsync_demo.server_process import LOOPBACK
 from cdcsync_demo.view import DemoView
 from cdcsync_demo.writes import Writer
@@ -55,18 +55,18 @@ class Aborted(Exception):
     """The sync ended before the demo did."""
 
 
-def run_demo(folder: DemoFolder, size: Size, view: DemoView, output: Output) -> ExitCode:
-    """Raises CdcError; KeyboardInterrupt passes."""
+def run_demo(folder: DemoFolder, size: Size, sink: str, view: DemoView, output: Output) -> ExitCode:
+    """`sink` is the kind of the tables. Raises CdcError; KeyboardInterrupt passes."""
     with ExitStack() as stack:
         server = _start_server(folder, stack, view)
         password = secrets.token_urlsafe(18)
         _open_shop(server, size, password, view)
         writer = _start_writes(server, size, stack, view)
         assert server.port
-        folder.write_manifest(LOOPBACK, server.port, _USER, password)
+        folder.write_manifest(LOOPBACK, server.port, _USER, password, sink)
         code = _run_sync(folder, writer, view, output)
     if code is ExitCode.DONE:
-        _show_lake(folder, view)
+        (_show_iceberg if sink == "iceberg" else _show_lake)(folder, view)
     return code
 
 
@@ -282,3 +282,10 @@ def _show_lake(folder: DemoFolder, view: DemoView) -> None:
         view.detail(line)
     view.table(draw_query(folder.lake))
     view.say("Spark, DuckDB, Polars, Trino ... read them as well")
+
+
+def _show_iceberg(folder: DemoFolder, view: DemoView) -> None:
+    view.say("[bold green]Equal both times.[/] The Iceberg tables stay:")
+    view.table(draw_iceberg_tables(folder.catalog, folder.shown))
+    view.say("PyIceberg, DuckDB and Polars read such a file. Spark reads the catalog:")
+    view.detail(folder.shown(folder.catalog))

@@ -5,7 +5,8 @@
 <folder>/shop.yaml             the example's manifest with this demo's host, port and folder
 <folder>/secret.yaml           the account of this demo's server, readable by this user only
 <folder>/state/                the sync's status and logs
-<folder>/lake/                 the Delta tables
+<folder>/lake/                 the tables
+<folder>/catalog.db            the catalog of Iceberg tables
 """
 
 from __future__ import annotations
@@ -50,6 +51,10 @@ class DemoFolder:
         return self.root / "lake"
 
     @property
+    def catalog(self) -> Path:
+        return self.root / "catalog.db"
+
+    @property
     def manifest(self) -> Path:
         return self.root / "shop.yaml"
 
@@ -61,12 +66,11 @@ class DemoFolder:
         """For people: relative to the folder where they started the demo."""
         return str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path)
 
-    def write_manifest(self, host: str, port: int, user: str, password: str) -> None:
+    def write_manifest(self, host: str, port: int, user: str, password: str, sink: str = "delta") -> None:
         """The example with what is different here, and its Secret in a file of its own."""
         resource = example_resource()
         resource["spec"]["source"] |= {"host": host, "port": port}
-        (sink,) = (section for section in resource["spec"]["sink"].values() if isinstance(section, dict))
-        sink["path"] = str(self.lake)
+        resource["spec"]["sink"] = self._sink(sink)
         name = resource["spec"]["source"]["credentialsSecretRef"]["name"]
         secret = {
             "apiVersion": "v1",
@@ -76,6 +80,12 @@ class DemoFolder:
         }
         write_atomically(self.manifest, yaml.safe_dump(resource, sort_keys=False))
         write_atomically(self.secret, yaml.safe_dump(secret, sort_keys=False), mode=0o600)
+
+    def _sink(self, kind: str) -> dict[str, Any]:
+        if kind == "iceberg":
+            catalog = {"type": "jdbc", "uri": f"jdbc:sqlite:{self.catalog}", "warehouse": str(self.lake)}
+            return {"iceberg": {"catalog": catalog}}
+        return {"delta": {"path": str(self.lake)}}
 
 
 def example_resource() -> dict[str, Any]:

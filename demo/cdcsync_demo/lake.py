@@ -1,9 +1,11 @@
 """What the demo shows of the finished lake: the tables, and one query over them. Reads with
-delta-rs, as any program may."""
+delta-rs or PyIceberg, as any program may."""
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +41,22 @@ def draw_tables(lake: Path, shown: Callable[[Path], str]) -> Grid:
     keys = {t.name: t.key for t in TABLES}
     for name, path in places(lake):
         grid.add_row(escape(shown(path)), f"{rows[name]:,}", f"{DeltaTable(path).version() + 1:,}", keys[name])
+    return grid
+
+
+def draw_iceberg_tables(catalog: Path, shown: Callable[[Path], str]) -> Grid:
+    """The newest metadata of each table of the catalog, with what PyIceberg finds there."""
+    from pyiceberg.table import StaticTable
+
+    grid = Grid(box=None, pad_edge=False)
+    grid.add_column("ICEBERG TABLE")
+    grid.add_column("ROWS", justify="right")
+    grid.add_column("SNAPSHOTS", justify="right")
+    question = "SELECT table_name, metadata_location FROM iceberg_tables WHERE table_namespace = ? ORDER BY table_name"
+    with closing(sqlite3.connect(catalog)) as connection:
+        for _, location in connection.execute(question, (DATABASE,)).fetchall():
+            table = StaticTable.from_metadata(location)
+            grid.add_row(escape(shown(Path(location))), f"{table.scan().count():,}", f"{len(table.snapshots()):,}")
     return grid
 
 

@@ -13,9 +13,11 @@ from pathlib import Path
 import psutil
 import pytest
 from deltalake import DeltaTable
+from pyiceberg.table import StaticTable
 
 from cdcsync_core.runs.run import ExitCode
 from cdcsync_demo.shop import TABLES
+from support.iceberg_catalog import metadata_file
 from support.lake import rows_of
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
@@ -59,6 +61,19 @@ def test_the_story_is_told_to_its_end(tmp_path: Path, times: int) -> None:
         customers = DeltaTable(tmp_path / "demo" / "lake" / "shop" / "customers")
         assert "password_hash" not in [f.name for f in customers.schema().fields]
         assert not (tmp_path / "demo" / "mariadb").exists()
+
+
+@pytest.mark.long
+def test_the_story_with_iceberg_tables(tmp_path: Path) -> None:
+    with demo(tmp_path / "demo", "--rows", "20000", "--sink", "iceberg") as process:
+        assert process.stdout
+        text = process.stdout.read()
+        assert process.wait() == ExitCode.DONE, text
+    assert text.count("equal") >= 2 * len(TABLES)
+    lines = metadata_file(tmp_path / "demo" / "catalog.db", "shop", "order_lines")
+    assert StaticTable.from_metadata(lines).scan().count() > 20_000
+    customers = StaticTable.from_metadata(metadata_file(tmp_path / "demo" / "catalog.db", "shop", "customers"))
+    assert "password_hash" not in customers.schema().column_names
 
 
 @pytest.mark.parametrize(
