@@ -20,9 +20,9 @@ def explain(api: Api, field: str, folder: Path) -> str:
     config = folder / "kubeconfig"
     config.write_text(json.dumps(kubeconfig(api)))
     command = [str(NODE), "kubectl", "--kubeconfig", str(config), "explain", field]
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + 300
     while True:
-        found = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60, cwd=folder)
+        found = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300, cwd=folder)
         if found.returncode == 0:
             return " ".join(found.stdout.split())
         if time.monotonic() > deadline:

@@ -104,7 +104,7 @@ def _checking(lake: Location, asked: Question) -> Iterator[list[SinkCheck]]:
     thread = threading.Thread(target=lambda: found.append(check_apart(lake, asked, seconds=3600)))
     thread.start()
     yield found
-    thread.join(60)
+    thread.join(600)
     assert not thread.is_alive()
 
 
@@ -112,7 +112,7 @@ def test_a_check_ends_with_its_sync(secret: Path) -> None:
     server = Hostile(hostile.silence)
     with server.listening() as port, Question() as asked:
         with _checking(_lake(port, secret), asked) as found:
-            assert server.met.acquire(timeout=60)
+            assert server.met.acquire(timeout=600)
             asked.stop()
         assert found[0].errors
 

@@ -158,7 +158,7 @@ def _looking(source: ClusterSource, resource: CdcSync, folders: list[Path]) -> I
     for folder in folders:
         source.give_up(folder)
     for thread in threads:
-        thread.join(60)
+        thread.join(600)
     assert not any(t.is_alive() for t in threads)
 
 
@@ -186,7 +186,7 @@ def test_one_namespaces_stalling_sources_leave_slots_to_others(
     with server.listening() as port, ExitStack() as stack:
         stack.enter_context(_looking(source, _resource("evil", port), _folders(account, 40)))
         for _ in range(32):
-            assert server.met.acquire(timeout=60), "they have the slots that they get"
+            assert server.met.acquire(timeout=600), "they have the slots that they get"
         found = _honest(source, mariadb1011, database, account, "good")
         assert [t.name for t in found.result.tables] == [f"{database}.t"]
         assert not server.met.acquire(blocking=False), "and no more"
@@ -206,7 +206,7 @@ def test_silent_sources_of_twenty_namespaces_delay_no_sync(
             for number, folder in enumerate(folders)
         ]
         for _ in folders:
-            assert server.met.acquire(timeout=60), "none of them waits for another"
+            assert server.met.acquire(timeout=600), "none of them waits for another"
         found = _honest(source, mariadb1011, database, account, "good")
         resource = _resource("good", mariadb1011.port)
         assert source.current(resource, account).file
@@ -223,7 +223,7 @@ def test_a_closed_sync_frees_its_slot(mariadb1011: Server, fresh_database: Fresh
     server, folders = Hostile(hostile.dripping_greeting), _folders(account, 4)
     with server.listening() as port, _looking(source, _resource("one", port), folders) as ends:
         for _ in range(4):
-            assert server.met.acquire(timeout=60)
+            assert server.met.acquire(timeout=600)
         for folder in folders:
             source.give_up(folder)
         found = _honest(source, mariadb1011, database, account, "one")

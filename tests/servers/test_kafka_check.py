@@ -60,12 +60,12 @@ def topic_of(sink: KafkaSink) -> str:
 
 def test_a_topic_that_is_not_there_is_not_made(kafka: KafkaBroker, sink_for: SinkMaker) -> None:
     sink = sink_for("")
-    before = set(kafka.admin().list_topics(timeout=30).topics)
+    before = set(kafka.admin().list_topics(timeout=300).topics)
     found = check(sink)
     assert found.found.startswith("1 broker of the cluster ")
     assert (found.errors, found.warnings) == ((), ())
     assert [(t.table, t.topic, t.partitions, t.exists) for t in found.topics] == [(NAME, topic_of(sink), 3, False)]
-    assert set(kafka.admin().list_topics(timeout=30).topics) == before
+    assert set(kafka.admin().list_topics(timeout=300).topics) == before
 
 
 def test_what_a_run_would_refuse_is_named(kafka: KafkaBroker, sink_for: SinkMaker) -> None:
@@ -84,7 +84,7 @@ def test_what_a_run_would_refuse_is_named(kafka: KafkaBroker, sink_for: SinkMake
 
 def test_settings_that_the_brokers_would_refuse_are_named_once(sink_for: SinkMaker) -> None:
     sink = sink_for("")
-    before = set(sink.session.topics.admin.list_topics(timeout=30).topics)
+    before = set(sink.session.topics.admin.list_topics(timeout=300).topics)
     sink.topics = replace(sink.topics, replication=3)
     (copies,) = check(sink, TableId("shop", "a"), TableId("shop", "b")).errors
     assert (copies.reason, copies.table) == (Reason.SPEC_INVALID, "")
@@ -92,7 +92,7 @@ def test_settings_that_the_brokers_would_refuse_are_named_once(sink_for: SinkMak
     sink.topics = replace(sink.topics, replication=1, config=(("retention.ms", "soon"),))
     (setting,) = check(sink).errors
     assert "INVALID_CONFIG" in setting.found
-    assert set(sink.session.topics.admin.list_topics(timeout=30).topics) == before
+    assert set(sink.session.topics.admin.list_topics(timeout=300).topics) == before
 
 
 def test_a_topic_of_ours_is_known_by_the_state(kafka: KafkaBroker, sink_for: SinkMaker) -> None:

@@ -214,7 +214,7 @@ def _kill_at(sync: Sync, gate: Gate) -> None:
 
 
 def _made(kafka: KafkaBroker, topics: Iterable[str]) -> list[str]:
-    there = kafka.admin().list_topics(timeout=30).topics
+    there = kafka.admin().list_topics(timeout=300).topics
     return [topic for topic in topics if topic in there]
 
 

@@ -55,7 +55,7 @@ class Hostile:
                 clients[-1].start()
                 self.met.release()
         for thread in clients:
-            thread.join(60)
+            thread.join(600)
 
     def _serve(self, client: socket.socket) -> None:
         with client, suppress(OSError):

@@ -77,7 +77,7 @@ class HostileTenant:
             yield self
         finally:
             self._stopping.set()
-            thread.join(60)
+            thread.join(600)
 
     def _write(self) -> None:
         while not self._stopping.is_set():

@@ -47,7 +47,7 @@ class IcebergCatalog:
 
     def fault(self, name: str) -> None:
         """See `IcebergRestServer.java`."""
-        with urllib.request.urlopen(f"{self.uri}/fault?{name}", timeout=60):
+        with urllib.request.urlopen(f"{self.uri}/fault?{name}", timeout=600):
             pass
 
     def _command(self, port: int) -> Sequence[str]:

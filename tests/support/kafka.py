@@ -42,7 +42,7 @@ class KafkaBroker:
 
     def __init__(self, folder: Path, settings: dict[str, str] | None = None, address: str = "") -> None:
         self.folder, self._settings = folder, settings or {}
-        self.outside = f"{address}:{free_port()}" if address else ""
+        self._address, self._outside_port = address, 0
         shutil.copytree(BROKER / "formatted", folder / "data")
         self._chosen_with: int | None = None
         self._process = ServerProcess(self._command, folder / "broker.log", _serves)
@@ -66,6 +66,11 @@ class KafkaBroker:
     def bootstrap(self) -> str:
         return f"{LOOPBACK}:{self._process.port}"
 
+    @property
+    def outside(self) -> str:
+        """Of a broker that has been started."""
+        return f"{self._address}:{self._outside_port}" if self._address else ""
+
     def admin(self) -> AdminClient:
         return AdminClient({"bootstrap.servers": self.bootstrap})
 
@@ -84,7 +89,7 @@ class KafkaBroker:
 
     def _choose_ports(self) -> None:
         """Those beside the one that `ServerProcess` chooses."""
-        self._controller = free_port()
+        self._controller, self._outside_port = free_port(), free_port()
 
     def _command(self, port: int) -> Sequence[str]:
         if port != self._chosen_with:  # an attempt with other ports, as one of the last was taken

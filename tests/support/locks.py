@@ -12,18 +12,16 @@ import pymysql
 
 from support.servers import Server
 
-#: locks are taken in the order of names, so what waits for it has all others
-_READ = "zzz_read"
-
 
 @contextmanager
 def locked_for_ddl(server: Server, database: str, tables: Sequence[str]) -> Iterator[None]:
     """So that not even their definition can be read: by a RENAME of all of them, which waits, until
     the block ends, for a table that a transaction has read. Nothing is renamed."""
-    server.run(f"CREATE DATABASE {_READ}", f"CREATE TABLE {_READ}.t (id INT PRIMARY KEY)")
+    last = f"zzz_{database}"  # locks are taken in the order of names: what waits for it has all others
+    server.run(f"CREATE DATABASE {last}", f"CREATE TABLE {last}.t (id INT PRIMARY KEY)")
     with server.connect(db=database) as reader, server.connect(db=database) as renamer:
-        _run(reader, "BEGIN", f"SELECT * FROM {_READ}.t")
-        renames = [*(f"{t} TO {t}_renamed" for t in tables), f"{_READ}.t TO {_READ}.u"]
+        _run(reader, "BEGIN", f"SELECT * FROM {last}.t")
+        renames = [*(f"{t} TO {t}_renamed" for t in tables), f"{last}.t TO {last}.u"]
         statement = f"RENAME TABLE {', '.join(renames)}"
         renaming = threading.Thread(target=_interrupted, args=(renamer, statement))
         renaming.start()
@@ -33,7 +31,8 @@ def locked_for_ddl(server: Server, database: str, tables: Sequence[str]) -> Iter
         finally:
             server.run(f"KILL QUERY {renamer.thread_id()}")
             renaming.join()
-    server.drop_database(_READ)
+            _run(reader, "COMMIT")
+            server.drop_database(last)
 
 
 @contextmanager
@@ -56,7 +55,7 @@ def _interrupted(session: Any, statement: str) -> None:
 
 
 def _await_lock(server: Server, session: int) -> None:
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + 600
     waits = "SELECT STATE LIKE '%%metadata lock%%' FROM information_schema.PROCESSLIST WHERE ID = %s"
     while server.query(waits, session) != [(1,)]:
         assert time.monotonic() < deadline, "the RENAME does not wait"

@@ -67,7 +67,7 @@ class SchemaRegistry:
         request = urllib.request.Request(
             f"{self.url}/config/{subject}", body, {"Content-Type": "application/json"}, method="PUT"
         )
-        with urllib.request.urlopen(request, timeout=30):
+        with urllib.request.urlopen(request, timeout=300):
             pass
 
 

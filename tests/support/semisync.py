@@ -17,7 +17,7 @@ from cdcsync_mysql.sessions.connection import connect
 from support.servers import Server
 from support.source import source_of
 
-WAIT_SECONDS = 60
+WAIT_SECONDS = 600
 
 
 def until(condition: Callable[[], bool], what: str) -> None:

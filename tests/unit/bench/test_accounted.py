@@ -38,7 +38,7 @@ _WAYS = ["samples"] + (["control group"] if os.access("/sys/fs/cgroup", os.W_OK)
 def _run(folder: Path, way: str, program: str) -> dict[str, Any]:
     result = folder / "figures.json"
     command = [sys.executable, accounted.__file__, str(result), sys.executable, "-c", program]
-    code = subprocess.run(command, env=os.environ | {"CDCSYNC_BENCH_ACCOUNT": way}, timeout=60, check=False).returncode
+    code = subprocess.run(command, env=os.environ | {"CDCSYNC_BENCH_ACCOUNT": way}, timeout=600, check=False).returncode
     figures = json.loads(result.read_text())
     assert code == figures["exit"]
     return figures
@@ -84,6 +84,6 @@ os.wait()
 def test_the_group_is_removed_with_the_run(tmp_path: Path) -> None:
     command = [sys.executable, accounted.__file__, str(tmp_path / "figures.json"), sys.executable, "-c", "pass"]
     process = subprocess.Popen(command)
-    process.wait(60)
+    process.wait(600)
     name = f"cdcsync-bench-{process.pid}"
     assert not [folder for folder in accounted._own_groups().values() if (folder / name).exists()]

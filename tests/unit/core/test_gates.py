@@ -30,7 +30,7 @@ def run(armed: str | None) -> subprocess.CompletedProcess[bytes]:
         env=environment | ({"CDCSYNC_GATE": armed} if armed else {}),
         capture_output=True,
         check=False,
-        timeout=60,
+        timeout=600,
     )
 
 
@@ -65,7 +65,7 @@ def test_a_stopped_process_goes_on_when_it_is_continued(tmp_path: Path) -> None:
     _, status = os.waitpid(process.pid, os.WUNTRACED)
     assert os.WIFSTOPPED(status)
     process.send_signal(signal.SIGCONT)
-    out, _ = process.communicate(timeout=60)
+    out, _ = process.communicate(timeout=600)
     assert out == b"01234"
 
 

@@ -37,12 +37,12 @@ def server(serving: Serving) -> ThreadingHTTPServer:
 
 
 def answer(server: ThreadingHTTPServer) -> bytes:
-    with urllib.request.urlopen(f"http://127.0.0.1:{server.server_port}/healthz", timeout=60) as found:
+    with urllib.request.urlopen(f"http://127.0.0.1:{server.server_port}/healthz", timeout=600) as found:
         return bytes(found.read())
 
 
 def half_request(server: ThreadingHTTPServer) -> socket.socket:
-    client = socket.create_connection(("127.0.0.1", server.server_port), timeout=60)
+    client = socket.create_connection(("127.0.0.1", server.server_port), timeout=600)
     client.sendall(b"GET /heal")
     return client
 

@@ -130,7 +130,7 @@ def test_a_state_folder_that_is_removed_under_a_run_is_an_error_and_loses_nothin
     with pytest.raises(CdcError, match=r"the state folder cannot be used any more: .*/state/.*remedy: run it again"):
         local.run(Until.FOREVER)
     for driver in drivers:
-        driver._watcher.join(60)
+        driver._watcher.join(600)
         assert driver.exit is not None
     local.on_show = lambda _: None
     assert local.run() is ExitCode.DONE

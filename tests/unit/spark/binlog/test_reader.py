@@ -529,7 +529,7 @@ def test_taking_while_reading_loses_and_doubles_nothing(settings: ReaderSettings
 
     taker = threading.Thread(target=greedy)
     taker.start()
-    taker.join(60)
+    taker.join(600)
     batches = [b for b in iter(taken.get, None) if b is not None]
     assert [k for b in batches for k in keys_of(b)] == list(range(count))
     assert all(b.start == a.end for a, b in pairwise(batches))

@@ -15,7 +15,7 @@ from cdcsync_spark.binlog.batch import BinlogBatch
 from cdcsync_spark.engine.base import Ending
 from cdcsync_spark.engine.handover import BatchChannel, BatchSource, SourceEnded
 
-SECONDS = 10.0
+SECONDS = 600.0
 
 
 def batch(end: int) -> BinlogBatch:

@@ -54,7 +54,7 @@ def config(tmp_path: Path, spark: dict[str, str]) -> RunConfig:
 def test_no_executor_is_asked_for_while_the_source_does_not_answer(tmp_path: Path, sessions: Sessions) -> None:
     session = begin(config(tmp_path, CLUSTER), start=sessions.start)
     with pytest.raises(TransientError) as caught:
-        session.result(60)
+        session.result(600)
     assert caught.value.reason is Reason.SOURCE_UNREACHABLE
     assert sessions.started == []
 

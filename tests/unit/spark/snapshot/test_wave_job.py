@@ -93,7 +93,7 @@ class SlowSpark:
         return SimpleNamespace(mapInArrow=lambda *_: SimpleNamespace(collect=self.collect))
 
     def collect(self) -> None:
-        assert self.ended.wait(60)
+        assert self.ended.wait(600)
 
     def cancelAllJobs(self) -> None:
         self.cancelled += 1
