@@ -26,6 +26,7 @@ from support.fixtures import (  # noqa: F401 (pytest finds fixtures by their nam
     mysql97_gtid,
     mysql97_nogtid,
     registry,
+    syncing,
 )
 
 # How long an example takes says nothing on a shared machine. They are the same ones each time, but

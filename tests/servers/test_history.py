@@ -17,7 +17,7 @@ from cdcsync_core.positions.position import Anchor, FilePosition, GtidPosition, 
 from cdcsync_mysql.positions import watermark
 from cdcsync_mysql.positions.history import verify_resumable
 from cdcsync_mysql.positions.logfile import file_created_at
-from support.fixtures import FreshServer
+from support.fixtures import FreshServer, Syncing
 from support.semisync import WAIT_SECONDS, next_second, open_window, until
 from support.servers import VARIANTS, Server
 from support.source import connected, source_of
@@ -26,9 +26,12 @@ _VARIANTS = ["mariadb1011", "mariadb114", "mysql97_gtid", "mysql97_nogtid"]
 
 
 @pytest.fixture(scope="module", params=_VARIANTS)
-def own_server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+def own_server(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, syncing: Syncing
+) -> Iterator[Server]:
     """A server of this module's own, whose log its tests may reset, purge and cut."""
-    server = VARIANTS[request.param].start(tmp_path_factory.mktemp(request.param))
+    variant = VARIANTS[request.param]
+    server = variant.start(tmp_path_factory.mktemp(variant.name), **syncing[variant.flavor])
     yield server
     server.remove()
 

@@ -17,6 +17,7 @@ from cdcsync_mysql.positions import watermark
 from cdcsync_spark.binlog.dump.reader_health import Received, ReceivedFile
 from cdcsync_spark.binlog.reader import BinlogReader
 from cdcsync_spark.binlog.settings import ReaderSettings, Reconnect
+from support.fixtures import Syncing
 from support.relay import Relay, relay_to
 from support.semisync import next_second
 from support.servers import VARIANTS, Server
@@ -27,9 +28,12 @@ _SECONDS = 120.0
 
 
 @pytest.fixture(scope="module", params=["mariadb1011", "mysql97_gtid", "mysql97_nogtid"])
-def own_server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+def own_server(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, syncing: Syncing
+) -> Iterator[Server]:
     """A server whose binlog the tests of this module reset and remove."""
-    server = VARIANTS[request.param].start(tmp_path_factory.mktemp(request.param))
+    variant = VARIANTS[request.param]
+    server = variant.start(tmp_path_factory.mktemp(variant.name), **syncing[variant.flavor])
     server.run("CREATE DATABASE h", "CREATE TABLE h.t (id INT PRIMARY KEY)")
     yield server
     server.remove()

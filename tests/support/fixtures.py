@@ -18,7 +18,7 @@ A test that uses one of them carries the marker `server` by itself.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
@@ -26,7 +26,7 @@ import pytest
 from _pytest.mark.structures import ParameterSet
 
 from cdcsync_demo.embedded import OptionValue
-from support.servers import VARIANTS, Server
+from support.servers import UNSYNCED, VARIANTS, Flavor, Server
 
 if TYPE_CHECKING:
     from support.iceberg_catalog import IcebergCatalog
@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 
 FreshDatabase = Callable[[Server], str]
 FreshServer = Callable[..., Server]
+#: options by the flavour of the server
+Syncing = Mapping[Flavor, Mapping[str, OptionValue]]
 #: the same program as another one, with other settings of its log or of another version
 _SECOND = ("mariadb1011_loose", "mariadb114", "mariadb118", "mysql97_nogtid")
 
@@ -53,10 +55,17 @@ SERVER_FIXTURES = frozenset(
 )
 
 
+@pytest.fixture(scope="session")
+def syncing() -> Syncing:
+    """How servers wait for the disk."""
+    return UNSYNCED
+
+
 def _shared_server(name: str) -> Callable[[pytest.TempPathFactory], Iterator[Server]]:
     @pytest.fixture(scope="session", name=name)
-    def shared_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-        server = VARIANTS[name].start(tmp_path_factory.mktemp(name))
+    def shared_server(tmp_path_factory: pytest.TempPathFactory, syncing: Syncing) -> Iterator[Server]:
+        variant = VARIANTS[name]
+        server = variant.start(tmp_path_factory.mktemp(name), **syncing[variant.flavor])
         yield server
         server.remove()
 
@@ -114,11 +123,12 @@ def fresh_database() -> Iterator[FreshDatabase]:
 
 
 @pytest.fixture
-def fresh_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FreshServer]:
+def fresh_server(tmp_path_factory: pytest.TempPathFactory, syncing: Syncing) -> Iterator[FreshServer]:
     with ExitStack() as cleanup:
 
         def start(variant: str, **options: OptionValue) -> Server:
-            server = VARIANTS[variant].start(tmp_path_factory.mktemp(variant), **options)
+            chosen = VARIANTS[variant]
+            server = chosen.start(tmp_path_factory.mktemp(variant), **{**syncing[chosen.flavor], **options})
             cleanup.callback(server.remove)
             return server
 

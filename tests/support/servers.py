@@ -57,6 +57,14 @@ class _Embedded(Protocol):
     def connect(self, database: str | None = None, **arguments: Any) -> Connection: ...
 
 
+#: a server that waits for no disk: what it wrote before it is killed is in the page cache, of which
+#: a test takes nothing away
+UNSYNCED: dict[Flavor, dict[str, OptionValue]] = {
+    "mariadb": {"innodb_flush_method": "nosync", "debug_no_sync": True},
+    "mysql": {"innodb_flush_method": "nosync"},
+}
+
+
 @dataclass(frozen=True)
 class Variant:
     """A server program with a set of options."""
