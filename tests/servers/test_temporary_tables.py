@@ -14,6 +14,8 @@ from cdcsync_core.tables.source_table import TableId
 from cdcsync_mysql.readiness.reach import Cascades, fault_of_reading, fault_of_writing
 from cdcsync_mysql.sessions.connection import connect
 from cdcsync_spark.binlog.schema.steps import Policy
+from cdcsync_spark.wire.sql.syntax.text import Statement
+from support.dump import log_end, read_log
 from support.fixtures import FreshDatabase
 from support.servers import Server
 from support.source import source_of
@@ -203,6 +205,37 @@ def test_the_base_table_counts_although_the_session_has_a_temporary_one(copy: St
     _run(copy, "STATEMENT", (CREATE_A, "DROP TABLE a", "DROP TABLE a"))
     _run(copy, "STATEMENT", ("CREATE TEMPORARY TABLE b (id INT)", "RENAME TABLE b TO x"))
     assert _reasons(copy) == {"a": Reason.TABLE_GONE, "b": Reason.TABLE_GONE if copy.server.flavor == "mysql" else None}
+
+
+@servers
+def test_a_drop_that_was_not_written_leaves_no_trace_in_its_session(copy: Stepwise, variant: str) -> None:
+    """The limit in the manual: what a procedure then does to the base table is, event for event,
+    what it would have done to the temporary one, which a replica takes it for, too. MariaDB 11.4
+    does not mark it, so that the table stops there."""
+    scratch = "CREATE TEMPORARY TABLE scratch (id INT PRIMARY KEY, v INT)"
+    hidden = ("SET sql_log_bin = 0", "DROP TEMPORARY TABLE a", "SET sql_log_bin = 1")
+    body = "BEGIN INSERT INTO scratch VALUES (1, 1); TRUNCATE TABLE a; END"
+    copy.server.run(f"CREATE PROCEDURE empty_a() {body}", db=copy.database)
+
+    def written(*dropped: str) -> list[tuple[str, bool]]:
+        start = log_end(copy.server)
+        with copy.server.connect(db=copy.database) as session, session.cursor() as cursor:
+            for statement in ("SET binlog_format = STATEMENT", CREATE_A, scratch, *dropped, "CALL empty_a()"):
+                cursor.execute(statement)
+            statements = [fact for fact in read_log(copy.server, start) if isinstance(fact, Statement)]
+        return [(s.sql, s.thread is not None and s.thread.specific) for s in statements]
+
+    rows = "SELECT COUNT(*) FROM a"
+    of_the_temporary = written()
+    assert copy.server.query(rows, db=copy.database) == [(2,)]
+    of_the_base = written(*hidden)
+    assert copy.server.query(rows, db=copy.database) == [(0,)]
+    assert ("TRUNCATE TABLE a", True) in of_the_temporary
+    if variant == "mariadb114":
+        assert ("TRUNCATE TABLE a", False) in of_the_base
+        assert _reasons(copy) == {"a": Reason.SCHEMA_CHANGE_REFUSED, "b": None}
+    else:
+        assert of_the_base == of_the_temporary
 
 
 def test_rights_that_may_lack_a_schema_show_no_temporary_table(
