@@ -95,12 +95,20 @@ def _check(sync: Sync, server: Server, database: str, table: str) -> None:
     assert set(snapshot["_cdc_op"].to_pylist()) <= {"+I"}
 
 
+EARLY_USUAL = ((Gate("wave-committed", 3),), (Gate("data-written", 3),))
+EARLY_MORE = (
+    (Gate("wave-staged", 2), Gate("entry-written", 4), Gate("wave-committed", 3)),
+    (Gate("table-applied", 2),),
+)
 EARLY = HISTORY | {"snapshot": HISTORY["snapshot"] | {"delivery": "early"}}
 
 
+@pytest.mark.parametrize(
+    "kills", [EARLY_USUAL, pytest.param(EARLY_MORE, marks=pytest.mark.long)], ids=["usual", "more"]
+)
 @usually_on("mariadb1011")
 def test_rows_that_are_there_early_end_right_whatever_is_written_and_killed(
-    any_server: Server, fresh_database: FreshDatabase, tmp_path: Path
+    any_server: Server, fresh_database: FreshDatabase, tmp_path: Path, kills: tuple[tuple[Gate, ...], tuple[Gate, ...]]
 ) -> None:
     """A consumer folds by key: it is right as soon as the table flows."""
     database = fresh_database(any_server)
@@ -108,9 +116,9 @@ def test_rows_that_are_there_early_end_right_whatever_is_written_and_killed(
     workload.prepare()
     with Sync(any_server, [rf"{database}\..*"], tmp_path / "sync", spec=EARLY) as sync:
         with workload:
-            _kill_at(sync, (Gate("wave-staged", 2), Gate("entry-written", 4), Gate("wave-committed", 3)))
+            _kill_at(sync, kills[0])
             assert any(sync.target(f"{database}.{t}").num_rows for t in workload.tables), "before the snapshot's end"
-            _kill_at(sync, (Gate("data-written", 3), Gate("table-applied", 2)))
+            _kill_at(sync, kills[1])
         sync.run_to_completion()
         for table in workload.tables:
             _check_fold(sync, any_server, database, table)

@@ -79,13 +79,16 @@ class Shop:
         return {c.get("reason") for c in [*status.get("conditions", []), *tables]}
 
 
+@pytest.mark.parametrize(
+    "gates", [("part-sent",), pytest.param(("part-sent", "kafka-sent"), marks=pytest.mark.long)], ids="-".join
+)
 @usually_on("mariadb1011")
 def test_a_run_that_is_killed_within_a_transaction_is_gone_on_from(
-    any_server: Server, fresh_database: FreshDatabase, tmp_path: Path, kafka: KafkaBroker
+    any_server: Server, fresh_database: FreshDatabase, tmp_path: Path, kafka: KafkaBroker, gates: tuple[str, ...]
 ) -> None:
     shop = Shop(any_server, fresh_database(any_server), tmp_path, kafka)
     with shop.sync as sync:
-        for n, gate in enumerate(("part-sent", "kafka-sent"), 1):
+        for n, gate in enumerate(gates, 1):
             sync.start("caught-up", Gate(gate))
             sync.wait_fired()
             assert sync.wait() == 0

@@ -145,6 +145,7 @@ def test_a_run_counts_the_records_that_are_acknowledged(kafka: KafkaBroker, tmp_
     assert run.tables[NAME].target.status.counts == {"records": len(found)}
 
 
+@pytest.mark.long
 @usually_on("mariadb1011")
 def test_no_record_is_false_while_the_source_is_written(
     any_server: Server, fresh_database: FreshDatabase, tmp_path: Path, kafka: KafkaBroker
