@@ -90,6 +90,9 @@ class IcebergCatalog(Part):
 
     @model_validator(mode="after")
     def _uri_of_the_type(self) -> IcebergCatalog:
+        for uri in (self.uri, self.oauth2.server_uri):
+            if not uri.startswith(_SQLITE) and not _has_host(uri):
+                raise ValueError(f"a host, and a port up to 65535: not {uri}")
         if self.uri.startswith(_SQLITE) is not (self.type == "jdbc"):
             raise ValueError(
                 "type jdbc with a uri like jdbc:sqlite:/folder/catalog.db, or rest with one like https://host/path"
@@ -116,6 +119,15 @@ class IcebergCatalog(Part):
         if account and self.authentication == "token":
             keys = {account.name: {account.password_key}}
         return joined(keys, {ca.name: {ca.key}} if ca else {})
+
+
+def _has_host(uri: str) -> bool:
+    """An empty one, which stands for another, has none to be wrong."""
+    try:
+        parts = urlsplit(uri)
+        return not uri or (bool(parts.hostname) and parts.port != 0)
+    except ValueError:
+        return False
 
 
 Namespace = Annotated[str, Field(strict=True, pattern=_LEVELS, max_length=249)]

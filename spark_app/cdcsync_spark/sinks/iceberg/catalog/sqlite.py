@@ -14,7 +14,7 @@ import sqlite3
 import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -192,8 +192,9 @@ class SqliteCatalog:
         return f"{place}/{_FOLDER}/{name}"
 
     def _delete(self, table: TableName, place: str, location: str) -> None:
+        """What became of a commit is decided already, so a file that stays is no error."""
         store = self._store(place)
-        with store.translating_errors(_shown(table), "removing metadata"):
+        with suppress(CdcError), store.translating_errors(_shown(table), "removing metadata"):
             store.delete(f"{_FOLDER}/{location.rpartition('/')[2]}")
 
     def _delete_old(self, table: TableName, before: Json, after: Json) -> None:
