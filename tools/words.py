@@ -125,6 +125,8 @@ def main(arguments: list[str]) -> int:
         return 0
     wrong = list(unexcused(faults, excused))
     sys.stderr.writelines(f"{line}\n" for line in wrong)
+    if wrong:
+        sys.stderr.write("mend these lines; CONTRIBUTING.md, Rules of the house, has the rules\n")
     return 1 if wrong else 0
 
 
