@@ -139,6 +139,17 @@ def test_a_lost_answer_is_decided_by_the_table(landed: bool, lake: Lake, monkeyp
     assert content(lake.target) == CHANGED
 
 
+def test_a_commit_that_conflicts_with_itself_keeps_its_files(tmp_path: Path) -> None:
+    sink = iceberg_sink(open_store(str(tmp_path / "lake")), SYNC, policy=EAGER)
+    target = sink.target(ORDERS.id)
+    whole_snapshot(target, FIRST)
+    sink.catalog.conflict_with_itself()
+    lake = Lake(sink, target, tmp_path)
+    lake.writer().commit(1, batch(1, CHANGE))
+    assert lake.named <= lake.there
+    assert content(target) == CHANGED
+
+
 def test_a_lost_race_leaves_no_file_and_is_decided_again(lake: Lake) -> None:
     writer, seen = lake.writer(), list[int]()
     writer.last_commit()

@@ -99,6 +99,8 @@ class FolderCatalog:
         landed = self._put(table, found[0] + 1, after.model_dump(mode="json", by_alias=True, exclude_none=True))
         if answer == "lost after":
             raise OutcomeUnknown
+        if answer == "conflict after":
+            raise CommitLost
         return landed
 
     def drop(self, table: TableName) -> None:
@@ -110,6 +112,10 @@ class FolderCatalog:
     def lose_answer(self, *, landed: bool) -> None:
         """The next commit gets no answer."""
         Path(self.root, "answers").write_text("lost after" if landed else "lost before")
+
+    def conflict_with_itself(self) -> None:
+        """The next commit lands, and is answered as lost: a balancer has sent it twice."""
+        Path(self.root, "answers").write_text("conflict after")
 
     def metadata_file(self, table: TableName) -> str:
         """The newest one, for readers."""

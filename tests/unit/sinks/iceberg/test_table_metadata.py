@@ -101,6 +101,9 @@ REFUSED = {
     "a copy's snapshot": table([ours(STATE, 2, 1, COPY)], 2, recorded(STATE, 2)),
     "rows changed and ours expired": table([snapshot(3, 2)], 3, recorded(STATE, 2)),
     "taken back and ours expired": table([snapshot(1, 0, operation="replace")], 1, recorded(STATE, 2)),
+    "taken back, then rewritten, and ours expired": table(
+        [snapshot(1, 0, operation="replace"), snapshot(3, 1, operation="replace")], 3, recorded(STATE, 2)
+    ),
 }
 
 

@@ -92,7 +92,8 @@ _REQUIREMENTS: Mapping[str, Callable[[Json, Json], tuple[Any, Any]]] = {
 
 def updated(metadata: Json, updates: Sequence[Json], milliseconds: int, location: str) -> Metadata:
     """The metadata after all updates; those of before are in the file at `location`. Raises
-    ValueError for updates that do not fit them."""
+    ValueError for updates that do not fit them, and CommitLost where another program's snapshot
+    without a branch, or its tag, came since the commit was decided: no requirement names them."""
     after = copy.deepcopy(dict(metadata))
     for update in updates:
         action = str(update["action"])
@@ -127,9 +128,9 @@ def _add_snapshot(after: Metadata, update: Json) -> None:
     snapshot = copy.deepcopy(dict(update["snapshot"]))
     number, first = snapshot["sequence-number"], snapshot["first-row-id"]
     if number <= after["last-sequence-number"] and snapshot.get("parent-snapshot-id") is not None:
-        raise ValueError(f"the sequence number {number} after {after['last-sequence-number']}")
+        raise CommitLost(f"the sequence number {number} after {after['last-sequence-number']}")
     if first < after["next-row-id"] or any(s["snapshot-id"] == snapshot["snapshot-id"] for s in after["snapshots"]):
-        raise ValueError(f"row ids from {first} after {after['next-row-id']}, or a snapshot twice")
+        raise CommitLost(f"row ids from {first} after {after['next-row-id']}, or a snapshot twice")
     after["snapshots"].append(snapshot)
     after["last-sequence-number"] = number
     after["last-updated-ms"] = snapshot["timestamp-ms"]
@@ -157,7 +158,7 @@ def _remove_ref(after: Metadata, update: Json) -> None:
 def _remove_snapshots(after: Metadata, update: Json) -> None:
     gone = set(update["snapshot-ids"])
     if held := gone & {ref["snapshot-id"] for ref in after["refs"].values()}:
-        raise ValueError(f"the snapshots {sorted(held)}, which branches or tags name")
+        raise CommitLost(f"the snapshots {sorted(held)}, which branches or tags name")
     after["snapshots"] = [s for s in after["snapshots"] if s["snapshot-id"] not in gone]
     for name in ("statistics", "partition-statistics"):
         after[name] = [s for s in after.get(name, []) if s.get("snapshot-id") not in gone]

@@ -153,7 +153,8 @@ class SqliteCatalog:
     def _transaction(self, table: TableName) -> Iterator[sqlite3.Connection]:
         """Raises OutcomeUnknown where only its end failed."""
         with self._connected(table) as connection:
-            connection.execute("PRAGMA synchronous = FULL")
+            # by FULL a power cut may take the commit back: the journal's removal is not durable
+            connection.execute("PRAGMA synchronous = EXTRA")
             connection.execute("BEGIN IMMEDIATE")
             yield connection
             try:

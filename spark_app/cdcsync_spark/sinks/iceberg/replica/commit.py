@@ -203,18 +203,28 @@ class Publication:
     # -- the compare-and-set
 
     def _commit(self, snapshot: Json) -> TableMetadata:
-        """Raises CommitLost. An answer that was lost is looked for in the table: what has our
-        snapshot has the commit; else it may still come, so nothing is removed."""
+        """Raises CommitLost. A table that has our snapshot has the commit, whatever the answer was:
+        none, or a conflict that a balancer got when it sent the same request again. Without it a
+        commit that had no answer may still come, so nothing is removed."""
         place = self.place
         try:
             found = place.catalog.commit(place.name, self._requirements(), self._updates(snapshot)).metadata
-        except OutcomeUnknown:
-            again = place.catalog.load(place.name)
-            if again is None or all(s["snapshot-id"] != self._of.snapshot_id for s in again.metadata["snapshots"]):
+        except (CommitLost, OutcomeUnknown) as error:
+            landed = self._landed()
+            if landed is None and isinstance(error, CommitLost):
+                raise
+            if landed is None:
                 raise self._no_answer() from None
-            found = again.metadata
+            found = landed
         with parsing(f"the metadata of {place}"):
             return TableMetadata(found)
+
+    def _landed(self) -> Json | None:
+        """The table's metadata, if they have our snapshot."""
+        loaded = self.place.catalog.load(self.place.name)
+        snapshots = loaded.metadata.get("snapshots") if loaded else None
+        there = any(s["snapshot-id"] == self._of.snapshot_id for s in snapshots or ())
+        return loaded.metadata if loaded and there else None
 
     def _no_answer(self) -> Exception:
         return fail(

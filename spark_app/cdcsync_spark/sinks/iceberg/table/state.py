@@ -92,7 +92,8 @@ def found_state(metadata: TableMetadata, ref: str) -> TableState | None:
         last = snapshot
     if last.parent is None and recorded.sequence_number == 0:
         return replace(recorded.state, written=written or recorded.state.written)
-    unproved = written is not None or head.number < recorded.sequence_number
+    # one of theirs that is older than our snapshot does not have it among its ancestors
+    unproved = written is not None or last.number <= recorded.sequence_number
     return _unless(unproved, recorded, ref, "our snapshot has expired, and rows were changed, or taken back, after it")
 
 
