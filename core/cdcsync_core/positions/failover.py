@@ -14,6 +14,10 @@ wrong with it, and each is asked for (MySQL with GTIDs):
   (`Question`): they must have been committed at the same time, and nothing that we lack may change
   the table before them.
 
+A server that only lacks transactions may be one that never had anything to do with ours. So a table
+has diverged only where the commit times prove that the server has the same history; a resnapshot
+that nobody asked for would else replace the copy by the rows of any server that answers.
+
 Order matters only there: what we lack and the old server wrote stands behind ours, and a replica
 keeps the order of changes of one row. A transaction of the replica itself has no place in our
 order.
@@ -92,19 +96,11 @@ class Moved:
     cut: GtidSet = field(default_factory=GtidSet)
 
 
-def question(copied: Copied, executed: GtidSet, purged: GtidSet) -> Question | Unproved | Diverged:
+def question(copied: Copied, executed: GtidSet, purged: GtidSet) -> Question | Unproved:
     """What to ask a server that executed and purged these transactions."""
     position = copied.position
     if not isinstance(position, GtidPosition):
         return Unproved("a position by file and offset, which means nothing on another server", "GTIDs")
-    if not copied.consistent:
-        return Diverged(
-            "the table is still catching up after its snapshot, whose end is a place in the binlog of the server before"
-        )
-    tail = position.gtids.subtract(executed)
-    touching = tail if copied.touched is None else tail.intersection(copied.touched)
-    if touching:
-        return Diverged(f"the server lacks transactions that the table was changed by: {touching}")
     kept = position.gtids.intersection(executed)
     if not kept.covers(purged):
         return Unproved(f"gtid_purged has transactions that the copy lacks: {purged.subtract(kept)}", "none of them")
@@ -134,7 +130,7 @@ def _question(position: GtidPosition, kept: GtidSet, purged: GtidSet) -> Questio
     return Question(after, awaited, witness, position.witnesses[there[0] + 1 :])
 
 
-def judge(copied: Copied, asked: Question, answer: Answer) -> Moved | Unproved:
+def judge(copied: Copied, asked: Question, answer: Answer) -> Moved | Unproved | Diverged:
     """Whether the table goes on there."""
     name = asked.witness.gtid
     if answer.committed is None or answer.missing or answer.last is None or answer.end is None:
@@ -148,12 +144,25 @@ def judge(copied: Copied, asked: Question, answer: Answer) -> Moved | Unproved:
             " 1970) on the server before: other transactions have the same GTIDs",
             "the same transaction",
         )
+    assert isinstance(copied.position, GtidPosition)
+    tail = copied.position.gtids.subtract(asked.kept)
+    diverged = _divergence(copied, tail)
+    if diverged is not None:
+        return diverged
     if copied.table in answer.between:
         return Unproved(
             "transactions that the server before never had change the table before the last one of ours",
             "changes of the table in the order in which they were copied",
         )
-    assert isinstance(copied.position, GtidPosition)
     older = (asked.witness, *asked.older) if answer.last != asked.witness else asked.older
-    position = GtidPosition(asked.kept, answer.end.at, answer.end, (answer.last, *older))
-    return Moved(position, copied.position.gtids.subtract(asked.kept))
+    return Moved(GtidPosition(asked.kept, answer.end.at, answer.end, (answer.last, *older)), tail)
+
+
+def _divergence(copied: Copied, tail: GtidSet) -> Diverged | None:
+    """On a server that has the same history but for `tail`."""
+    if not copied.consistent:
+        return Diverged(
+            "the table is still catching up after its snapshot, whose end is a place in the binlog of the server before"
+        )
+    touching = tail if copied.touched is None else tail.intersection(copied.touched)
+    return Diverged(f"the server lacks transactions that the table was changed by: {touching}") if touching else None

@@ -10,6 +10,7 @@ import pytest
 from cdcsync_core.positions.failover import (
     Answer,
     Copied,
+    Diverged,
     Moved,
     Question,
     Unproved,
@@ -92,15 +93,34 @@ def test_a_tail_that_did_not_touch_the_table_is_cut() -> None:
     assert moved.position.witnesses == (witness(11), witness(9), witness(2))
 
 
+def diverged(table: Copied, executed: GtidSet, found: Answer) -> str:
+    judged = judge(table, asked(table, executed), found)
+    assert isinstance(judged, Diverged), judged
+    return judged.found
+
+
 def test_a_tail_that_touched_the_table_makes_it_diverge() -> None:
-    assert f"{OLD}:12" in why(copied("1-13", "1-4:12", witness(13), witness(9)), old("1-11"))
-    assert why(copied("1-13", "1-4:12"), old("1-11")).startswith("Diverged")
-    unknown = replace(copied("1-13"), touched=None)
-    assert why(unknown, old("1-11")).startswith("Diverged"), "any may have touched it"
+    table = copied("1-13", "1-4:12", witness(13), witness(9))
+    proof = answer(committed=9_000_000)
+    assert f"{OLD}:12" in diverged(table, old("1-11"), proof)
+    assert f"{OLD}:12-13" in diverged(replace(table, touched=None), old("1-11"), proof), "any may have touched it"
+    errant = replace(proof, between=frozenset({TABLE}))
+    assert f"{OLD}:12" in diverged(table, old("1-11"), errant)
 
 
 def test_a_table_that_is_catching_up_diverges() -> None:
-    assert why(copied("1-11", "1-4", witness(11), consistent=False), old("1-11")).startswith("Diverged")
+    table = copied("1-11", "1-4", witness(11), consistent=False)
+    assert "catching up" in diverged(table, old("1-11"), answer())
+
+
+@pytest.mark.parametrize("consistent", [True, False])
+def test_a_server_that_has_nothing_to_do_with_ours_makes_no_table_diverge(consistent: bool) -> None:
+    """Else a wrong name would replace the copy by its rows, without being asked."""
+    table = copied("1-13", "1-13", witness(13), witness(9), consistent=consistent)
+    assert why(table, new("1-500")).startswith("Unproved")
+    assert why(table, old("1-5").union(new("1-500"))).startswith("Unproved"), "a backup of long ago"
+    other = judge(table, asked(table, old("1-11")), answer(committed=9_000_001))
+    assert isinstance(other, Unproved), "it gave our GTIDs to other transactions"
 
 
 @pytest.mark.parametrize(
