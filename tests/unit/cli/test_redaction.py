@@ -22,11 +22,31 @@ HIDE = "hide-7"
         f"password={HIDE}", f'"password": "{HIDE} and more"', f"PWD = '{HIDE}'", f"Authorization: Bearer {HIDE}",
         f"aws_secret_access_key={HIDE}", f"accessKeyId: {HIDE}", f"fs.s3a.secret.key={HIDE}",
         f"sasl.jaas.config=\"{HIDE}\"", f"token:{HIDE}", f"db_password: {HIDE}",
+        f"mysql://user:a@{HIDE}@host/x", f"mysql://user:a/{HIDE}@host/x", f"credential=client:{HIDE}",
+        f"AccountKey={HIDE};", f"api_key: {HIDE}", f"PASSPHRASE={HIDE}", f"Bearer {HIDE}abc",
+        json.dumps(json.dumps({"password": f"a b\" c {HIDE}", "x": 1})), json.dumps({"password": f"a\" {HIDE}"}),
+        json.dumps({"message": f'password="a {HIDE}"'}),
+        f"password='it''s {HIDE}'", f"CREATE USER a IDENTIFIED BY '{HIDE}'",
+        f"ALTER USER a IDENTIFIED WITH caching_sha2_password BY '{HIDE}'", f"OPTIONS (USER 'a', PASSWORD '{HIDE}')",
+        f"OPTIONS (PASSWORD 'cut {HIDE}", f'password: "cut {HIDE}', f'\\"password\\": \\"cut {HIDE}', f"pwd='{HIDE}\\",
+        f"-----BEGIN RSA PRIVATE KEY-----\nabc\n{HIDE}\n-----END RSA PRIVATE KEY-----",
     ],
 )  # fmt: skip
 def test_what_has_the_form_of_credentials_is_hidden(text: str) -> None:
     assert HIDE not in of_text(text)
     assert "(hidden)" in of_text(text)
+
+
+def test_what_follows_a_hidden_value_stays() -> None:
+    inner = json.dumps({"password": 'a" b', "table": "shop.orders"})
+    assert "shop.orders" in of_text(inner)
+    assert "shop.orders" in of_text(json.dumps(inner))
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("piece", ["a", "://", "://a?", "a@", "password", 'password=\\"', "'", "identified "])
+def test_a_long_line_costs_little(piece: str) -> None:
+    of_text(piece * (100_000 // len(piece)))
 
 
 @pytest.mark.parametrize("text", ["shop.orders: ALTER TABLE orders", "https://host/path/x", "3 tokens", "lag 4 s"])

@@ -15,18 +15,33 @@ HIDDEN = "(hidden)"
 #: maps whose values are hidden, and lists whose items are; names stay
 _MAPS = frozenset({"sparkConf", "annotations", "topicConfig", "producerConfig", "properties", "volumeAttributes"})
 _LISTS = frozenset({"args", "command"})
-#: before the host of an address, and behind its path
-_USER = re.compile(r"(?<=://)[^/@\s\"']+(?=@)")
-_QUERY = re.compile(r"(://[^\s\"'?]+\?)[^\s\"']+")
+#: before the host of an address, where a password may have an at sign or a slash, and behind its
+#: path
+_USER = re.compile(r"(?<=://)[^\s\"']{1,1000}(?=@)")
+_QUERY = re.compile(r"(://[^\s\"'?]{1,1000}\?)[^\s\"']+")
+_KEY = re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)", re.S)
+#: a value in quotes (the third group is in it), also in a text of JSON, whose quotes have
+#: backslashes; a statement that was cut may end within one
+_QUOTED = (
+    r"(\\+)\"[^\n]*?(?:(?<!\\)\3\"|(?m:$))|\"(?:[^\"\\\n]|\\.)*(?:\"|\\?(?m:$))|'(?:[^'\\\n]|\\.|'')*(?:'|\\?(?m:$))"
+)
+#: bounded, as all of these are: a long line costs time in proportion to its length
 _ASSIGNED = re.compile(
-    r"(?i)([\w.-]*(?:password|passwd|pwd|secret|token|access[._-]?key|jaas[._]config|authorization)[\w.-]*[\"']?\s*[=:]\s*)"
-    r"(\"[^\"]*\"|'[^']*'|(?:bearer |basic )?[^\s,;}&]+)"
+    r"(?i)((?:password|passwd|passphrase|pwd|secret|token|credential|signature|jaas[._]config|authorization"
+    r"|(?:access|account|api|private)[._-]?key)[\w.-]{0,100}\\*[\"']?\s{0,9}[=:]\s{0,9})"
+    rf"({_QUOTED}|(?:bearer |basic )?[^\s,;}}&\"']+)"
+)
+#: a login's header, and clauses of SQL
+_CLAUSE = re.compile(
+    r"(?i)(\bbearer\s{1,9}|\bidentified\s{1,9}(?:with\s{1,9}\S{1,100}\s{1,9})?(?:by|as)\s{1,9}(?:password\s{1,9})?"
+    r"|\bpassword\s{1,9}(?=\\*[\"']))"
+    rf"({_QUOTED}|[\w.~+/=-]{{8,}})"
 )
 
 
 def of_text(text: str) -> str:
-    text = _QUERY.sub(rf"\1{HIDDEN}", _USER.sub(HIDDEN, text))
-    return _ASSIGNED.sub(rf"\1{HIDDEN}", text)
+    text = _QUERY.sub(rf"\1{HIDDEN}", _USER.sub(HIDDEN, _KEY.sub(HIDDEN, text)))
+    return _CLAUSE.sub(rf"\1{HIDDEN}", _ASSIGNED.sub(rf"\1{HIDDEN}", text))
 
 
 def of_object(value: Any, name: str = "") -> Any:

@@ -77,7 +77,7 @@ def _of_pods(syncs: ClusterSyncs, name: str, part: str) -> Iterator[tuple[str, C
         pods = syncs.pods(name, part)
     except CdcError as error:
         text = str(error)
-        yield f"pods/{part}.missing", lambda: f"{text}\n"
+        yield f"pods/{part}.missing", lambda: redaction.of_text(f"{text}\n")
         return
     container = "executor" if part == "executor" else "driver"
     for pod in pods:
