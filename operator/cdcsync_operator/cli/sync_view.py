@@ -11,6 +11,7 @@ from rich.table import Table as Grid
 from rich.text import Text
 
 from cdcsync_core.errors import message_parts
+from cdcsync_core.quoting import visible
 from cdcsync_core.runs.status import Status, TableStatus
 from cdcsync_core.runs.status_part import StatusPosition
 from cdcsync_operator.cli.output import Output, shown
@@ -66,7 +67,7 @@ def _drawn(sync: ShownSync, now: float, rates: Rates) -> RenderableType:
 
 def failure(reason: str, message: str) -> Grid:
     grid = Grid.grid(padding=(0, 1))
-    grid.add_row(Text(reason, style="bold"), "")
+    grid.add_row(Text(visible(reason), style="bold"), "")
     for line in message.split("\n"):
         for name, text in message_parts(line).items():
             if text:
@@ -81,7 +82,8 @@ def tables_of(tables: Iterable[TableStatus], known: Status) -> Grid:
     for t in tables:
         *_, at = (StatusPosition(), *known.covered_positions(t))
         splits = f"{t.splits_finished}/{t.splits_total}" if t.splits_total else ""
-        grid.add_row(shown(t.name), t.phase.value, splits, f"{t.rows:,}", at.place, t.reason or _why(t), _schema(t))
+        reason = shown(t.reason or _why(t))
+        grid.add_row(shown(t.name), t.phase.value, splits, f"{t.rows:,}", shown(at.place), reason, _schema(t))
     return grid
 
 

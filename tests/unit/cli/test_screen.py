@@ -12,7 +12,7 @@ from cdcsync_core.runs.status import Phase, SnapshotProgress, Status, TableStatu
 from cdcsync_core.runs.status_part import StatusPosition
 from cdcsync_operator.cli.history import Histories, SyncHistory, sparkline
 from cdcsync_operator.cli.screen import Size, draw_screen
-from cdcsync_operator.cli.sync_view import ShownSync
+from cdcsync_operator.cli.sync_view import ShownSync, failure, tables_of
 
 REMEDY = "shop.a: it has no key; needed: a key; remedy: add a key"
 
@@ -111,3 +111,16 @@ def test_a_line_goes_from_zero_to_its_largest_value(values: list[float | None], 
     assert sparkline(values) == line
     assert len(sparkline(values, plain=True)) == len(values)
     assert sparkline(values, plain=True).isascii()
+
+
+def test_a_table_that_is_shown_once_has_nothing_that_a_terminal_acts_on() -> None:
+    """The name of a binlog file is the server's, and reasons come from a driver's report."""
+    words = "\x1b]0;owned\x07[/x]\x9b2J\u202e"
+    at = StatusPosition(file=words, offset=4)
+    table = TableStatus(name="shop.a", phase=TablePhase.FAILED, reason=words, position=at)
+    console = Console(width=200, file=io.StringIO(), force_terminal=True, color_system=None)
+    console.print(tables_of([table], Status()))
+    console.print(failure(words, f"{words}; needed: {words}"))
+    text = console.file.getvalue()
+    assert not {"\x1b", "\x07", "\x9b", "\u202e"} & set(text.replace("\x1b[1m", "").replace("\x1b[0m", ""))
+    assert "[/x]" in text
