@@ -154,6 +154,23 @@ def test_a_file_is_dead_when_no_snapshot_and_no_reader_has_it() -> None:
     assert dead(gone, theirs, late) == []
 
 
+@pytest.mark.parametrize(
+    ("tagged", "removed"),
+    [
+        (snapshot(7, 2), []),
+        (ours(STATE, 7, 2, COPY), []),
+        (ours(STATE, 7, 6), ["old"]),
+        (snapshot(8, 7), ["old"]),
+    ],
+    ids=["of a branch that is gone", "of a copy", "of ours", "on main"],
+)
+def test_a_tag_may_be_all_that_is_left_of_a_branch(tagged: dict[str, Any], removed: list[str]) -> None:
+    """Snapshot 7 of that branch has what left `main` by snapshot 3."""
+    snapshots = [tagged, snapshot(9, 8)]
+    metadata = table(snapshots, 9, tag={"type": "tag", "snapshot-id": tagged["snapshot-id"]})
+    assert dead({"old": Gone(1, 3, 0)}, metadata, DEFAULT_AGE + 1000) == removed
+
+
 WIDE = make_table({"a": "int(11)", "b": "tinyint(4)", "c": "varchar(9)"}, ["a"])
 
 

@@ -4,7 +4,7 @@ its files."""
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from cdcsync_core.errors import RUN_AGAIN, CdcError, Reason, fail
@@ -47,7 +47,7 @@ class Loaded:
     """A table as its catalog has it now."""
 
     metadata: TableMetadata
-    config: Mapping[str, str]
+    config: Mapping[str, str] = field(repr=False)
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from cdcsync_spark.sinks.iceberg.table.metadata import MAIN, TableMetadata
-from cdcsync_spark.sinks.iceberg.table.state import branch_in, our_branches
+from cdcsync_spark.sinks.iceberg.table.state import branch_in, is_ours, our_branches
 
 #: how long readers may still use a version, in milliseconds, and what a table of ours is made with
 MOST_AGE = "history.expire.max-snapshot-age-ms"
@@ -61,8 +61,8 @@ class Gone:
 
 def dead(gone: Mapping[str, Gone], metadata: TableMetadata, now: int) -> list[str]:
     """Those that no snapshot has and no reader needs: a snapshot that has expired may still be
-    read, as long as the table's properties say. Other programs' branches have files that left
-    `main` since, so with one of them there are none."""
+    read, as long as the table's properties say. Other programs' branches, and tags of them, have
+    files that left `main` since, so with one of them there are none."""
     if others_have_branches(metadata):
         return []
     numbers = sorted(snapshot.number for snapshot in metadata.snapshots.values())
@@ -76,4 +76,8 @@ def _has(numbers: list[int], file: Gone) -> bool:
 
 
 def others_have_branches(metadata: TableMetadata) -> bool:
-    return bool(metadata.branches.keys() - our_branches(metadata))
+    """Whether a branch of theirs is there, or a tag that may be all that is left of one."""
+    on_main = {snapshot.id for snapshot in metadata.ancestors(metadata.head(MAIN))}
+    ours = on_main | {s.id for s in metadata.snapshots.values() if is_ours(s) and branch_in(s) == MAIN}
+    tagged = {ref["snapshot-id"] for ref in metadata.refs.values() if ref.get("type") == "tag"}
+    return bool(metadata.branches.keys() - our_branches(metadata)) or not tagged <= ours

@@ -65,6 +65,11 @@ def branch_in(snapshot: Snapshot) -> str:
     return snapshot.summary.get(_BRANCH, MAIN)
 
 
+def is_ours(snapshot: Snapshot) -> bool:
+    """Whether a commit of ours made it."""
+    return _NUMBER in snapshot.summary
+
+
 def our_branches(metadata: TableMetadata) -> set[str]:
     """`main` and those of staged copies."""
     return {name for name in metadata.branches if name == MAIN or property_of(name) in metadata.properties}
@@ -82,7 +87,7 @@ def found_state(metadata: TableMetadata, ref: str) -> TableState | None:
         return _unless(recorded.sequence_number != 0, recorded, ref, "it has no snapshot")
     last = head
     for snapshot in metadata.ancestors(head):
-        if _NUMBER in snapshot.summary:
+        if is_ours(snapshot):
             differs = not _names(snapshot, recorded, text, ref)
             found = f"its newest snapshot of ours, {snapshot.id}, has another state"
             state = _unless(differs, recorded, ref, found)
