@@ -20,12 +20,15 @@ from cdcsync_mysql.positions import view
 from cdcsync_mysql.readiness.preflight import preflight
 from cdcsync_mysql.readiness.proof import open_session
 from cdcsync_mysql.reading.catalog import read_table
+from cdcsync_mysql.server import ServerFacts
 from cdcsync_mysql.sessions.connection import Connection, Source, fetch
 from cdcsync_spark.rows.changes import KIND, ChangeKind
+from cdcsync_spark.snapshot import exact_view
 from cdcsync_spark.snapshot.exact_view import ExactView
 from cdcsync_spark.stream.confirmation import Shown, ask_catalog
 from cdcsync_spark.wire.binlog.facts import RowsEvent
 from cdcsync_spark.wire.binlog.rows import batches
+from cdcsync_spark.wire.sql.syntax.text import Statement
 from support.bag_writers import BagWriters, bag_of, create_bag
 from support.fixtures import FreshDatabase, usually_on
 from support.servers import Server
@@ -128,6 +131,34 @@ def test_the_catalog_confirms_a_table_without_a_key(mariadb1011: Server, fresh_d
     shown = ask_catalog(source, lineage, {"bag": definition}).tables["bag"]
     assert isinstance(shown, Shown)
     assert contradictions(definition, shown.capture) == []
+
+
+def test_a_statement_behind_the_view(
+    any_server: Server, fresh_database: FreshDatabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A view still shows the rows of a partition until it is dropped: such a view is given up."""
+    database = fresh_database(any_server)
+    create_bag(any_server, database)
+    by_a = "PARTITION BY RANGE (a) (PARTITION low VALUES LESS THAN (4), PARTITION high VALUES LESS THAN (99))"
+    any_server.run(f"ALTER TABLE bag {by_a}", db=database)
+    opened, statements = exact_view.open_view, ["ALTER TABLE bag DROP PARTITION low"]
+
+    def open_and_drop(connection: Connection, facts: ServerFacts, floor: Position) -> view.View:
+        shown = opened(connection, facts, floor)
+        while statements:
+            any_server.run(statements.pop(), db=database)
+        return shown
+
+    monkeypatch.setattr(exact_view, "open_view", open_and_drop)
+    table, source = TableId(database, "bag"), source_of(any_server)
+    with open_session(source) as session:
+        lineage = session.facts.lineage
+        connection = session.proved(lineage)
+        exact = ExactView(source, lineage, session.facts, table, seconds=120)
+        position = exact.open(connection)
+        assert Counter(fetch(connection, f"SELECT a, word, v FROM {table.quoted}")) == bag_of(any_server, database)
+        behind = [fact.sql for fact in exact.facts_after(position) if isinstance(fact, Statement)]
+    assert not [sql for sql in behind if "DROP PARTITION" in sql]
 
 
 @pytest.mark.parametrize("writes", [1, 1000], ids=["once", "each time"])

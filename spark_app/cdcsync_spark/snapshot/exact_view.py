@@ -8,9 +8,12 @@ Why it is right. A view has all that its position covers, and may have more, up 
 (`cdcsync_mysql.positions.view`). The binlog up to HIGH is read. Where no transaction behind the
 position has rows of the table or a statement, and none behind the floor ends an XA transaction
 (whose rows are where it was prepared), the table in the view is the table as of the position: each
-change after it is to be applied, once. Else the view is given up and another one is opened. No lock
-is taken and nothing is written. A table that is written without a pause is given up after a while,
-with the reason. The dump has replica id 0, for which the server ends no other one.
+change after it is to be applied, once. Else the view is given up and another one is opened. A view
+does not keep a table's name to its rows: partitions may be dropped or exchanged and names swapped
+until a SELECT has the metadata lock. So that is taken at once, and a statement up to the end of the
+binlog behind it counts as well. Rows are not locked, and nothing is written. A table that is
+written without a pause is given up after a while, with the reason. The dump has replica id 0, for
+which the server ends no other one.
 """
 
 from __future__ import annotations
@@ -27,6 +30,7 @@ from cdcsync_core.positions.position import FilePosition, GtidPosition, LogOffse
 from cdcsync_core.tables.source_table import TableId
 from cdcsync_mysql.positions.logfile import file_created_at
 from cdcsync_mysql.positions.view import View, open_view
+from cdcsync_mysql.positions.watermark import high
 from cdcsync_mysql.readiness.proof import open_session
 from cdcsync_mysql.server import ServerFacts
 from cdcsync_mysql.sessions.connection import Source, fetch
@@ -66,8 +70,10 @@ class ExactView:
                 floor = marks.take()
             tries += 1
             view = open_view(connection, self.server, floor)
+            fetch(connection, f"SELECT 1 FROM {self.table.quoted} LIMIT 0", doing=f"reading {self.table}")
+            locked = high(connection, self.server)
             start = floor if isinstance(floor, FilePosition) else view.position
-            if not may_differ(self.facts_after(start), self.table, view):
+            if not may_differ(self.facts_after(start), self.table, view, locked):
                 return self._complete(view.position)
             fetch(connection, "ROLLBACK")
         raise _written_all_the_time(self.table, tries)
@@ -104,25 +110,25 @@ class ExactView:
                     yield from parser.feed(event)
 
 
-def may_differ(facts: Iterable[binlog.Fact], table: TableId, view: View) -> bool:
-    """Whether the table in the view may be another than as of the view's position; `facts` are
-    those from a place on where all was visible before, or those that the position does not
-    cover."""
-    changed = ended = False
+def may_differ(facts: Iterable[binlog.Fact], table: TableId, view: View, locked: LogOffset) -> bool:
+    """Whether what the transaction reads of the table may be another than as of the view's
+    position. `facts` are those from a place on where all was visible before, or those that the
+    position does not cover; since `locked` no statement changes the table."""
+    rows = stated = ended = False
     for fact in facts:
-        changed |= isinstance(fact, Statement | binlog.Incident) or (
-            isinstance(fact, binlog.RowsEvent) and fact.table == table
-        )
+        stated |= isinstance(fact, Statement | binlog.Incident)
+        rows |= isinstance(fact, binlog.RowsEvent) and fact.table == table
         ended |= isinstance(fact, binlog.XaEnd)
         end = _end_of(fact)
         if end is None:
             continue
-        if not view.high.covers(end):
+        if not locked.covers(end):
             return False
-        if ended or (changed and not _has(view.position, end)):
+        seen = view.high.covers(end)
+        if (ended and seen) or ((stated or (rows and seen)) and not _has(view.position, end)):
             return True
-        changed = False
-    return changed or ended
+        rows = stated = ended = False
+    return rows or stated or ended
 
 
 def _end_of(fact: binlog.Fact) -> LogOffset | None:

@@ -1,5 +1,5 @@
 """Which views of a table without a key are exact: those that the binlog has nothing of the table
-for, between the view's position and HIGH."""
+for between the view's position and HIGH, and no statement until the table is locked."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from support.facts import Pen, at, rows
 BAG, OTHER = TableId("shop", "bag"), TableId("shop", "other")
 #: the transactions of a `Pen` end at 200, 300, 400, ...
 PLACE = View(FilePosition(at(200)), at(300))
+LOCKED = at(400)
 SET = View(GtidPosition(GtidSet.parse("")), at(300))
 
 
@@ -46,15 +47,18 @@ def _statement() -> Statement:
         pytest.param([(facts.XaEnd("x", True),), ()], PLACE, True, id="an XA COMMIT that the position covers"),
         pytest.param([(), (), (facts.XaEnd("x", True),)], PLACE, False, id="an XA COMMIT behind HIGH"),
         pytest.param([(), (_statement(),)], PLACE, True, id="a statement"),
+        pytest.param([(), (), (_statement(),)], PLACE, True, id="a statement before the lock"),
+        pytest.param([(), (), (), (_statement(),)], PLACE, False, id="a statement behind the lock"),
+        pytest.param([(_statement(),), ()], PLACE, False, id="a statement before the position"),
     ],
 )
 def test_what_the_binlog_has_up_to_high(transactions: list[tuple[facts.Fact, ...]], view: View, differs: bool) -> None:
-    assert may_differ(_read(*transactions), BAG, view) is differs
+    assert may_differ(_read(*transactions), BAG, view, LOCKED) is differs
 
 
 def test_a_change_whose_end_has_not_come_counts() -> None:
     pen = Pen()
-    assert may_differ([*pen.transaction(), pen.begin(), rows(BAG, b"")], BAG, PLACE)
+    assert may_differ([*pen.transaction(), pen.begin(), rows(BAG, b"")], BAG, PLACE, LOCKED)
 
 
 def test_an_exact_view_is_consistent_at_its_position() -> None:
