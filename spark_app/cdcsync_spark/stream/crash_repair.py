@@ -19,7 +19,7 @@ position is still before Q, and the next run finds the same end.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import pyarrow as pa
@@ -90,7 +90,7 @@ class SourceRepair:
         created = file_created_at(self.source, place.file, self.lineage.newest)
         if isinstance(before, FilePosition):
             return FilePosition(place, before.gtid_pos, created)
-        return type(before)(before.gtids, place, Anchor(place, created))
+        return replace(before, at=place, anchor=Anchor(place, created))
 
     def pieces(self, table: Capture, keys: pa.Table, passed: Position) -> Iterator[Piece]:
         for start in range(0, keys.num_rows, self.piece_keys):
