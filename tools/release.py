@@ -47,7 +47,7 @@ def notes(changelog: str, of: str) -> str:
     """The section of a version; that of what is unreleased while there is none. Raises ValueError
     where there is neither."""
     sections = dict(re.findall(r"^## (.+?)\n(.*?)(?=^## |\Z)", changelog, re.M | re.S))
-    named = next((text for title, text in sections.items() if title.strip("[]").startswith(of)), None)
+    named = next((text for title, text in sections.items() if re.match(rf"\[?{re.escape(of)}(?![\w.+-])", title)), None)
     text = sections.get("Unreleased") if named is None else named
     if text is None or not text.strip():
         raise ValueError(f"CHANGELOG.md has nothing about {of}; needed: a section `## {of}` or `## Unreleased`")
