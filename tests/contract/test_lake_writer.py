@@ -150,6 +150,20 @@ def test_a_commit_that_conflicts_with_itself_keeps_its_files(tmp_path: Path) -> 
     assert content(target) == CHANGED
 
 
+def test_a_table_that_is_forgotten_at_a_commit_comes_back_whole(tmp_path: Path) -> None:
+    sink = iceberg_sink(open_store(str(tmp_path / "lake")), SYNC, policy=EAGER)
+    target = sink.target(ORDERS.id)
+    whole_snapshot(target, FIRST)
+    lake = Lake(sink, target, tmp_path)
+    folder = Path(lake.folder.lake.uri)
+    sink.catalog.forget_at_commit()
+    with pytest.raises(CdcError) as missing:
+        lake.writer().commit(1, batch(1, CHANGE))
+    assert missing.value.reason is Reason.SINK_CONFLICT
+    (folder / "forgotten").rename(folder / "metadata")
+    assert content(target) == CHANGED
+
+
 def test_a_lost_race_leaves_no_file_and_is_decided_again(lake: Lake) -> None:
     writer, seen = lake.writer(), list[int]()
     writer.last_commit()

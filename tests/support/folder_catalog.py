@@ -101,6 +101,9 @@ class FolderCatalog:
             raise OutcomeUnknown
         if answer == "conflict after":
             raise CommitLost
+        if answer == "forgotten after":
+            self._metadata(table).rename(self._metadata(table).with_name("forgotten"))
+            raise CommitLost
         return landed
 
     def drop(self, table: TableName) -> None:
@@ -116,6 +119,11 @@ class FolderCatalog:
     def conflict_with_itself(self) -> None:
         """The next commit lands, and is answered as lost: a balancer has sent it twice."""
         Path(self.root, "answers").write_text("conflict after")
+
+    def forget_at_commit(self) -> None:
+        """The next commit lands, and the table is not found then until its folder `forgotten` is
+        called `metadata` again."""
+        Path(self.root, "answers").write_text("forgotten after")
 
     def metadata_file(self, table: TableName) -> str:
         """The newest one, for readers."""

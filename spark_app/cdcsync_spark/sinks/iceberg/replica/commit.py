@@ -204,27 +204,25 @@ class Publication:
 
     def _commit(self, snapshot: Json) -> TableMetadata:
         """Raises CommitLost. A table that has our snapshot has the commit, whatever the answer was:
-        none, or a conflict that a balancer got when it sent the same request again. Without it a
-        commit that had no answer may still come, so nothing is removed."""
+        none, or a conflict that a balancer got when it sent the same request again. A commit that
+        had no answer may still come, and a table that the catalog has forgotten may come back with
+        it, so nothing is removed then."""
         place = self.place
         try:
             found = place.catalog.commit(place.name, self._requirements(), self._updates(snapshot)).metadata
         except (CommitLost, OutcomeUnknown) as error:
-            landed = self._landed()
-            if landed is None and isinstance(error, CommitLost):
-                raise
-            if landed is None:
-                raise self._no_answer() from None
-            found = landed
+            loaded = place.catalog.load(place.name)
+            if loaded is None:
+                raise place.foreign_table_error() from None
+            if not self._is_in(loaded.metadata):
+                raise error if isinstance(error, CommitLost) else self._no_answer() from None
+            found = loaded.metadata
         with parsing(f"the metadata of {place}"):
             return TableMetadata(found)
 
-    def _landed(self) -> Json | None:
-        """The table's metadata, if they have our snapshot."""
-        loaded = self.place.catalog.load(self.place.name)
-        snapshots = loaded.metadata.get("snapshots") if loaded else None
-        there = any(s["snapshot-id"] == self._of.snapshot_id for s in snapshots or ())
-        return loaded.metadata if loaded and there else None
+    def _is_in(self, metadata: Json) -> bool:
+        """Whether a table has our snapshot."""
+        return any(s["snapshot-id"] == self._of.snapshot_id for s in metadata.get("snapshots") or ())
 
     def _no_answer(self) -> Exception:
         return fail(
