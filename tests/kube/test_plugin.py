@@ -203,6 +203,18 @@ def test_it_logs_in_as_kubectl_does_and_lists_all_namespaces(sync: InProcessSync
     assert "no CdcSync in the namespace kube-public" in result.stdout
 
 
+#: a shell's job in the background, such as these tests may be, ignores interrupts, and so do the
+#: processes that it starts; a program in a terminal does not
+_IN_A_TERMINAL = """
+import signal
+
+signal.signal(signal.SIGINT, signal.default_int_handler)
+from cdcsync_operator.cli.kubectl.plugin import main
+
+main()
+"""
+
+
 def test_the_live_screen_shows_the_namespace_until_it_is_interrupted(
     sync: InProcessSync, call: Call, tmp_path: Path
 ) -> None:
@@ -211,7 +223,7 @@ def test_the_live_screen_shows_the_namespace_until_it_is_interrupted(
     sync.until(sync.operator(), lambda s: s.phase == "Paused")
     mine, its = pty.openpty()
     environment = os.environ | {"KUBECONFIG": str(tmp_path / "kubeconfig"), "TERM": "xterm", "COLUMNS": "120"}
-    command = [sys.executable, "-c", "from cdcsync_operator.cli.kubectl.plugin import main; main()", "status", "-w"]
+    command = [sys.executable, "-c", _IN_A_TERMINAL, "status", "-w"]
     process = subprocess.Popen(command, stdin=its, stdout=its, stderr=its, env=environment)
     os.close(its)
     os.set_blocking(mine, False)
