@@ -222,7 +222,7 @@ class TableState:
         )
 
     def after_batch(self, reader: Position, nulled_dates: int = 0, changing: GtidSet | None = None) -> TableState:
-        """With everything that the reader has passed; `changing` are the GTIDs among it that
+        """The state with all that the reader has passed; `changing` are the GTIDs among it that
         changed the table."""
         assert self.position is not None
         position = self.position.join(reader)
@@ -236,7 +236,7 @@ class TableState:
         )
 
     def _touched_by(self, changing: GtidSet) -> GtidSet | None:
-        """Of a state without it, with all that the table had."""
+        """Adds `changing`; a state without the set counts all that its position includes."""
         if not isinstance(self.position, GtidPosition):
             return None
         before = self.position.gtids if self.touched is None else self.touched

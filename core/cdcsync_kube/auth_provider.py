@@ -70,7 +70,7 @@ def _renewed(provider: dict[str, Any]) -> tuple[str, float | None]:
 
 
 def _cause(error: Exception) -> str:
-    """Without the arguments of a command, which may be secrets."""
+    """Leaves out the arguments of a command, which may be secrets."""
     lines = [line for line in str(error).partition("{")[0].splitlines() if not line.startswith("Cmd:")]
     return f"{type(error).__name__}: {' '.join(lines)}"[:500]
 

@@ -16,7 +16,7 @@ wrong with it, and each is asked for (MySQL with GTIDs):
 
 A server that only lacks transactions may be one that never had anything to do with ours. So a table
 has diverged only where the commit times prove that the server has the same history; a resnapshot
-that nobody asked for would else replace the copy by the rows of any server that answers.
+that no user requested would else replace the copy by the rows of any server that answers.
 
 Order matters only there: what we lack and the old server wrote stands behind ours, and a replica
 keeps the order of changes of one row. A transaction of the replica itself has no place in our

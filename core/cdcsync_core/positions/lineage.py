@@ -39,7 +39,7 @@ class Lineage:
         return binlog == self.newest
 
     def moved_to(self, binlog: BinlogId) -> Lineage:
-        """With another server's; the oldest are left out where they are many."""
+        """Adds the binlog of another server; leaves out the oldest ones beyond the limit."""
         return Lineage((*self.binlogs, binlog)[-_MOST:])
 
     def leads_to(self, later: Lineage) -> bool:

@@ -45,7 +45,7 @@ class ClusterSyncs:
             return self.api.get(f"{self._path()}/{name}")
 
     def change(self, name: str, body: Object) -> Object:
-        """By a merge patch. Raises SpecInvalid with the API server's words; ApiError with a
+        """Applies a merge patch. Raises SpecInvalid with the API server's words; ApiError with a
         conflict where the patch names another version."""
         try:
             return self.api.merge(f"{self._path()}/{name}", body)
