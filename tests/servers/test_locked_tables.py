@@ -4,6 +4,7 @@ for all of them together little time is spent, and no other table is held back (
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
 import pytest
@@ -23,6 +24,7 @@ from cdcsync_spark.snapshot.low_mark import LowMark
 from cdcsync_spark.snapshot.split_read import SplitReader
 from support.fixtures import FreshDatabase, usually_on
 from support.locks import locked, locked_for_ddl
+from support.semisync import until
 from support.servers import Server
 from support.source import connected, source_of
 
@@ -114,6 +116,54 @@ def _fault(connection: Connection, written: TableId, captured: list[TableId]) ->
     cascades = cascades_to(connection, captured, LockBudget())
     assert not cascades.locked
     return fault_of_writing(connection, written, cascades)
+
+
+@_ON_MARIADB
+def test_nothing_that_mariadb_answers_without_a_wait_names_the_triggers_of_a_locked_table(
+    any_server: Server, database: str
+) -> None:
+    """So what a change of the table reaches is unknown until the DDL ends."""
+    any_server.run("CREATE TRIGGER reaches_a0 AFTER INSERT ON b FOR EACH ROW DELETE FROM a0", db=database)
+    assert _catalog_tables_naming(any_server, "reaches_a0") == {("information_schema", "TRIGGERS")}
+    with locked_for_ddl(any_server, database, ["b"]):
+        assert _catalog_tables_naming(any_server, "reaches_a0") == set()
+
+
+def _catalog_tables_naming(server: Server, text: str) -> set[tuple[str, str]]:
+    schemas = "('information_schema', 'mysql', 'performance_schema')"
+    listed = server.query(
+        f"SELECT TABLE_SCHEMA, TABLE_NAME FROM information_schema.TABLES WHERE TABLE_SCHEMA IN {schemas}"
+        " AND TABLE_NAME <> 'ALL_PLUGINS'"  # reads a folder that the server may lack
+    )
+    assert len(listed) > 100
+    session = "SET STATEMENT lock_wait_timeout = 0 FOR SELECT * FROM"
+    return {
+        (schema, table)
+        for schema, table in listed
+        if any(text in str(value) for row in server.query(f"{session} `{schema}`.`{table}`") for value in row)
+    }
+
+
+@_ON_MARIADB
+def test_an_alter_that_waits_for_readers_hides_no_triggers(any_server: Server, database: str) -> None:
+    """Only its last moment does, for which it waits."""
+    b, child = TableId(database, "b"), TableId(database, "a_child")
+    with any_server.connect(db=database) as reader, reader.cursor() as cursor:
+        cursor.execute("BEGIN")
+        cursor.execute("SELECT * FROM b")
+        with ThreadPoolExecutor(1) as pool:
+            altering = pool.submit(any_server.run, "ALTER TABLE b ADD n INT, ALGORITHM=COPY", db=database)
+            waits = (
+                "SELECT COUNT(*) FROM information_schema.PROCESSLIST WHERE STATE LIKE '%%metadata lock%%' AND DB = %s"
+            )
+            until(lambda: any_server.query(waits, database) == [(1,)], "the ALTER that waits")
+            try:
+                with connected(any_server) as (connection, _):
+                    fetch(connection, "SET SESSION lock_wait_timeout = 0")
+                    assert "cascades" in _fault(connection, b, [child])
+                assert not altering.done()
+            finally:
+                cursor.execute("COMMIT")
 
 
 @contextmanager

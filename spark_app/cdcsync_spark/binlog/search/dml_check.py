@@ -15,7 +15,9 @@ source does not have is that of such a table, unless a view of that name was dro
 
 MariaDB's catalog waits for a table that another session locks for DDL. Of a captured one, or a
 parent of it, what cascades to it is not known: it alone is held back. The triggers of the written
-table may change any captured one, and so may what a read one runs: all wait for these.
+table may change any captured one, and so may what a read one runs: all wait for these. What
+MariaDB answers without the wait cannot replace it: it names no trigger of a locked table, and may
+be the result of a DDL that is not in the binlog yet.
 """
 
 from __future__ import annotations
