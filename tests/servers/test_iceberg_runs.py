@@ -3,6 +3,7 @@ without a server. Programs that know nothing of CdcSync read what is there."""
 
 from __future__ import annotations
 
+import time
 import uuid
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -17,7 +18,8 @@ from pyiceberg.table import StaticTable
 
 from cdcsync_operator.cli.main import cli
 from support.fixtures import FreshDatabase
-from support.iceberg_catalog import IcebergCatalog, metadata_file
+from support.iceberg_catalog import ICEBERG, IcebergCatalog, metadata_file
+from support.iceberg_spark import IcebergSpark
 from support.servers import Server
 from support.sync_process import Gate, Sync
 
@@ -44,6 +46,11 @@ READERS: dict[str, Callable[[str, Sequence[str]], list[tuple[Any, ...]]]] = {
     "DuckDB": duckdb_rows,
     "PyIceberg": pyiceberg_rows,
 }
+
+
+def consistent(status: dict[str, Any]) -> tuple[str, str, str]:
+    found = next((c for c in status.get("conditions", []) if c["type"] == "Consistent"), None)
+    return (found["status"], found["reason"], found["message"]) if found else ("", "", "")
 
 
 def fill(server: Server, database: str) -> None:
@@ -125,3 +132,57 @@ def test_a_file_of_sqlite_without_a_server(mariadb1011: Server, fresh_database: 
         sync.terminate()
         sync.run_to_completion()
         assert_read_alike(metadata_file(file, database, "orders"), source_rows(server, database))
+
+
+@pytest.mark.long
+def test_what_spark_does_to_a_table_is_known_and_stops_no_other(
+    mariadb1011: Server, iceberg_catalog: IcebergCatalog, fresh_database: FreshDatabase, tmp_path: Path
+) -> None:
+    """A row that it deletes is missed until a verification finds it again; a table that it takes
+    back is refused."""
+    server, database, tables = mariadb1011, fresh_database(mariadb1011), ("taken", "back", "busy")
+    for table in tables:
+        server.run(f"CREATE TABLE {table} (id INT PRIMARY KEY)", f"INSERT INTO {table} VALUES (1), (2)", db=database)
+    namespace = f"n{uuid.uuid4().hex}"
+    catalog = {"uri": iceberg_catalog.uri, "warehouse": iceberg_catalog.warehouse}
+    sink = {"iceberg": {"catalog": catalog, "namespace": namespace}}
+    (tmp_path / "spark").mkdir()
+
+    def rows(table: str) -> list[tuple[Any, ...]]:
+        return pyiceberg_rows(metadata_file(iceberg_catalog.database, namespace, table), ["id"])
+
+    def insert(table: str, number: int) -> None:
+        server.run(f"INSERT INTO {table} VALUES ({number})", db=database)
+        sync.wait_until(lambda: (number,) in rows(table), f"{number} in {table}")
+
+    with (
+        IcebergSpark(iceberg_catalog.uri, ICEBERG / "jars", tmp_path / "spark") as spark,
+        Sync(server, [rf"{database}\..*"], tmp_path / "sync", spec={"sink": sink}) as sync,
+    ):
+        sync.start()
+        sync.wait_for(lambda s: s.get("tables", {}).get("streaming") == len(tables))
+        for table in tables:
+            insert(table, 3)
+        sync.wait_for(lambda s: consistent(s)[0] == "True")
+        spark.sql(f"DELETE FROM lake.{namespace}.taken WHERE id = 2")
+        begun = time.monotonic()
+        status = sync.wait_for(lambda s: consistent(s)[1] == "SinkWritten")
+        print(f"a deleted row was known after {time.monotonic() - begun:.1f} s")
+        assert f'{database}.taken: the program "spark' in consistent(status)[2]
+        insert("taken", 4)
+        assert rows("taken") == [(1,), (3,), (4,)]
+        assert consistent(sync.status())[1] == "SinkWritten", "our next commit keeps the note"
+        spark.sql(f"INSERT INTO lake.{namespace}.taken VALUES (2)")
+        assert sync.command("verify", timeout=400).returncode == 0
+        sync.wait_for(lambda s: consistent(s)[0] == "True")
+
+        (before,) = spark.sql(f"SELECT snapshot_id FROM lake.{namespace}.back.snapshots ORDER BY committed_at LIMIT 1")
+        spark.sql(f"CALL lake.system.rollback_to_snapshot('{namespace}.back', {before[0]})")
+        begun = time.monotonic()
+        status = sync.wait_for(lambda s: s.get("tables", {}).get("failed") == 1)
+        print(f"a table that was taken back was known after {time.monotonic() - begun:.1f} s")
+        failed = [(t["name"], t["reason"]) for t in status["tableStatus"] if t["phase"] == "Failed"]
+        assert failed == [(f"{database}.back", "SinkConflict")]
+        assert consistent(status)[0] == "False"
+        insert("busy", 4)
+        assert rows("back") == [(1,), (2,)]

@@ -1,0 +1,116 @@
+"""Commits of other programs to an Iceberg table: a stream's question finds them, rows that they
+changed are noted, and a branch that was taken back is refused until it is as we left it (R4)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cdcsync_core.errors import PermanentError, Reason
+from cdcsync_core.state import SinkWrite
+from cdcsync_spark.sinks.contract.writer import Writer
+from cdcsync_spark.sinks.iceberg.catalog.port import Json, TableName
+from cdcsync_spark.sinks.iceberg.replica.sink import IcebergSink, IcebergTarget
+from cdcsync_spark.sinks.lake.storage.stores import open_store
+from contract.sinkcase import ORDERS, SYNC, Model, batch, whole_snapshot
+from support.folder_catalog import iceberg_sink
+
+NAME = TableName(("shop",), "orders")
+ROWS = [(1, "one"), (2, None)]
+
+
+class Table:
+    """One of ours with a batch beyond its snapshot, and a stream's writer that has opened it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.sink: IcebergSink = iceberg_sink(open_store(str(folder / "lake")), SYNC)
+        self.target: IcebergTarget = self.sink.target(ORDERS.id)
+        whole_snapshot(self.target, ROWS)
+        self.first = self.head["snapshot-id"]
+        self.writer: Writer = self.target.writer(folder)
+        self.commit(1)
+
+    def commit(self, number: int) -> None:
+        self.writer.commit(1, batch(number, Model(ORDERS).apply(ROWS[:1], [])))
+
+    @property
+    def metadata(self) -> Json:
+        loaded = self.sink.catalog.load(NAME)
+        assert loaded is not None
+        return loaded.metadata
+
+    @property
+    def head(self) -> Json:
+        number = self.metadata["current-snapshot-id"]
+        return next(s for s in self.metadata["snapshots"] if s["snapshot-id"] == number)
+
+    def set_main(self, snapshot: int) -> None:
+        """As `rollback_to_snapshot` does."""
+        update = {"action": "set-snapshot-ref", "ref-name": "main", "type": "branch", "snapshot-id": snapshot}
+        self.sink.catalog.commit(NAME, [], [update])
+
+    def write_as_spark(self, operation: str) -> int:
+        """A snapshot of another program with the files that are there; its sequence number."""
+        number, parent = self.metadata["last-sequence-number"] + 1, self.head
+        summary = {"operation": operation, "engine-name": "spark", "engine-version": "4.1.4"}
+        its: dict[str, Any] = {
+            **parent,
+            "snapshot-id": 77,
+            "parent-snapshot-id": parent["snapshot-id"],
+            "sequence-number": number,
+            "summary": summary,
+            "first-row-id": self.metadata["next-row-id"],
+            "added-rows": 0,
+        }
+        self.sink.catalog.commit(NAME, [], [{"action": "add-snapshot", "snapshot": its}])
+        self.set_main(77)
+        return int(number)
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Table:
+    return Table(tmp_path)
+
+
+@pytest.mark.parametrize("operation", ["append", "overwrite", "delete"])
+def test_rows_that_another_program_changed_are_news_and_stay_noted(table: Table, operation: str) -> None:
+    assert not table.writer.has_news()
+    version = table.write_as_spark(operation)
+    assert table.writer.has_news()
+    state = table.target.last_commit()
+    assert state is not None
+    write = state.written
+    assert write is not None
+    assert write == SinkWrite(version, "spark 4.1.4", operation, write.at)
+    table.commit(2)
+    state = table.target.last_commit()
+    assert state is not None
+    assert (state.commit_number, state.written) == (3, write), "our next commit keeps the note"
+    assert not table.writer.has_news()
+
+
+def test_upkeep_of_another_program_is_no_change_of_rows(table: Table) -> None:
+    before = table.target.last_commit()
+    table.write_as_spark("replace")
+    assert table.target.last_commit() == before
+    table.commit(2)
+    assert before is not None
+    after = table.target.last_commit()
+    assert after == replace(before, commit_number=3, position=after.position if after else None)
+
+
+def test_a_branch_that_was_taken_back_is_refused_until_it_is_as_we_left_it(table: Table) -> None:
+    ours, state = table.head["snapshot-id"], table.target.last_commit()
+    table.set_main(table.first)
+    assert table.writer.has_news()
+    with pytest.raises(PermanentError) as found:
+        table.target.last_commit()
+    assert (found.value.reason, found.value.table) == (Reason.SINK_CONFLICT, str(ORDERS.id))
+    with pytest.raises(PermanentError, match="taken back"):
+        table.commit(2)
+    assert table.head["snapshot-id"] == table.first, "nothing was committed onto older rows"
+    table.set_main(ours)
+    assert table.target.last_commit() == state
