@@ -32,7 +32,7 @@ from cdcsync_spark.sinks.contract.sink import Target
 from cdcsync_spark.sinks.contract.writer import Writer
 from cdcsync_spark.sinks.delta.history.target import HistorySink
 from cdcsync_spark.sinks.delta.replica.sink import DeltaSink
-from cdcsync_spark.sinks.delta.table.history_rows import event_rows
+from cdcsync_spark.sinks.history.rows import event_rows
 from cdcsync_spark.sinks.lake.storage.stores import open_store
 from contract.sinkcase import SYNC, WATERMARK, batch, first_state, keys_of
 from support.lake import query

@@ -158,7 +158,7 @@ def test_a_table_of_another_mode_or_of_other_names_is_refused_and_stays(sink: Hi
         with pytest.raises(PermanentError, match="holds a history") as refused:
             other.target(ORDERS.id).prepare(first_state())
         assert refused.value.reason is Reason.SINK_CONFLICT
-        assert "spec.sink.delta.mode" in refused.value.remedy
+        assert "the sink's mode" in refused.value.remedy
     assert DeltaTable(str(lake / "shop/orders")).version() == version
     table = make_table({"id": "bigint(20)", "note": "varchar(20)"}, ["id"], name="replica")
     whole_snapshot(replica.target(table.id), [(1, "a")], table)

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from cdcsync_core.tables.event_columns import EventColumns
-from cdcsync_spark.sinks.delta.table.history_rows import history_schema
 from cdcsync_spark.sinks.delta.table.table_path import TablePath
 from cdcsync_spark.sinks.delta.table.view import Action, DeltaFile, actions_of
+from cdcsync_spark.sinks.history.rows import history_schema
 from cdcsync_spark.sinks.lake.snapshot import LakeSnapshot
 from support.event_consumer import Event
 

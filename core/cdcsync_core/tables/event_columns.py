@@ -46,7 +46,7 @@ def taken_error(column: str, table: str) -> CdcError:
         Reason.SPEC_INVALID,
         f"the source's column {column} has the name of a metadata column of history tables",
         needed="names that no column of the source has",
-        remedy="name the metadata column otherwise in spec.sink.delta.historyColumns, "
+        remedy="name the metadata column otherwise in historyColumns of the sink, "
         "or leave the source's column out by tables.overrides[].columns.exclude",
         table=table,
     )

@@ -8,8 +8,8 @@ from deltalake import Schema
 
 from cdcsync_core.tables.event_columns import EventColumns
 from cdcsync_spark.rows.arrow_types import _PLAIN
-from cdcsync_spark.sinks.delta.table.history_rows import with_event_columns
 from cdcsync_spark.sinks.delta.table.schema import schema_json
+from cdcsync_spark.sinks.history.rows import with_event_columns
 
 _DECIMALS = (pa.decimal128(1, 0), pa.decimal128(20, 3), pa.decimal128(38, 38))
 

@@ -98,6 +98,11 @@ class LakeWriter(Generic[V]):
         idle = self._format.max_idle_seconds(version) if version else math.inf
         return WriterStatus(self._fallback, idle, self._maintenance.cost)
 
+    @property
+    def last_known(self) -> TableState | None:
+        """The state as of the last use."""
+        return self._version.state if self._version is not None else None
+
     def last_commit(self, *, wait: bool = True) -> TableState | None:
         """See `Writer.last_commit`."""
         with self._locked("reading the state", wait=wait):

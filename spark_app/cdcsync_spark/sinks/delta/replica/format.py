@@ -11,7 +11,7 @@ entry that names them.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -88,16 +88,6 @@ class DeltaFormat:
             with suppress(OSError):  # a later run's maintenance removes it
                 self.path.remove(written)
             raise
-
-    def publish_copy(self, on: TableView, state: TableState, schema: str, files: Iterable[DeltaFile]) -> TableView:
-        """The content becomes `files`, of other names."""
-        now = milliseconds()
-        actions = [
-            *upgrade(on, schema, delta_properties.adapted(on.properties, state.schema), vectors=True),
-            *(file.removed(now, data_change=True) for file in on.files.values()),
-            *({"add": {**file.add, "modificationTime": now, "dataChange": True}} for file in files),
-        ]
-        return self._enter(on, state, Operation.REPLACE, actions, now)
 
     def _enter(
         self, on: TableView, state: TableState, operation: Operation, actions: list[Action], now: int

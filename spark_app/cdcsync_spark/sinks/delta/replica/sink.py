@@ -39,7 +39,7 @@ from cdcsync_spark.sinks.delta.table.log import head, parsing
 from cdcsync_spark.sinks.delta.table.schema import delta_schema
 from cdcsync_spark.sinks.delta.table.statistics import bounds_of
 from cdcsync_spark.sinks.delta.table.table_path import STAGED_PREFIX, TablePath
-from cdcsync_spark.sinks.delta.table.view import Action, DeltaFile
+from cdcsync_spark.sinks.delta.table.view import Action, DeltaFile, TableView
 from cdcsync_spark.sinks.lake.policy import LIMITS, POLICY, Limits, MaintenancePolicy
 from cdcsync_spark.sinks.lake.snapshot import LakeSnapshot
 from cdcsync_spark.sinks.lake.staging import DataFile, stage
@@ -119,6 +119,11 @@ class DeltaTarget:
         }
         protocol = protocol_for(schema, vectors=self.path.vectors)
         return [*head(state, "CREATE TABLE", now), protocol, {"metaData": metadata}]
+
+    def version(self) -> TableView | None:
+        """The newest version; None where there is no table."""
+        with self.path.translating_errors("opening the table"):
+            return self.path.view()
 
     def last_commit(self) -> TableState | None:
         return self.writer().last_commit()

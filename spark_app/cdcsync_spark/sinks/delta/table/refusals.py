@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from cdcsync_core.errors import RUN_AGAIN, CdcError, Reason, fail
 from cdcsync_core.remedies import RESNAPSHOT
 from cdcsync_core.state import TableState
-from cdcsync_core.tables.event_columns import EventColumns
 from cdcsync_spark.sinks.delta.table.features import (
     CONSTRAINT,
     READABLE,
@@ -19,7 +18,6 @@ from cdcsync_spark.sinks.delta.table.features import (
     not_null_columns,
     unreadable_files_reason,
 )
-from cdcsync_spark.sinks.delta.table.history_rows import HISTORY, mark
 from cdcsync_spark.sinks.delta.table.log import OWN_TABLE
 from cdcsync_spark.sinks.delta.table.schema import delta_schema
 from cdcsync_spark.sinks.delta.table.view import TableView
@@ -63,26 +61,6 @@ def _refuse_not_null(view: TableView, state: TableState) -> None:
             remedy=f"{RESNAPSHOT}; or ALTER COLUMN {full[0]} DROP NOT NULL there, {RUN_AGAIN}",
             table=state.identity.table,
         )
-
-
-def refuse_other_mode(view: TableView, events: EventColumns | None, table: str, uri: str) -> None:
-    """A replica is not continued as a history, nor the other way round, nor a history under other
-    names: the rows that are there would mean something else."""
-    found, needed = view.properties.get(HISTORY), mark(events) if events else None
-    if found == needed:
-        return
-    raise fail(
-        Reason.SINK_CONFLICT,
-        f"{uri} holds {_mode(found)}, and the resource asks for {_mode(needed)}",
-        needed="the mode and the names of metadata columns with which the table was made",
-        remedy=f"undo the change of spec.sink.delta.mode or historyColumns, {RUN_AGAIN}; or create the sync again with "
-        "another sink path",
-        table=table,
-    )
-
-
-def _mode(mark: str | None) -> str:
-    return "a replica" if mark is None else f"a history with the columns {mark[:200]}"
 
 
 def refuse_unreadable(table: str, view: TableView) -> None:

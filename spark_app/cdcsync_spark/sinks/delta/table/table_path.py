@@ -9,11 +9,11 @@ from cdcsync_core.errors import CdcError
 from cdcsync_core.tables.capture import Capture
 from cdcsync_core.tables.event_columns import EventColumns, taken_error
 from cdcsync_spark.sinks.delta.table import refusals
-from cdcsync_spark.sinks.delta.table.history_rows import snapshot_rows
 from cdcsync_spark.sinks.delta.table.log import Log, entry_name
 from cdcsync_spark.sinks.delta.table.open import open_view
 from cdcsync_spark.sinks.delta.table.view import Action, TableView, entry_text
 from cdcsync_spark.sinks.delta.table.weight import refuse_heavy_entry, refuse_heavy_view
+from cdcsync_spark.sinks.history.rows import HISTORY, refuse_other_mode, snapshot_rows
 from cdcsync_spark.sinks.lake.snapshot import LakeSnapshot
 from cdcsync_spark.sinks.lake.staging import Stamp
 from cdcsync_spark.sinks.lake.table_folder import TableFolder
@@ -41,7 +41,7 @@ class TablePath(TableFolder):
         another mode."""
         view = open_view(self.log())
         if view is not None and not self.staged:
-            refusals.refuse_other_mode(view, self.events, str(self.table), self.store.uri)
+            refuse_other_mode(view.properties.get(HISTORY), self.events, self.store.uri, str(self.table))
         return view
 
     def put_entry(self, version: int, actions: list[Action], on: TableView | None = None) -> bool:

@@ -12,6 +12,7 @@ import json
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from cdcsync_core.errors import RUN_AGAIN, Reason, fail
 from cdcsync_core.tables.event_columns import EventColumns
 from cdcsync_core.tables.target_schema import TargetSchema
 from cdcsync_spark.rows.arrow_types import arrow_schema
@@ -35,6 +36,27 @@ PRESENT = (INSERTED, _OPERATIONS[ChangeKind.UPDATE_AFTER])
 def mark(columns: EventColumns) -> str:
     """The value of `HISTORY`."""
     return json.dumps(columns.names)
+
+
+def refuse_other_mode(marked: str | None, columns: EventColumns | None, place: str, table: str) -> None:
+    """A replica is not continued as a history, nor the other way round, nor a history under other
+    names: the rows that are there would mean something else. `marked` is the mark of the table at
+    `place`."""
+    needed = mark(columns) if columns else None
+    if marked == needed:
+        return
+    raise fail(
+        Reason.SINK_CONFLICT,
+        f"{place} holds {_mode(marked)}, and the resource asks for {_mode(needed)}",
+        needed="the mode and the names of metadata columns with which the table was made",
+        remedy=f"undo the change of the sink's mode or historyColumns, {RUN_AGAIN}; or create the sync again with "
+        "another sink path or namespace",
+        table=table,
+    )
+
+
+def _mode(mark: str | None) -> str:
+    return "a replica" if mark is None else f"a history with the columns {mark[:200]}"
 
 
 def with_event_columns(schema: pa.Schema, columns: EventColumns) -> pa.Schema:

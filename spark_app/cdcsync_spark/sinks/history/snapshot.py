@@ -17,10 +17,7 @@ import pyarrow.compute as pc
 from cdcsync_core.state import TableState
 from cdcsync_core.tables.event_columns import EventColumns
 from cdcsync_spark.rows.arrow_types import arrow_schema
-from cdcsync_spark.sinks.delta.table import refusals
-from cdcsync_spark.sinks.delta.table.history_rows import history_schema, present
-from cdcsync_spark.sinks.delta.table.table_path import TablePath
-from cdcsync_spark.sinks.delta.table.view import TableView
+from cdcsync_spark.sinks.history.rows import present
 from cdcsync_spark.sinks.lake.snapshot import LakeSnapshot
 
 #: keys that wait until they are folded with the others
@@ -33,15 +30,6 @@ class HistorySnapshot:
 
     rows: LakeSnapshot
     columns: EventColumns
-
-    @classmethod
-    def of(cls, path: TablePath, view: TableView) -> HistorySnapshot:
-        refusals.refuse_unreadable(str(path.table), view)
-        assert path.events is not None, "a history table's path"
-        assert view.state is not None, "asked before"
-        files = tuple((file.path, file.deleted) for file in view.files.values())
-        schema = history_schema(view.state.schema, path.events)
-        return cls(LakeSnapshot(path.store, view.version, view.state, files, schema), path.events)
 
     @property
     def state(self) -> TableState:

@@ -1,0 +1,60 @@
+"""Maintenance of a history table: its small files are gathered, nothing is ever deleted from it.
+
+A stream leaves a small file per commit. Gathering writes the same rows again, ordered by their
+ordinal, and is no change of data for readers that follow the table. Files of the snapshot with
+deletion vectors take part by their size class as they do in every table.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pyarrow as pa
+
+from cdcsync_core.tables.event_columns import EventColumns
+from cdcsync_spark.sinks.history.rows import history_schema
+from cdcsync_spark.sinks.lake.compaction import next_compaction
+from cdcsync_spark.sinks.lake.file_changes import AddedFile, FileChanges
+from cdcsync_spark.sinks.lake.format import FileCommit, Operation, TableVersion
+from cdcsync_spark.sinks.lake.policy import MaintenancePolicy
+from cdcsync_spark.sinks.lake.snapshot import live_rows
+from cdcsync_spark.sinks.lake.staging import Stamp, stage_groups
+from cdcsync_spark.sinks.lake.table_folder import TableFolder
+
+#: no file is rewritten because of deleted rows
+_NEVER = 2**62
+
+
+def gathered(
+    folder: TableFolder,
+    version: TableVersion,
+    columns: EventColumns,
+    policy: MaintenancePolicy,
+    stamp: Stamp | None,
+) -> FileCommit | None:
+    """Writes the live rows of the files that are due to new ones, in the order of the binlog and in
+    the form that `stamp` gives them; None where none are."""
+    state, due = version.state, next_compaction(version.files, replace(policy, peeled_bytes=_NEVER))
+    if due is None or state is None:
+        return None
+    schema, files = history_schema(state.schema, columns), folder.lake.files()
+    if set(version.names) != set(schema.names):
+        # it would forget the values of columns that another program added
+        return None
+    parts: list[pa.RecordBatch] = []
+    for file in map(version.files.__getitem__, due.names):
+        path, deleted = f"{folder.folder}/{file.path}", folder.deleted(file)
+        parts += live_rows(files, path, schema, deleted, 0, file.rows or 0, version.field_ids)
+    rows = pa.Table.from_batches(parts, schema).sort_by(columns.seq)
+    written = write_rows(folder, stamp(rows) if stamp else rows, (*state.schema.key, columns.seq), "compacted")
+    return FileCommit(state, Operation.COMPACT, FileChanges(due.names), lambda: written, data_change=False)
+
+
+def write_rows(
+    folder: TableFolder, rows: pa.Table, bounded: tuple[str, ...], name: str, group_rows: int | None = None
+) -> tuple[AddedFile, ...]:
+    """Writes rows that have the form of the table's files, in their order."""
+    size = group_rows or max(1, rows.num_rows)
+    groups = (rows.slice(first, size) for first in range(0, rows.num_rows, size))
+    files = stage_groups(folder.lake.below(folder.root), "", groups, bounded, name)
+    return tuple(AddedFile(file.path, file) for file in files)
