@@ -4,22 +4,27 @@ footer says, before Arrow has them."""
 from __future__ import annotations
 
 import io
+import itertools
 import random
 import tracemalloc
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pyarrow as pa
 import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from pyroaring import BitMap
 
 from cdcsync_core.errors import CdcError, Reason
 from cdcsync_spark.sinks.lake.snapshot import file_batches, key_batches, live_rows, read_range
 from cdcsync_spark.sinks.lake.storage import checked_parquet
 from cdcsync_spark.sinks.lake.storage.checked_parquet import most
+from cdcsync_spark.sinks.lake.storage.parquet_deltas import LENGTHS, PREFIXES
 from cdcsync_spark.sinks.lake.storage.parquet_pages import Chunk, Incomplete, Most, PageWatch, TooHeavy, _Walk, page_at
 
 _ROWS = 30_000
@@ -209,14 +214,133 @@ def test_a_range_that_memory_has_no_room_for_is_not_read(tmp_path: Path) -> None
 
 
 @pytest.mark.usefixtures("small")
-def test_keys_are_bounded_by_the_page_alone(tmp_path: Path) -> None:
-    """They are read page by page, and a file may have one row group."""
-    (tmp_path / "a").write_bytes(_written(_groups(), compression="zstd", use_dictionary=False))
+def test_keys_are_bounded_by_the_rows_that_are_read_at_a_time(tmp_path: Path) -> None:
+    """A file may have one row group."""
+    many = pa.table({"text": ["x" * 50] * 400_000})
+    (tmp_path / "a").write_bytes(_written(many, compression="zstd", use_dictionary=False))
     (tmp_path / "b").write_bytes(_written(_zeros(), compression="zstd", use_dictionary=False))
+    (tmp_path / "c").write_bytes(_written(_groups(), compression="zstd", use_dictionary=False))
     files = pafs.SubTreeFileSystem(str(tmp_path), pafs.LocalFileSystem())
-    assert sum(b.num_rows for b in key_batches(files, "a", _groups().schema, ["text"])) == 20_000
+    assert sum(b.num_rows for b in key_batches(files, "a", many.schema, ["text"])) == 400_000
     with pytest.raises(CdcError, match="a page unpacks to"):
         list(key_batches(files, "b", _zeros().schema, ["text"]))
+    with pytest.raises(CdcError, match="the pages of 65536 rows unpack to more than"):
+        list(key_batches(files, "c", _groups().schema, ["text"]))
+
+
+def _by_prefixes(texts: pa.Array, **options: Any) -> bytes:
+    encoding = {"text.list.element" if pa.types.is_list(texts.type) else "text": "DELTA_BYTE_ARRAY"}
+    return _written(pa.table({"text": texts}), use_dictionary=False, column_encoding=encoding, **options)
+
+
+@pytest.mark.usefixtures("small")
+@pytest.mark.parametrize("version", ["1.0", "2.0"])
+@pytest.mark.parametrize("compression", ["zstd", "snappy", "gzip", "lz4", "none"])
+@pytest.mark.parametrize("listed", [False, True])
+def test_prefixes_that_stand_for_gigabytes_are_not_spelled_out(
+    tmp_path: Path, version: str, compression: str, listed: bool
+) -> None:
+    texts = pa.array(["x" * 2**11, None] * 10_000, pa.string())
+    texts = pa.array([texts.to_pylist()]) if listed else texts
+    (tmp_path / "a").write_bytes(_by_prefixes(texts, compression=compression, data_page_version=version))
+    files = pafs.SubTreeFileSystem(str(tmp_path), pafs.LocalFileSystem())
+    schema = pa.schema([("text", texts.type)])
+    before = pa.default_memory_pool().max_memory()
+    with pytest.raises(CdcError, match="the pages of row group 0 unpack to more than"):
+        list(file_batches(files, "a", schema, ["text"]))
+    with pytest.raises(CdcError, match="the pages of 65536 rows unpack to more than"):
+        list(key_batches(files, "a", schema, ["text"]))
+    assert pa.default_memory_pool().max_memory() - before < 2**23
+
+
+def _shared(first: str, second: str) -> int:
+    return sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], zip(first, second, strict=False)))
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.text("ab", max_size=40), max_size=700), st.sampled_from(["1.0", "2.0"]), st.integers(1, 2**12))
+def test_prefixes_count_as_the_reader_adds_them_up(texts: list[str], version: str, piece: int) -> None:
+    """By whatever pieces the bytes come."""
+    content = _by_prefixes(pa.array(texts, pa.string()), compression="snappy", data_page_version=version)
+    (chunk,) = _chunks(content)
+    walk, pages = _Walk(chunk, 2**30), 0
+    for start in range(chunk.start, chunk.end, piece):
+        part = memoryview(content)[start : min(start + piece, chunk.end)]
+        pages += sum(page.encoding == PREFIXES for page in walk.pages(start, part))
+    prefixes = sum(_shared(*pair) for pair in itertools.pairwise(texts))
+    assert pages == bool(texts)
+    assert walk.deltas == 2 * prefixes + 2 * 4 * len(texts)
+
+
+def test_texts_by_lengths_of_another_writer_are_read(tmp_path: Path) -> None:
+    """Its blocks have 2048 lengths."""
+    texts = [None if n % 7 == 0 else f"{n // 50:0200}{n}" for n in range(10_000)]
+    table = pa.table({"text": texts})
+    with duckdb.connect() as other:
+        other.register("texts", table)
+        other.execute(
+            f"COPY texts TO '{tmp_path}/a' (FORMAT parquet, PARQUET_VERSION v2, DICTIONARY_SIZE_LIMIT 1, "
+            "STRING_DICTIONARY_PAGE_SIZE_LIMIT 1)"
+        )
+    assert "DELTA_LENGTH_BYTE_ARRAY" in str(pq.read_metadata(tmp_path / "a").row_group(0).column(0).encodings)
+    files = pafs.SubTreeFileSystem(str(tmp_path), pafs.LocalFileSystem())
+    assert pa.Table.from_batches(file_batches(files, "a", table.schema, ["text"])) == table
+
+
+def _varint(number: int) -> bytes:
+    return bytes([number & 127 | 128]) + _varint(number >> 7) if number > 127 else bytes([number])
+
+
+def _page(encoding: int, content: bytes) -> bytes:
+    """Of 1000 values, with its header."""
+    sizes = b"".join(b"\x15" + _varint(number << 1) for number in (0, len(content), len(content)))
+    kinds = b"".join(b"\x15" + _varint(number << 1) for number in (1000, encoding, 3, 3))
+    return sizes + b"\x2c" + kinds + b"\0\0" + content
+
+
+def _crafted(page: bytes) -> bytes:
+    """A file whose one page is that."""
+    schema = pa.schema([pa.field("text", pa.string(), nullable=False)])
+    texts = [random.Random(n).randbytes(9).hex() for n in range(1000)]
+    content = _written(pa.table([texts], schema=schema), compression="none", use_dictionary=False)
+    (chunk,) = _chunks(content)
+    assert len(page) < chunk.end - chunk.start
+    return content[: chunk.start] + page + content[chunk.start + len(page) :]
+
+
+def _numbers(count: int, first: int = 0, block: int = 1024) -> bytes:
+    """All of them the first, as many as 1024 of which would have to be there."""
+    return _varint(block) + b"\4" + _varint(count) + _varint(first << 1) + b"\0" * 5
+
+
+@pytest.mark.parametrize(
+    ("encoding", "content", "text"),
+    [
+        (PREFIXES, _numbers(500_000_000, block=2**30) * 2, "announces 500000000"),
+        (PREFIXES, _numbers(1000) + _numbers(500_000_000, block=2**30), "announces 500000000"),
+        (LENGTHS, _numbers(500_000_000, block=2**30), "announces 500000000"),
+        (PREFIXES, _numbers(1000, block=2**30) * 2, "blocks of 1073741824"),
+        (PREFIXES, _numbers(1000, first=2**20) + _numbers(1000), "unpack to more than"),
+        (PREFIXES, _numbers(1000)[:-1], "ends within their lengths"),
+        (PREFIXES, _varint(1024) + b"\4" + _varint(1000) + b"\1" + b"\0" * 5 + _numbers(1000), "a length that is none"),
+        (PREFIXES, _varint(2**33), "more than 32 bits"),
+    ],
+)
+@pytest.mark.usefixtures("small")
+def test_texts_that_lie_are_refused_before_the_reader_takes_room(
+    tmp_path: Path, encoding: int, content: bytes, text: str
+) -> None:
+    (tmp_path / "a").write_bytes(_crafted(_page(encoding, _numbers(1000) * 2)))
+    (tmp_path / "b").write_bytes(_crafted(_page(encoding, content)))
+    files = pafs.SubTreeFileSystem(str(tmp_path), pafs.LocalFileSystem())
+    schema = pa.schema([pa.field("text", pa.string(), nullable=False)])
+    assert pa.Table.from_batches(file_batches(files, "a", schema, ["text"]))["text"].to_pylist() == [""] * 1000
+    for read in (file_batches, key_batches):
+        before = pa.default_memory_pool().max_memory()
+        with pytest.raises(CdcError, match=text) as refused:
+            list(read(files, "b", schema, ["text"]))
+        assert refused.value.reason is Reason.SINK_CONFLICT
+        assert pa.default_memory_pool().max_memory() - before < 2**23
 
 
 @pytest.mark.usefixtures("small")

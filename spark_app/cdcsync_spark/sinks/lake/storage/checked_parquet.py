@@ -204,9 +204,13 @@ def _chunks(footer: pq.FileMetaData, size: int, leaves: Iterable[int]) -> list[C
             end = start + column.total_compressed_size
             if not 0 <= start <= end <= size - _END.size:
                 raise ValueError(f"a column of row group {number} is said to be at bytes {start} to {end}")
-            codec = column.compression if leaf.physical_type == "BYTE_ARRAY" else ""
-            chunks.append(Chunk(number, start, end, column.num_values, widths[n], n, codec))
+            texts, levels = leaf.physical_type == "BYTE_ARRAY", _levels(leaf)
+            chunks.append(Chunk(number, start, end, column.num_values, widths[n], n, column.compression, texts, levels))
     return chunks
+
+
+def _levels(leaf: pq.ColumnSchema) -> int:
+    return (leaf.max_repetition_level > 0) + (leaf.max_definition_level > 0)
 
 
 def _spelled_out(footer: pq.FileMetaData, chunk: Chunk, content: bytes) -> Iterator[int]:

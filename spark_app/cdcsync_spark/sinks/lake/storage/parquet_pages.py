@@ -13,11 +13,13 @@ Thrift's compact protocol.
 from __future__ import annotations
 
 import struct
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
+
+from cdcsync_spark.sinks.lake.storage.parquet_deltas import LENGTHS, PREFIXES, spelled_out_beyond
 
 #: bytes of a value of a physical type once it is read; of a text, without its characters
 _WIDTHS = {"BOOLEAN": 1, "INT32": 4, "INT64": 8, "INT96": 8, "FLOAT": 4, "DOUBLE": 8, "BYTE_ARRAY": 4}
@@ -29,10 +31,13 @@ _TRUE, _FALSE, _BYTE, _I16, _I32, _I64, _DOUBLE, _BINARY, _LIST, _SET, _MAP, _ST
 #: of data
 _KIND, _UNPACKED, _PACKED = (1,), (2,), (3,)
 _DICTIONARY, _VALUES, _ENCODING = 2, {0: (5, 1), 3: (8, 1)}, {0: (5, 2), 3: (8, 4)}
+#: the kind of pages that have their levels within, fields of these levels' encodings, and the one
+#: of today; fields of another's: the sizes of its levels, and whether its values are packed
+_WITHIN, _LEVELS, _RLE, _PLAIN, _IS_PACKED = 0, ((5, 3), (5, 4)), 3, ((8, 5), (8, 6)), (8, 7)
 #: encodings of data, all but those of numbers in a dictionary
 _SPELLED_OUT = (0, *range(3, 8), 9)
 #: of the footer -> of Arrow; a dictionary by another has one text, for all that is known
-_CODECS = {"ZSTD": "zstd", "SNAPPY": "snappy", "GZIP": "gzip", "BROTLI": "brotli"}
+_CODECS = {"ZSTD": "zstd", "SNAPPY": "snappy", "GZIP": "gzip", "BROTLI": "brotli", "LZ4": "lz4_raw"}
 #: of a text in a dictionary
 _SIZE = struct.Struct("<I")
 #: rows of a file of which a reader that streams spells out the texts at a time
@@ -41,8 +46,9 @@ STREAMED_ROWS = 64 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """One column of a row group, leaf `column` of the schema: its bytes in the file, and its
-    values, by the footer. `codec` is of one with texts, "" for another."""
+    """One column of a row group, leaf `column` of the schema: its bytes in the file, its values and
+    what they are packed by, by the footer. `texts` where its dictionary has texts; `levels` are the
+    sequences that a page begins with, of nulls and of lists."""
 
     group: int
     start: int
@@ -51,12 +57,15 @@ class Chunk:
     width: int
     column: int = 0
     codec: str = ""
+    texts: bool = False
+    levels: int = 0
 
 
 @dataclass(frozen=True)
 class Page:
     """Sizes are of its content, `header` of what is before it; `values` of data, not of a
-    dictionary, `numbers` of those that may be numbers of one."""
+    dictionary, `numbers` of those that may be numbers of one. `plain` bytes are levels that are
+    never packed, in a page that has none within; `is_packed` is False where it does not say so."""
 
     kind: int
     header: int
@@ -64,6 +73,9 @@ class Page:
     packed: int
     values: int
     numbers: int
+    encoding: int = 0
+    plain: int | None = None
+    is_packed: bool = True
 
 
 @dataclass(frozen=True)
@@ -98,18 +110,31 @@ def page_at(data: memoryview) -> Page:
         if len(data) >= LONGEST_HEADER:
             raise ValueError("a page header without an end") from None
         raise Incomplete from None
-    found = header.numbers
-    kind, unpacked, packed = (found.get(path, -1) for path in (_KIND, _UNPACKED, _PACKED))
-    values = found.get(_VALUES[kind], -1) if kind in _VALUES else 0
+    numbers = header.numbers
+    kind, unpacked, packed = (numbers.get(path, -1) for path in (_KIND, _UNPACKED, _PACKED))
+    values = numbers.get(_VALUES[kind], -1) if kind in _VALUES else 0
     if min(kind, unpacked, packed, values) < 0:
         raise ValueError("a page without its kind or a size")
-    numbers = 0 if found.get(_ENCODING.get(kind, ())) in _SPELLED_OUT else values
-    return Page(kind, header.at, unpacked, packed, values, numbers)
+    encoding = numbers.get(_ENCODING.get(kind, ()), -1)
+    page = Page(kind, header.at, unpacked, packed, values, 0 if encoding in _SPELLED_OUT else values, encoding)
+    return _with_levels(page, numbers) if encoding in (LENGTHS, PREFIXES) else page
+
+
+def _with_levels(page: Page, numbers: dict[tuple[int, ...], int]) -> Page:
+    if page.kind == _WITHIN:
+        if any(numbers.get(path, _RLE) != _RLE for path in _LEVELS):
+            raise ValueError("a page of texts with levels in an encoding of before 2014")
+        return page
+    sizes = [numbers.get(path, 0) for path in _PLAIN]
+    if min(sizes) < 0 or sum(sizes) > min(page.unpacked, page.packed):
+        raise ValueError("a page of texts with levels of a size that it has not")
+    return replace(page, plain=sum(sizes), is_packed=bool(numbers.get(_IS_PACKED, 0)))
 
 
 @dataclass
 class _Header:
-    """Numbers of 32 bits by the path of their fields; all else is passed over."""
+    """Numbers of 32 bits, and truth values, by the path of their fields; all else is passed
+    over."""
 
     data: memoryview
     at: int = 0
@@ -137,7 +162,9 @@ class _Header:
             self._skip(self._varint())
         elif kind == _STRUCT:
             self.struct(depth + 1, path)
-        elif kind not in (_TRUE, _FALSE):
+        elif kind in (_TRUE, _FALSE):
+            self.numbers[path] = int(kind == _TRUE)
+        else:
             raise ValueError(f"a page header with a field of type {kind}")
 
     def _byte(self) -> int:
@@ -167,13 +194,12 @@ def _signed(zigzag: int) -> int:
 
 def longest_text(page: Page, content: memoryview, codec: str) -> int:
     """Of a dictionary; at most all of its bytes, which counts where its content is not known."""
-    if len(content) < page.packed or codec not in ("UNCOMPRESSED", *_CODECS):
+    if len(content) < page.packed:
         return page.unpacked
-    packed = bytes(content[: page.packed])
     try:
-        texts = pa.decompress(packed, page.unpacked, _CODECS[codec], asbytes=True) if codec in _CODECS else packed
-    except OSError:
-        return page.unpacked  # the reader refuses it, too
+        texts = _unpacked(bytes(content[: page.packed]), page.unpacked, codec)
+    except ValueError:
+        return page.unpacked  # the reader refuses it, or unpacks it by another codec
     at = longest = 0
     end, unpack = len(texts) - _SIZE.size, _SIZE.unpack_from
     while at <= end:
@@ -184,19 +210,60 @@ def longest_text(page: Page, content: memoryview, codec: str) -> int:
     return min(longest, page.unpacked)
 
 
+def _unpacked(content: bytes, size: int, codec: str) -> bytes:
+    """Raises ValueError."""
+    if codec == "UNCOMPRESSED" or not size:
+        return content
+    if codec not in _CODECS:
+        raise ValueError(f"a page that is packed by {codec}, and has texts that were not weighed")
+    try:
+        return bytes(pa.decompress(content, size, _CODECS[codec], asbytes=True))
+    except OSError:
+        raise ValueError(f"a page that is not packed by {codec}, as its footer has it") from None
+
+
+def spelled_out_by_deltas(chunk: Chunk, page: Page, content: bytes) -> int:
+    """The bytes of a page's texts beyond its own. Where a page does not say that it is packed,
+    readers differ, so it is weighed by both. Raises ValueError."""
+    plain, levels = page.plain or 0, chunk.levels if page.plain is None else 0
+    sizes = []
+    for codec in {chunk.codec} if page.is_packed else {"UNCOMPRESSED", chunk.codec}:
+        try:
+            texts = _unpacked(content[plain:], page.unpacked - plain, codec)
+            sizes.append(spelled_out_beyond(texts, page.encoding, levels, page.values))
+        except ValueError as broken:
+            refused = broken
+    if not sizes:
+        raise refused
+    return max(sizes)
+
+
+@dataclass
+class _Collected:
+    """A page of which not all bytes were there yet, `end` behind the last one that was."""
+
+    page: Page
+    end: int
+    content: bytes
+
+
 class _Walk:
     """The headers of one chunk, whose bytes come in order; `longest` is of its dictionary, `texts`
-    what its values are spelled out to at most. No page unpacks to more than `most` bytes."""
+    what its values are spelled out to at most, `deltas` what those of texts by prefixes are. No
+    page unpacks to more than `most` bytes."""
 
     def __init__(self, chunk: Chunk, most: int) -> None:
         self.chunk, self._most = chunk, most
-        self.longest = self.texts = 0
+        self.longest = self.texts = self.deltas = 0
         self._at, self._values = chunk.start, 0
         self._head = b""
+        self._collected: _Collected | None = None
 
     def pages(self, start: int, data: memoryview) -> Iterator[Page]:
         """Those whose header ends within these bytes, which begin at `start` of the file. Raises
         TooHeavy, and ValueError."""
+        if self._collected:
+            self._collect(self._collected, start, data)
         while self._values < self.chunk.values and self._at < min(start + len(data), self.chunk.end):
             if self._at + len(self._head) < start:
                 raise ValueError(f"bytes {self._at} to {start} of a chunk were passed over")
@@ -213,17 +280,53 @@ class _Walk:
         """A dictionary is unpacked here, once it is known to be small enough."""
         if page.unpacked > self._most:
             raise TooHeavy(f"a page unpacks to {page.unpacked} bytes")
-        if self.chunk.codec and page.kind == _DICTIONARY:
+        if self.chunk.texts and page.kind == _DICTIONARY:
             self.longest = max(self.longest, longest_text(page, content, self.chunk.codec))
         self.texts += page.numbers * self.longest
+        if page.encoding in (LENGTHS, PREFIXES):
+            if page.packed > self._most:
+                raise TooHeavy(f"a page has {page.packed} bytes")
+            start = self._at + page.header
+            self._collect(_Collected(page, start, b""), start, content)
         self._head = b""
         self._at += page.header + page.packed
         self._values += page.values
+
+    def _collect(self, collected: _Collected, start: int, data: memoryview) -> None:
+        """Weighs the page once its last byte is there, which the reader has not got yet."""
+        if start > collected.end:
+            raise ValueError(f"bytes {collected.end} to {start} of a chunk were passed over")
+        left = collected.page.packed - len(collected.content)
+        fresh = bytes(data[collected.end - start :][:left])
+        collected.end += len(fresh)
+        collected.content += fresh
+        self._collected = collected if len(fresh) < left else None
+        if self._collected is None:
+            self.deltas += spelled_out_by_deltas(self.chunk, collected.page, collected.content)
 
 
 #: the bytes of the texts of a chunk, whose content is given, once they are spelled out: of all, or
 #: of the `STREAMED_ROWS` that have most
 Spelled = Callable[[Chunk, bytes], int]
+
+
+class _NewestPages:
+    """The newest pages of a column that may have `STREAMED_ROWS` rows of one reading."""
+
+    def __init__(self) -> None:
+        self._pages: deque[tuple[int, int]] = deque()
+        self._values = self.size = 0
+
+    def add(self, values: int, size: int) -> None:
+        """What has no values belongs to the page before it."""
+        last = self._pages.pop() if self._pages and not values else (0, 0)
+        self._pages.append((values + last[0], size + last[1]))
+        self._values += values
+        self.size += size
+        while self._values - self._pages[0][0] >= STREAMED_ROWS:
+            oldest, its_size = self._pages.popleft()
+            self._values -= oldest
+            self.size -= its_size
 
 
 class PageWatch:
@@ -233,6 +336,7 @@ class PageWatch:
         self._walks = [_Walk(chunk, most.page) for chunk in chunks]
         self._most, self._spelled = most, spelled
         self._groups: Counter[int] = Counter()
+        self._windows: dict[int, _NewestPages] = {}
         #: chunks of a row group whose texts are estimated, with their content
         self._estimated: dict[int, list[tuple[Chunk, bytes, int]]] = {}
 
@@ -242,13 +346,26 @@ class PageWatch:
             chunk = walk.chunk
             if chunk.start < start + len(data) and start < chunk.end:
                 for page in walk.pages(start, data):
-                    self._weigh(chunk, page)
+                    self._weigh(chunk, page.values, self._held(chunk, page))
+                if walk.deltas:
+                    self._weigh(chunk, 0, walk.deltas)
+                    walk.deltas = 0
                 if walk.texts:
                     self._weigh_texts(walk, data[max(chunk.start - start, 0) : chunk.end - start])
 
-    def _weigh(self, chunk: Chunk, page: Page) -> None:
+    def _held(self, chunk: Chunk, page: Page) -> int:
+        """The bytes of it that a reader holds, which has no more values at a time if it streams."""
+        values = min(page.values, STREAMED_ROWS) if self._most.streamed else page.values
+        return max(page.unpacked, values * chunk.width)
+
+    def _weigh(self, chunk: Chunk, values: int, size: int) -> None:
         if not self._most.streamed:
-            self._add(chunk.group, max(page.unpacked, page.values * chunk.width))
+            self._add(chunk.group, size)
+            return
+        window = self._windows.setdefault(chunk.column, _NewestPages())
+        window.add(values, size)
+        if sum(each.size for each in self._windows.values()) > self._most.group:
+            raise TooHeavy(f"the pages of {STREAMED_ROWS} rows unpack to more than {self._most.group} bytes")
 
     def _add(self, group: int, size: int) -> None:
         self._groups[group] += size
