@@ -10,12 +10,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from decimal import Decimal
-from functools import cache
 from pathlib import Path
 
-import duckdb
-import duckdb_extension_avro
-import duckdb_extension_iceberg
 import polars as pl
 import pytest
 from pyiceberg.catalog.rest import RestCatalog as PyIcebergCatalog
@@ -27,6 +23,7 @@ from cdcsync_core.tables.source_table import TableId
 from cdcsync_spark.sinks.iceberg.catalog.rest import RestCatalog, RestSettings
 from cdcsync_spark.sinks.iceberg.replica.sink import IcebergSink, IcebergTarget
 from cdcsync_spark.sinks.lake.policy import MaintenancePolicy
+from contract.iceberg_duckdb import duckdb_connection
 from contract.sinkcase import SYNC, Model, Row, batch, content, in_order, make_table, step, whole_snapshot
 from support.folder_catalog import LocalStores
 from support.iceberg_catalog import ICEBERG, IcebergCatalog
@@ -103,6 +100,15 @@ class Life:
             writer.commit(1, batch(self.number, self.model.apply(rows, [(m,) for m in range(n % 500, n % 500 + 20)])))
             writer.maintain()
 
+    def commit(self, upserts: set[int], deletes: set[int], folder: Path) -> None:
+        """One batch, and all upkeep that is due."""
+        self.number += 1
+        rows = [row_of(self.columns, n, f"batch {self.number}") for n in upserts]
+        writer = self.target.writer(folder)
+        writer.commit(1, batch(self.number, self.model.apply(rows, [(n,) for n in deletes])))
+        while writer.maintain():
+            pass
+
     def change(self) -> None:
         """A change of the schema; the rows that are there keep their values."""
         columns, origins = STEPS[self.number]
@@ -121,16 +127,6 @@ class Life:
 def spark(iceberg_catalog: IcebergCatalog, tmp_path_factory: pytest.TempPathFactory) -> Iterator[IcebergSpark]:
     with IcebergSpark(iceberg_catalog.uri, ICEBERG / "jars", tmp_path_factory.mktemp("iceberg-spark")) as session:
         yield session
-
-
-@cache
-def duckdb_connection() -> duckdb.DuckDBPyConnection:
-    settings = {"autoinstall_known_extensions": False, "autoload_known_extensions": False}
-    connection = duckdb.connect(config=settings)
-    for package in (duckdb_extension_avro, duckdb_extension_iceberg):
-        (extension,) = Path(package.__path__[0]).rglob("*.duckdb_extension")
-        connection.execute(f"LOAD '{extension}'")
-    return connection
 
 
 def read_by_all(spark: IcebergSpark, table: Table, patch: pytest.MonkeyPatch) -> dict[str, list[Row]]:
@@ -185,6 +181,39 @@ def test_all_readers_return_the_models_rows_whatever_spark_does_between(
     assert state is not None
     assert state.written is not None
     assert state.written.program.startswith("spark")
+    before = snapshot_of(theirs)
+    life.commit({1, 2, 3, 4, 5, 2001, 2002}, {10, 11}, tmp_path)
+    life.commit({2, 2001, 10}, {5}, tmp_path)
     agree()
+    assert changes_between(spark, before, snapshot_of(theirs)) == {
+        "updated": {1, 2, 3, 4},
+        "deleted": {5, 10, 11},
+        "inserted": {2001, 2002, 10},
+    }
     rows = spark.sql(f"SELECT count(*), count(DISTINCT _row_id) FROM lake.{name}")
     assert rows == [(len(life.model.rows), len(life.model.rows))]
+
+
+def snapshot_of(catalog: PyIcebergCatalog) -> int:
+    snapshot = catalog.load_table((ID.database, ID.name)).current_snapshot()
+    assert snapshot is not None
+    return snapshot.snapshot_id
+
+
+def changes_between(spark: IcebergSpark, before: int, after: int) -> dict[str, set[int]]:
+    """The keys of the rows that one snapshot has and the other has not, or in another form, by
+    their row ids."""
+    columns = "id, _row_id, _last_updated_sequence_number AS updated"
+    one, other = (
+        f"(SELECT {columns} FROM lake.{ID.database}.{ID.name} VERSION AS OF {snapshot})" for snapshot in (before, after)
+    )
+    rows = spark.sql(
+        f"SELECT a.id, b.id FROM {one} a FULL OUTER JOIN {other} b ON a._row_id = b._row_id "
+        "WHERE a.updated IS DISTINCT FROM b.updated"
+    )
+    assert all(a == b for a, b in rows if a is not None and b is not None)
+    return {
+        "updated": {a for a, b in rows if a is not None and b is not None},
+        "deleted": {a for a, b in rows if b is None},
+        "inserted": {b for a, b in rows if a is None},
+    }

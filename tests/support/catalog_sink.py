@@ -39,6 +39,7 @@ from cdcsync_spark.sinks.lake.deletion_vectors import DeletedRows, framed, seria
 from cdcsync_spark.sinks.lake.file_changes import AddedFile
 from cdcsync_spark.sinks.lake.format import FileCommit, LostRace, Operation, Writing
 from cdcsync_spark.sinks.lake.policy import LIMITS, POLICY, Limits, MaintenancePolicy
+from cdcsync_spark.sinks.lake.row_lineage import NO_LINEAGE, RowLineage
 from cdcsync_spark.sinks.lake.snapshot import LakeSnapshot
 from cdcsync_spark.sinks.lake.staging import DataFile, stage
 from cdcsync_spark.sinks.lake.storage.store import Store
@@ -160,6 +161,9 @@ class CatalogFormat:
 
     def stamp(self, on: CatalogVersion, after: TableState, origins: tuple[Origin, ...]) -> None:
         """Rows have the form of files."""
+
+    def lineage(self, scratch: Path) -> RowLineage:
+        return NO_LINEAGE
 
     def expiry(self, writing: Writing[CatalogVersion]) -> Mapping[str, Callable[[CatalogVersion], Step | None]]:
         return {"expire": self._expire}

@@ -24,7 +24,7 @@ from cdcsync_core.tables.capture import Capture
 from cdcsync_spark.rows.arrow_types import captured_schema
 from cdcsync_spark.sinks.lake.keys import key_index, scratch
 from cdcsync_spark.sinks.lake.keys.key_codes import Codes, KeyCodec
-from cdcsync_spark.sinks.lake.keys.key_index import FileVersion, KeyIndex
+from cdcsync_spark.sinks.lake.keys.key_index import FileVersion, KeyIndex, rows_of_files
 from contract.sinkcase import Row, keys_of, make_table
 
 EXACT = {
@@ -113,7 +113,7 @@ class World:
 
     def put(self, keys: list[Row]) -> None:
         """A batch: the keys' previous rows are deleted, a new file has them."""
-        for path, rows in self.index.locate(keys_of(self.table, keys)).items():
+        for path, rows in rows_of_files(self.index.locate(keys_of(self.table, keys))).items():
             self.deleted[path] = self.deleted[path] | rows
             self.index.delete(path, f"{len(self.deleted[path])}", self.deleted[path])
         path = f"file {len(self.files)}"
@@ -130,7 +130,9 @@ class World:
 
     def found(self, keys: list[Row], index: KeyIndex | None = None) -> dict[str, list[int]]:
         located = (index or self.index).locate(keys_of(self.table, keys))
-        return {path: list(rows) for path, rows in located.items()}
+        for path, numbers, rows in located:
+            assert [self.files[path][row] for row in rows] == [keys[number] for number in numbers]
+        return {path: list(rows) for path, rows in rows_of_files(located).items()}
 
     def versions(self) -> dict[str, FileVersion]:
         return {
@@ -241,7 +243,7 @@ def test_a_file_of_many_batches_in_any_order(tmp_path: Path) -> None:
         index = KeyIndex(table, tmp_path, seed=1)
         index.add("f", [batch_of(table, keys[i : i + 10]) for i in range(0, 101, 10)])
         for row, key in enumerate(keys):
-            assert index.locate(keys_of(table, [key]))["f"] == BitMap([row])
+            assert rows_of_files(index.locate(keys_of(table, [key])))["f"] == BitMap([row])
 
 
 @pytest.mark.parametrize(("declared", "spread"), [("int(11)", 1), ("int(11)", 7919), ("varchar(20)", 7919)])
@@ -282,7 +284,7 @@ def peak_of(table: Capture, rows: int, file_rows: int, spread: int, folder: Path
     finally:
         tracemalloc.stop()
     last = starts[-1]
-    found = index.locate(pa.table([keys_from(last, last + 3)[0]], ["k"]))
+    found = rows_of_files(index.locate(pa.table([keys_from(last, last + 3)[0]], ["k"])))
     assert found == {f"f{last}": BitMap([0, 1, 2])}
     return peak
 
@@ -349,7 +351,7 @@ def test_large_runs_leave_neither_names_nor_descriptors(tmp_path: Path) -> None:
         index.add(f"f{number}", [batch_of(table, [(f"{number} {i}",) for i in range(10)])])
     assert len(list(Path("/proc/self/fd").iterdir())) <= before + 1
     assert list(tmp_path.iterdir()) == []
-    assert index.locate(keys_of(table, [("7 3",)]))["f7"] == BitMap([3])
+    assert rows_of_files(index.locate(keys_of(table, [("7 3",)])))["f7"] == BitMap([3])
 
 
 def test_small_files_take_no_memory_maps(tmp_path: Path) -> None:
@@ -363,7 +365,8 @@ def test_small_files_take_no_memory_maps(tmp_path: Path) -> None:
     assert maps_of(tmp_path) == before
     index.add("large", [batch_of(table, [(f"{i:040}",) for i in range(scratch.IN_MEMORY // 4)])])
     assert maps_of(tmp_path) == before + 1
-    assert index.locate(keys_of(table, [("7 3",), (f"{9:040}",)])) == {"f7": BitMap([3]), "large": BitMap([9])}
+    found = rows_of_files(index.locate(keys_of(table, [("7 3",), (f"{9:040}",)])))
+    assert found == {"f7": BitMap([3]), "large": BitMap([9])}
 
 
 def maps_of(folder: Path) -> int:

@@ -30,6 +30,7 @@ from cdcsync_spark.sinks.lake.format import FileCommit, Operation, TableVersion
 from cdcsync_spark.sinks.lake.keys.scratch import Scratch
 from cdcsync_spark.sinks.lake.live_file import LiveFile, deleted_count
 from cdcsync_spark.sinks.lake.policy import MaintenancePolicy
+from cdcsync_spark.sinks.lake.row_lineage import NO_LINEAGE, RowLineage
 from cdcsync_spark.sinks.lake.snapshot import live_rows
 from cdcsync_spark.sinks.lake.staging import Stamp, stage
 from cdcsync_spark.sinks.lake.table_folder import TableFolder
@@ -103,20 +104,26 @@ def _size_class(file: LiveFile, policy: MaintenancePolicy) -> int:
 
 
 def write_compaction(
-    folder: TableFolder, version: TableVersion, due: Compaction, scratch: Scratch, stamp: Stamp | None
+    folder: TableFolder,
+    version: TableVersion,
+    due: Compaction,
+    scratch: Scratch,
+    stamp: Stamp | None,
+    lineage: RowLineage = NO_LINEAGE,
 ) -> FileCommit:
     """Writes the files of `due`, in the form that `stamp` gives them. Rows that are many bytes,
     however few they are in the files, are sorted in `scratch`."""
     state, gone = version.state, dict[str, BitMap]()
     assert state is not None
-    schema, ids = arrow_schema(state.schema), version.field_ids
+    schema, ids = pa.schema([*arrow_schema(state.schema), *lineage.fields]), lineage.field_ids(version.field_ids)
 
     def moved() -> Iterator[pa.RecordBatch]:
         for name in due.names:
             file = version.files[name]
             before, count = folder.deleted(file), file.rows or 0
             first, end = _first_rows(before, count, due.rows)
-            yield from live_rows(folder.lake.files(), f"{folder.folder}/{file.path}", schema, before, first, end, ids)
+            path, complete = f"{folder.folder}/{file.path}", partial(lineage.inherited, file)
+            yield from live_rows(folder.lake.files(), path, schema, before, first, end, ids, complete)
             gone[name] = before | BitMap(range(first, end))
 
     rows = scratch.table(schema, moved(), _IN_MEMORY_BYTES)

@@ -8,7 +8,11 @@ format's (`TableFormat.rewrites`).
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+import pyarrow as pa
 
 from cdcsync_core.errors import CdcError, Reason, fail
 from cdcsync_core.remedies import resnapshot
@@ -21,6 +25,7 @@ from cdcsync_spark.sinks.lake.file_changes import AddedFile, FileChanges
 from cdcsync_spark.sinks.lake.format import FileCommit, Operation, TableVersion
 from cdcsync_spark.sinks.lake.live_file import LiveFile
 from cdcsync_spark.sinks.lake.rewrite import needed, rewritten
+from cdcsync_spark.sinks.lake.row_lineage import NO_LINEAGE, RowLineage
 from cdcsync_spark.sinks.lake.snapshot import file_batches
 from cdcsync_spark.sinks.lake.staging import DataFile, Stamp, write_one
 from cdcsync_spark.sinks.lake.table_folder import TableFolder
@@ -36,19 +41,19 @@ def write_evolution(
     change: Evolve,
     most_bytes: int,
     stamp: Stamp | None,
+    lineage: RowLineage = NO_LINEAGE,
 ) -> FileCommit:
     """Writes each live file of `version` again, as `change` and `stamp` say; raises SchemaChanged
     where they are more than `most_bytes`, before it writes one; where that is 0, also where there
     is no file, because the schema would lose the columns that are not the source's."""
-    before, files, ids = version.state, version.files, version.field_ids
+    before, files = version.state, version.files
     assert before is not None
+    reading = _Reading(folder, version.field_ids, lineage)
     size = sum(file.size for file in files.values())
     if size > most_bytes or not most_bytes:
         raise _too_large(before, size, most_bytes)
     with ThreadPoolExecutor(_AT_ONCE) as pool:
-        written = list(
-            pool.map(lambda file: _rewritten(folder, before, after, change, file, stamp, ids), files.values())
-        )
+        written = list(pool.map(lambda file: _rewritten(reading, before, after, change, file, stamp), files.values()))
     named = dict(zip(files, written, strict=True))
     changes = FileChanges(
         removed=tuple(name for name, new in named.items() if new is None),
@@ -58,23 +63,34 @@ def write_evolution(
     return FileCommit(after, Operation.EVOLVE, changes, origins=change.origins, rewritten=True, data_change=filled)
 
 
+@dataclass(frozen=True)
+class _Reading:
+    """How files are read: whole, with the identities of their rows."""
+
+    folder: TableFolder
+    ids: FieldIds | None
+    lineage: RowLineage
+
+    def batches(self, file: LiveFile, table: pa.Schema, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        carried, first = self.lineage.fields, 0
+        schema, names = pa.schema([*table, *carried]), [*columns, *(field.name for field in carried)]
+        path, ids = f"{self.folder.folder}/{file.path}", self.lineage.field_ids(self.ids)
+        for batch in file_batches(self.folder.lake.files(), path, schema, names, ids):
+            yield self.lineage.inherited(file, batch, first)
+            first += batch.num_rows
+
+
 def _rewritten(
-    folder: TableFolder,
-    before: TableState,
-    after: TableState,
-    change: Evolve,
-    file: LiveFile,
-    stamp: Stamp | None,
-    ids: FieldIds | None,
+    reading: _Reading, before: TableState, after: TableState, change: Evolve, file: LiveFile, stamp: Stamp | None
 ) -> DataFile | None:
     """None for a file without rows, which another program may leave."""
-    schema, columns = arrow_schema(before.schema), needed(change.origins)
-    read = file_batches(folder.lake.files(), f"{folder.folder}/{file.path}", schema, columns, ids)
+    folder = reading.folder
+    read = reading.batches(file, arrow_schema(before.schema), needed(change.origins))
     written = write_one(
         folder.lake.below(folder.root),
         folder.staged,
         after.schema,
-        rewritten(read, after.schema, change.origins),
+        rewritten(read, after.schema, change.origins, reading.lineage.fields),
         f"version-{after.commit_number}",
         stamp,
     )

@@ -20,8 +20,9 @@ from cdcsync_core.errors import Reason, fail
 from cdcsync_core.tables.target_schema import TargetSchema
 from cdcsync_spark.rows.arrow_types import arrow_schema
 from cdcsync_spark.sinks.contract.changes import Upsert
-from cdcsync_spark.sinks.lake.keys.key_index import KeyIndex
+from cdcsync_spark.sinks.lake.keys.key_index import KeyIndex, Located, rows_of_files
 from cdcsync_spark.sinks.lake.keys.ordered import in_order, order_of
+from cdcsync_spark.sinks.lake.row_ids import ROW_ID
 from cdcsync_spark.sinks.lake.staging import DataFile
 
 #: bytes of keys, and of 8 for the place of each, by which rows are sorted in memory; more stay in
@@ -32,11 +33,13 @@ _SORTED_BYTES = 64 * 2**20
 @dataclass(frozen=True)
 class AddedFile:
     """A new file, by its path in the table's folder, and the keys of its rows in their order; None:
-    they are read from it when keys are looked up next."""
+    they are read from it when keys are looked up next. `row_ids` are those that its rows were
+    given, None where they were given none."""
 
     path: str
     file: DataFile
     keys: pa.Table | None = None
+    row_ids: pa.ChunkedArray | None = None
 
 
 @dataclass(frozen=True)
@@ -65,10 +68,9 @@ class FileChanges:
                 index.add(new.path, new.keys.to_batches())
 
 
-def find_deletions(index: KeyIndex, keys: pa.Table) -> FileChanges:
-    """What the deletion of `keys` changes; raises `SinkConflict` for one that is there twice."""
-    found = index.locate(keys)
-    deleted = {path: index.deleted(path) | rows for path, rows in found.items()}
+def deletions_of(index: KeyIndex, located: Iterable[Located]) -> FileChanges:
+    """What the deletion of the rows `located` changes."""
+    deleted = {path: index.deleted(path) | rows for path, rows in rows_of_files(located).items()}
     return deletions(deleted, index.rows)
 
 
@@ -86,11 +88,14 @@ def added_files(
     """The files that `stage` writes of `rows`, sorted by key where that is possible; `prefix` is
     what staged paths have more than those in the table's folder."""
     keys, batches, first, added = rows.select(list(key)), iter(rows.to_batches()), 0, []
+    ids = rows[ROW_ID] if ROW_ID in rows.column_names else None
     if keys.nbytes + 8 * keys.num_rows <= _SORTED_BYTES:
         order = order_of(keys)
         keys, batches = keys.take(pa.array(order)), in_order(rows, order)
+        ids = ids and ids.take(pa.array(order))
     for file in stage(batches):
-        added.append(AddedFile(file.path.removeprefix(prefix), file, keys.slice(first, file.rows)))
+        its_ids = None if ids is None else ids.slice(first, file.rows)
+        added.append(AddedFile(file.path.removeprefix(prefix), file, keys.slice(first, file.rows), its_ids))
         first += file.rows
     return tuple(added)
 

@@ -11,6 +11,7 @@ Iceberg's own `TableOperations`):
   sequence number;
 - files are a mapping by the name that the table's metadata gives them: Delta escapes it; Iceberg
   strips the table's location, which a file elsewhere keeps. A file of ours has its path;
+- `lineage` gives rows that are written again the ids that Iceberg's rows have; Delta's have none;
 - `stamp` gives rows the field ids by which readers of Iceberg find columns; Delta goes by names;
 - `publish` is given which rows are deleted, not vectors: one file with those of a commit is Delta's
   way, one Puffin file each is Iceberg's, and what the table then has is in the version that comes
@@ -28,6 +29,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from enum import Enum, auto
+from pathlib import Path
 from typing import Protocol, TypeVar
 
 from cdcsync_core.errors import CdcError
@@ -38,6 +40,7 @@ from cdcsync_spark.sinks.contract.writer import Step
 from cdcsync_spark.sinks.lake.field_ids import FieldIds
 from cdcsync_spark.sinks.lake.file_changes import AddedFile, FileChanges
 from cdcsync_spark.sinks.lake.live_file import LiveFile
+from cdcsync_spark.sinks.lake.row_lineage import RowLineage
 from cdcsync_spark.sinks.lake.staging import Stamp
 
 
@@ -149,6 +152,11 @@ class TableFormat(Protocol[V]):
     def stamp(self, on: V, after: TableState, origins: tuple[Origin, ...]) -> Stamp | None:
         """What gives rows of the schema of `after` the form that the table's files have after `on`;
         None where they have it. `origins` as of an `Evolve`, empty for others."""
+        ...
+
+    def lineage(self, scratch: Path) -> RowLineage:
+        """The identities of the table's rows, for a writer whose folder on a local disk is
+        `scratch`."""
         ...
 
     def expiry(self, writing: Writing[V]) -> Mapping[str, Callable[[V], Step | None]]:

@@ -18,12 +18,15 @@ from cdcsync_spark.rows.arrow_types import arrow_schema
 
 
 def rewritten(
-    batches: Iterable[pa.RecordBatch], after: TargetSchema, origins: Sequence[Origin]
+    batches: Iterable[pa.RecordBatch], after: TargetSchema, origins: Sequence[Origin], carried: Sequence[pa.Field] = ()
 ) -> Iterator[pa.RecordBatch]:
-    """`batches` have the columns that `origins` name; see `evolve`."""
-    schema = arrow_schema(after)
+    """`batches` have the columns that `origins` name; see `evolve`. The columns `carried` come last
+    as they are."""
+    table = arrow_schema(after)
+    schema = pa.schema([*table, *carried])
     for batch in batches:
-        columns = [_column(batch, origin, field.type) for origin, field in zip(origins, schema, strict=True)]
+        columns = [_column(batch, origin, field.type) for origin, field in zip(origins, table, strict=True)]
+        columns += [batch.column(field.name) for field in carried]
         yield pa.RecordBatch.from_arrays(columns, schema=schema)
 
 

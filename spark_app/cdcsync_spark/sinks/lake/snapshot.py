@@ -9,7 +9,7 @@ Arrow's filters cannot compare inside a file scan.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -151,16 +151,18 @@ def live_rows(
     first: int,
     end: int,
     ids: FieldIds | None = None,
+    complete: Callable[[pa.RecordBatch, int], pa.RecordBatch] = lambda batch, _: batch,
 ) -> Iterator[pa.RecordBatch]:
     """The live rows among rows `first` to `end` of a data file, in their order, with all columns of
-    the table's schema."""
+    the table's schema; `complete` is given rows and the number of the first of them."""
     for part in _row_groups(checked(files), path, None, deleted, ids):
         if part.first < end and first < part.first + part.rows:
             row = part.first
             for batch in typed_batches(part.fragment, table, list(table), part.names):
                 start, stop = max(first - row, 0), min(end - row, batch.num_rows)
                 if start < stop:
-                    yield without(batch.slice(start, stop - start), row + start, deleted)
+                    rows = complete(batch.slice(start, stop - start), row + start)
+                    yield without(rows, row + start, deleted)
                 row += batch.num_rows
 
 

@@ -26,6 +26,7 @@ from cdcsync_core.tables.target_schema import TargetSchema
 from cdcsync_spark.rows.arrow_types import arrow_schema
 from cdcsync_spark.sinks.contract.changes import Append, Change, Replace, StagedPart
 from cdcsync_spark.sinks.lake.bounds import BoundsOfFile, FileBounds
+from cdcsync_spark.sinks.lake.row_ids import without_identity
 from cdcsync_spark.sinks.lake.storage.store import Store
 
 _KIND = "parquet"
@@ -175,12 +176,12 @@ _FORMAT = {"compression": "zstd", "compression_level": 1, "coerce_timestamps": "
 
 def row_groups(target: TargetSchema, batches: Iterable[pa.RecordBatch], sizes: FileSizes = SIZES) -> Iterator[pa.Table]:
     """Batches gathered to tables of about `group_rows` rows or `group_bytes`; raises
-    `InternalError` for another schema."""
+    `InternalError` for another schema. All may have the columns of `row_ids` besides."""
     schema = arrow_schema(target)
     waiting: list[pa.RecordBatch] = []
     rows = size = 0
     for batch in batches:
-        if not batch.schema.equals(schema):
+        if not without_identity(batch.schema).equals(schema):
             raise _other_schema(batch.schema, schema)
         if batch.num_rows == 0:
             continue
@@ -188,10 +189,10 @@ def row_groups(target: TargetSchema, batches: Iterable[pa.RecordBatch], sizes: F
         rows += batch.num_rows
         size += batch.nbytes
         if rows >= sizes.group_rows or size >= sizes.group_bytes:
-            yield pa.Table.from_batches(waiting, schema)
+            yield pa.Table.from_batches(waiting)
             waiting, rows, size = [], 0, 0
     if waiting:
-        yield pa.Table.from_batches(waiting, schema)
+        yield pa.Table.from_batches(waiting)
 
 
 def _file_name(name: str) -> str:

@@ -48,7 +48,7 @@ from cdcsync_spark.sinks.contract.sink import Capabilities
 from cdcsync_spark.sinks.contract.writer import Busy, Closed, Step, WriterStatus
 from cdcsync_spark.sinks.lake.compaction import next_compaction, write_compaction
 from cdcsync_spark.sinks.lake.evolution import write_evolution
-from cdcsync_spark.sinks.lake.file_changes import AddedFile, FileChanges, added_files, checked, find_deletions
+from cdcsync_spark.sinks.lake.file_changes import AddedFile, FileChanges, added_files, checked, deletions_of
 from cdcsync_spark.sinks.lake.format import FileCommit, LostRace, Operation, TableFormat, V
 from cdcsync_spark.sinks.lake.keys.scratch import Scratch
 from cdcsync_spark.sinks.lake.maintenance import HARMLESS, TableMaintenance
@@ -84,6 +84,7 @@ class LakeWriter(Generic[V]):
         self._given = -1
         self._questions = itertools.count(1)
         self._index = TableIndex(folder, scratch)
+        self._lineage = table_format.lineage(scratch)
         self._maintenance: TableMaintenance[V] = TableMaintenance(folder, self._steps(), policy.retry_seconds)
         self._epoch = -1
         self._fallback = ""
@@ -204,10 +205,12 @@ class LakeWriter(Generic[V]):
             deleted = ((name, after.files[name].deleted) for name in commit.changes.deleted_rows)
             ids = {name: rows.id for name, rows in deleted if rows is not None}
             commit.changes.apply_to(self._index.current, commit.adding(), ids)
+        self._lineage.add(after.files, {new.path: new.row_ids for new in commit.adding() if new.row_ids is not None})
         return after
 
     def _enter_upserts(self, version: V, commit: Commit) -> None:
-        """Data and deletions are written at the same time, because neither names the other."""
+        """Data and deletions are found and written at the same time, because neither names the
+        other; but for the ids of rows, which go with the places of their keys."""
         assert isinstance(commit.change, Upsert)
         if commit.change.empty:
             self._enter(version, FileCommit(commit.state, Operation.STATE))
@@ -215,14 +218,18 @@ class LakeWriter(Generic[V]):
         schema = commit.state.schema
         index = self._index.synced(version)
         upserts, deletes = checked(schema, commit.change)
-        with ThreadPoolExecutor(1) as concurrently:
-            stamp = self._format.stamp(version, commit.state, ())
-            writing = concurrently.submit(self._data_files, schema, upserts, stamp)
-            changes = find_deletions(index, pa.concat_tables([upserts.select(list(schema.key)), deletes]))
+        with ThreadPoolExecutor(2) as concurrently:
+            keys = pa.concat_tables([upserts.select(list(schema.key)), deletes])
+            stamp, locating = self._format.stamp(version, commit.state, ()), concurrently.submit(index.locate, keys)
+            rows = partial(self._lineage.continued, version.files, upserts, locating.result)
+            writing = concurrently.submit(self._data_files, schema, rows, stamp)
+            changes = deletions_of(index, locating.result())
             self._enter(version, FileCommit(commit.state, Operation.MERGE, changes, writing.result))
 
-    def _data_files(self, schema: TargetSchema, rows: pa.Table, stamp: Stamp | None) -> tuple[AddedFile, ...]:
-        folder = self._folder
+    def _data_files(
+        self, schema: TargetSchema, read: Callable[[], pa.Table], stamp: Stamp | None
+    ) -> tuple[AddedFile, ...]:
+        folder, rows = self._folder, read()
         write = partial(stage, folder.lake.below(folder.root), folder.staged, schema, name="stream", stamp=stamp)
         added = added_files(rows, schema.key, write, folder.prefix)
         gate("data-written")
@@ -249,7 +256,9 @@ class LakeWriter(Generic[V]):
         assert isinstance(change, Evolve)
         if self._format.rewrites(version, state, change.origins):
             stamp = self._format.stamp(version, state, change.origins)
-            entered = write_evolution(self._folder, version, state, change, self._limits.rewritten_bytes, stamp)
+            entered = write_evolution(
+                self._folder, version, state, change, self._limits.rewritten_bytes, stamp, self._lineage
+            )
         else:
             entered = FileCommit(state, Operation.EVOLVE, origins=change.origins)
         gate("step-staged")
@@ -341,7 +350,8 @@ class LakeWriter(Generic[V]):
             # what another program did since the last batch is in the version only
             self._index.synced(version)
         stamp, scratch = self._format.stamp(version, state, ()), Scratch(self._index.scratch)
-        return self._enter_compaction(version, write_compaction(self._folder, version, due, scratch, stamp))
+        compaction = write_compaction(self._folder, version, due, scratch, stamp, self._lineage)
+        return self._enter_compaction(version, compaction)
 
     def _enter_compaction(self, version: V, compaction: FileCommit) -> Step:
         """A commit with the state as it was found; raises LostRace."""

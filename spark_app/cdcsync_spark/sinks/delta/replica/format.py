@@ -14,6 +14,7 @@ import uuid
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 
 from pyroaring import BitMap
 
@@ -43,6 +44,7 @@ from cdcsync_spark.sinks.delta.table.view import Action, DeltaFile, TableView, n
 from cdcsync_spark.sinks.lake.file_changes import AddedFile
 from cdcsync_spark.sinks.lake.format import FileCommit, LostRace, Operation, Writing
 from cdcsync_spark.sinks.lake.policy import POLICY, MaintenancePolicy
+from cdcsync_spark.sinks.lake.row_lineage import NO_LINEAGE, RowLineage
 from cdcsync_spark.sinks.lake.staging import Stamp
 
 #: what the Delta log calls a commit
@@ -88,6 +90,9 @@ class DeltaFormat:
             with suppress(OSError):  # a later run's maintenance removes it
                 self.path.remove(written)
             raise
+
+    def lineage(self, scratch: Path) -> RowLineage:
+        return NO_LINEAGE
 
     def _enter(
         self, on: TableView, state: TableState, operation: Operation, actions: list[Action], now: int

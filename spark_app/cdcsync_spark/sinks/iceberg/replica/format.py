@@ -13,6 +13,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 
 from cdcsync_core.errors import RUN_AGAIN, CdcError, Reason, TransientError, fail
 from cdcsync_core.remedies import RESNAPSHOT
@@ -23,9 +24,11 @@ from cdcsync_spark.rows.arrow_types import arrow_schema
 from cdcsync_spark.sinks.contract.changes import Commit
 from cdcsync_spark.sinks.contract.writer import Step
 from cdcsync_spark.sinks.iceberg.replica.commit import Publication
+from cdcsync_spark.sinks.iceberg.replica.lineage import IcebergLineage
 from cdcsync_spark.sinks.iceberg.replica.maintenance import IcebergExpiry
 from cdcsync_spark.sinks.iceberg.replica.place import IcebergFolder, TablePlace
 from cdcsync_spark.sinks.iceberg.replica.schemas import next_schema
+from cdcsync_spark.sinks.iceberg.table.lineage import file_fields
 from cdcsync_spark.sinks.iceberg.table.metadata import MAIN, TableMetadata, parsing
 from cdcsync_spark.sinks.iceberg.table.schema import TableSchema, file_schema, in_files, same_type
 from cdcsync_spark.sinks.iceberg.table.view import IcebergVersion, branch_schema
@@ -95,6 +98,9 @@ class IcebergFormat:
         schema = next_schema(on, FileCommit(after, operation, origins=origins))
         return stamp(schema, after.schema)
 
+    def lineage(self, scratch: Path) -> IcebergLineage:
+        return IcebergLineage(self.folder, scratch)
+
     def expiry(self, writing: Writing[IcebergVersion]) -> Mapping[str, Callable[[IcebergVersion], Step | None]]:
         return IcebergExpiry(self.folder, writing, self.policy).steps
 
@@ -155,7 +161,7 @@ class IcebergFormat:
 
 def stamp(schema: TableSchema, target: TargetSchema) -> Stamp:
     """What gives rows of `target` the form of the table's files."""
-    return partial(in_files, schema=file_schema(schema, target))
+    return partial(in_files, schema=file_schema(schema, target), lineage=file_fields(schema.names))
 
 
 def _same(version: IcebergVersion, metadata: TableMetadata) -> bool:

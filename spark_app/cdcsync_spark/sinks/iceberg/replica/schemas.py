@@ -18,7 +18,8 @@ from cdcsync_spark.sinks.iceberg.table.schema import TableSchema, evolved_schema
 from cdcsync_spark.sinks.iceberg.table.view import IcebergVersion, branch_schema
 from cdcsync_spark.sinks.lake.format import FileCommit, Operation
 
-_STAGED = re.compile(r"s(\d{1,9})-[^/]*")
+#: the name of a staged file
+STAGED = re.compile(r"s(\d{1,9})-[^/]*")
 
 
 def staged_name(schema: TableSchema, name: str) -> str:
@@ -76,7 +77,7 @@ def _replaced(on: IcebergVersion, commit: FileCommit) -> TableSchema:
 
 def _schema_of(on: IcebergVersion, path: str) -> TableSchema | None:
     """Of a staged file."""
-    named = _STAGED.fullmatch(path)
+    named = STAGED.fullmatch(path)
     return on.metadata.schemas.get(int(named[1])) if named else None
 
 

@@ -41,7 +41,7 @@ class Entry:
     """A live file, in little memory: `existing` is how every later manifest has it, and the rest of
     what it says is decoded where it is needed. Snapshot and sequence numbers are those that added
     it; `referenced` is the data file of a vector, whose frame has the place `frame`, offset and
-    size."""
+    size; `first_row_id` the id of a data file's first row, None before the table gave it one."""
 
     existing: bytes
     path: str
@@ -54,12 +54,14 @@ class Entry:
     snapshot_id: int
     sequence_number: int
     file_sequence_number: int
+    first_row_id: int | None
 
     @classmethod
     def of(cls, file: Record, snapshot_id: int, sequence_number: int, file_sequence_number: int) -> Entry:
         """Raises TypeError for a file of other types."""
         offset, size = file.get("content_offset"), file.get("content_size_in_bytes")
-        numbers = (file["content"], file["record_count"], file["file_size_in_bytes"], offset or 0, size or 0)
+        required = (file["content"], file["record_count"], file["file_size_in_bytes"])
+        numbers = (*required, offset or 0, size or 0, file.get("first_row_id") or 0)
         if not isinstance(file["file_path"], str) or not all(isinstance(n, int) and n >= 0 for n in numbers):
             raise TypeError("a file of other types")
         return cls(
@@ -74,6 +76,7 @@ class Entry:
             snapshot_id,
             sequence_number,
             file_sequence_number,
+            file.get("first_row_id"),
         )
 
     @property

@@ -205,6 +205,12 @@ def _numbered_as(number: int) -> dict[bytes, bytes]:
     return {FIELD_ID: str(number).encode()}
 
 
-def in_files(rows: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Rows in the form of a file."""
-    return rows.cast(schema)
+def in_files(rows: pa.Table, schema: pa.Schema, lineage: Mapping[str, pa.Field]) -> pa.Table:
+    """Rows in the form of a file; `lineage` are the columns of identity (`lake.row_ids`) in it."""
+    carried = [lineage[name] for name in rows.schema.names if name in lineage]
+    form = pa.schema([*schema, *carried])
+    return (
+        rows.rename_columns([*schema.names, *(field.name for field in carried)]).cast(form)
+        if carried
+        else rows.cast(form)
+    )

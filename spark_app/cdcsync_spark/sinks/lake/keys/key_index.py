@@ -27,6 +27,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -74,6 +75,15 @@ class FileVersion:
     vector: str
     read_keys: Callable[[], Iterable[pa.RecordBatch]]
     deleted: Callable[[], BitMap]
+
+
+class Located(NamedTuple):
+    """Live rows of the file `path` that hold keys: row `rows[i]` the one of number `keys[i]` among
+    those looked for."""
+
+    path: str
+    keys: npt.NDArray[np.int64]
+    rows: Rows
 
 
 @dataclass(frozen=True)
@@ -287,18 +297,19 @@ class KeyIndex:
 
     # -- lookups
 
-    def locate(self, keys: pa.Table) -> dict[str, BitMap]:
-        """The live rows of `keys` (the key columns, each key once): path -> rows. Raises
-        `SinkConflict` for a key that is there twice."""
-        found: dict[str, BitMap] = {}
+    def locate(self, keys: pa.Table) -> list[Located]:
+        """The live rows of `keys` (the key columns, each key once); a file may come several times.
+        Raises `SinkConflict` for a key that is there twice."""
+        located: list[Located] = []
         for start in range(0, keys.num_rows, _BATCH):
             # in one piece: every run is searched once, however many pieces the batch came in
             for batch in keys.slice(start, _BATCH).combine_chunks().to_batches():
-                for path, rows in self._locate(batch):
-                    found[path] = found[path] | row_set(rows) if path in found else row_set(rows)
-        return found
+                located += self._locate(batch, start)
+                start += batch.num_rows
+        return located
 
-    def _locate(self, keys: pa.RecordBatch) -> Iterator[tuple[str, Rows]]:
+    def _locate(self, keys: pa.RecordBatch, first: int) -> Iterator[Located]:
+        """`first` is the number of the first key."""
         codes = self._codec.codes(keys)
         order = np.argsort(codes, kind="stable")
         wanted = codes[order]
@@ -308,7 +319,9 @@ class KeyIndex:
             found = found.where(self._verified(found, keys))
         found = found.where(self._counts(found))
         self._refuse_twice(found)
-        return ((self._paths[e.number], found.row[at]) for e, at in self._entries_of(found))
+        return (
+            Located(self._paths[e.number], first + found.query[at], found.row[at]) for e, at in self._entries_of(found)
+        )
 
     def _counts(self, hits: Hits) -> npt.NDArray[np.bool_]:
         """Whether each entry's file is live and its row not deleted."""
@@ -350,6 +363,14 @@ class KeyIndex:
 
 def _types(table: Capture) -> list[pa.DataType]:
     return [arrow_type(column.type) for column in table.key_columns]
+
+
+def rows_of_files(located: Iterable[Located]) -> dict[str, BitMap]:
+    """The rows of each file, by its path."""
+    found: dict[str, BitMap] = {}
+    for path, _, rows in located:
+        found[path] = found[path] | row_set(rows) if path in found else row_set(rows)
+    return found
 
 
 def row_set(rows: Rows) -> BitMap:
