@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 
 import pytest
 
@@ -16,7 +17,7 @@ from cdcsync_core.tables.source_table import TableId
 from cdcsync_mysql import lock_budget
 from cdcsync_mysql.lock_budget import LockBudget
 from cdcsync_mysql.readiness.preflight import preflight
-from cdcsync_mysql.readiness.reach import cascades_to, fault_of_writing
+from cdcsync_mysql.readiness.reach import Cascades, cascades_to, fault_of_reading, fault_of_writing
 from cdcsync_mysql.reading.catalog import Resolved, read_table, resolve
 from cdcsync_mysql.sessions import session
 from cdcsync_mysql.sessions.connection import Connection, connect, fetch
@@ -120,13 +121,18 @@ def _fault(connection: Connection, written: TableId, captured: list[TableId]) ->
 
 @_ON_MARIADB
 def test_nothing_that_mariadb_answers_without_a_wait_names_the_triggers_of_a_locked_table(
-    any_server: Server, database: str
+    any_server: Server, database: str, short_waits: None
 ) -> None:
     """So what a change of the table reaches is unknown until the DDL ends."""
     any_server.run("CREATE TRIGGER reaches_a0 AFTER INSERT ON b FOR EACH ROW DELETE FROM a0", db=database)
     assert _catalog_tables_naming(any_server, "reaches_a0") == {("information_schema", "TRIGGERS")}
     with locked_for_ddl(any_server, database, ["b"]):
         assert _catalog_tables_naming(any_server, "reaches_a0") == set()
+        for ask in (fault_of_reading, partial(fault_of_writing, cascades=Cascades())):
+            with connected(any_server) as (connection, _), pytest.raises(CdcError) as found:
+                ask(connection, TableId(database, "b"))
+            assert found.value.reason is Reason.TABLE_BUSY
+            assert f"a change in statement format of `{database}`.`b`" in found.value.found
 
 
 def _catalog_tables_naming(server: Server, text: str) -> set[tuple[str, str]]:

@@ -66,6 +66,7 @@ def _fault_of_kind(connection: Connection, table: TableId) -> str:
         connection,
         "SELECT TABLE_TYPE, ENGINE FROM information_schema.TABLES WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s",
         (table.database, table.name),
+        doing=_asking(table),
     )
     if not rows:
         return f"{table.quoted} cannot be seen (GRANT SELECT ON {table.quoted})"
@@ -73,6 +74,11 @@ def _fault_of_kind(connection: Connection, table: TableId) -> str:
     if kind != "BASE TABLE" or engine not in _ENGINES:
         return f"{table.quoted} is a {kind} of the engine {engine}"
     return ""
+
+
+def _asking(table: TableId) -> str:
+    """What the user reads where the table is locked."""
+    return f"asking what a change in statement format of {table.quoted}, or with its data, reaches"
 
 
 def fault_of_writing(connection: Connection, table: TableId, cascades: Cascades, *, in_doubt: bool = False) -> str:
@@ -95,6 +101,7 @@ def _fault_of_triggers(connection: Connection, table: TableId) -> str:
         "SELECT TRIGGER_NAME FROM information_schema.TRIGGERS"
         " WHERE EVENT_OBJECT_SCHEMA = %s AND EVENT_OBJECT_TABLE = %s",
         (table.database, table.name),
+        doing=_asking(table),
     )
     if rows:
         return f"{table.quoted} has the trigger {rows[0][0]}"
