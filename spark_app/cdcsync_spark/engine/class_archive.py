@@ -86,18 +86,18 @@ def main() -> int:
     for other in path.parent.glob("spark-*.jsa"):
         if other != path:
             other.unlink()
-    made = not path.exists()
-    if made:
+    is_new = not path.exists()
+    if is_new:
         with tempfile.TemporaryDirectory(dir=path.parent, prefix="archive-") as folder:
             _make(path, folder)
-    sys.stdout.write(f"class archive: {'made ' if made else ''}{path}\n")
+    sys.stdout.write(f"class archive: {'made ' if is_new else ''}{path}\n")
     return 0
 
 
 def _make(path: Path, folder: str) -> None:
     """It is installed by a rename in the same folder: another process sees a whole archive or
     none."""
-    classes, made = Path(folder) / "classes", Path(folder) / "made"
+    classes, archive = Path(folder) / "classes", Path(folder) / "made"
     spark = start_session(
         "cdcsync warm-up",
         cores=2,
@@ -110,10 +110,10 @@ def _make(path: Path, folder: str) -> None:
     with spark:
         _stream(spark, folder)
     _end_jvm(spark)
-    dump = f"-Xshare:dump -Xlog:cds=error -Xmx1g -XX:SharedClassListFile={classes} -XX:SharedArchiveFile={made}"
+    dump = f"-Xshare:dump -Xlog:cds=error -Xmx1g -XX:SharedClassListFile={classes} -XX:SharedArchiveFile={archive}"
     class_path = f"{spark_home()}/conf:{spark_home()}/jars/{CLASS_PATH_JAR}"
     subprocess.run([str(java()), *JVM.split(), *dump.split(), "-cp", class_path], check=True)
-    made.rename(path)
+    archive.rename(path)
 
 
 def _end_jvm(spark: SparkSession) -> None:

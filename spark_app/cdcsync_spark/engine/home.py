@@ -32,16 +32,16 @@ _LINE = 72
 def make_home(home: Path) -> None:
     """Makes a new home and renames it into place: the links of the previous one may lead to an
     environment that is gone."""
-    found = Path(pyspark.__file__).parent
+    pyspark_home = Path(pyspark.__file__).parent
     home.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=home.parent, prefix="home-") as folder:
-        made = Path(folder) / "new"
-        made.mkdir()
-        (made / "bin").symlink_to(found / "bin")
-        _link_jars(made / "jars", list((found / "jars").glob("*.jar")))
+        new_home = Path(folder) / "new"
+        new_home.mkdir()
+        (new_home / "bin").symlink_to(pyspark_home / "bin")
+        _link_jars(new_home / "jars", list((pyspark_home / "jars").glob("*.jar")))
         if home.exists():
             home.rename(Path(folder) / "old")
-        made.rename(home)
+        new_home.rename(home)
 
 
 def _link_jars(folder: Path, jars: Sequence[Path]) -> None:

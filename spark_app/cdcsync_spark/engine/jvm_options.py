@@ -56,22 +56,22 @@ DIAGNOSTIC = (
 
 def diagnostic_options(version: str | None, uses: Iterable[Use]) -> tuple[list[str], list[str]]:
     """The options for a JDK of this version, and warnings about those that it goes without."""
-    wanted = [flag for flag in DIAGNOSTIC if flag.use in set(uses)]
+    flags = [flag for flag in DIAGNOSTIC if flag.use in set(uses)]
     major = _major(version)
-    known = [flag.option for flag in wanted if major is not None and flag.first <= major <= flag.last]
+    options = [flag.option for flag in flags if major is not None and flag.first <= major <= flag.last]
     warnings = [
         f"Java {version or 'of an unknown version'} is started without {flag.option} ({flag.gain}), "
         f"which was tried with {flag.first} to {flag.last}"
-        for flag in wanted
-        if flag.option not in known
+        for flag in flags
+        if flag.option not in options
     ]
-    return (["-XX:+UnlockDiagnosticVMOptions", *known] if known else []), warnings
+    return (["-XX:+UnlockDiagnosticVMOptions", *options] if options else []), warnings
 
 
 def _major(version: str | None) -> int | None:
     """17 of `17.0.15`, 25 of `25-ea`, 8 of `1.8.0_402`."""
-    found = re.match(r"(?:1\.)?(\d{1,3})(?!\d)", version or "")
-    return int(found[1]) if found else None
+    match = re.match(r"(?:1\.)?(\d{1,3})(?!\d)", version or "")
+    return int(match[1]) if match else None
 
 
 def java() -> str | None:
@@ -82,11 +82,11 @@ def java() -> str | None:
 
 def java_version() -> str | None:
     """The version of that JVM, from the file `release` of its folder; None where it has none."""
-    found = java()
-    if found is None:
+    installed = java()
+    if installed is None:
         return None
     try:
-        release = (Path(found).resolve().parents[1] / "release").read_text(encoding="utf-8", errors="replace")
+        release = (Path(installed).resolve().parents[1] / "release").read_text(encoding="utf-8", errors="replace")
     except OSError:
         return None
     version = re.search(r'^JAVA_VERSION="([^"]{1,40})"$', release, re.M)

@@ -94,10 +94,10 @@ def _socket_dir(scratch_dir: str) -> str:
 def archive_path() -> Path | None:
     """Where the class archive of this Spark and this Java lies, made by
     `cdcsync_spark.engine.class_archive`. None without a Java."""
-    found = java()
-    if found is None:
+    installed = java()
+    if installed is None:
         return None
-    binary, class_path = Path(found).resolve(), spark_home() / "jars" / CLASS_PATH_JAR
+    binary, class_path = Path(installed).resolve(), spark_home() / "jars" / CLASS_PATH_JAR
     made_with = f"{_ARCHIVE} {binary} {binary.stat().st_mtime_ns} {JVM} ".encode()
     version = hashlib.sha256(made_with + (class_path.read_bytes() if class_path.exists() else b"")).hexdigest()[:12]
     return Path(sys.prefix) / "share" / "cdcsync" / f"spark-{pyspark.__version__}-{version}.jsa"

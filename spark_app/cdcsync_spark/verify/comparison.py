@@ -85,10 +85,10 @@ class Comparison:
         left_out = {t.name for t in status.table_status if t.phase is TablePhase.UNASSIGNED}
         return [t for t in captured if str(t) not in left_out]
 
-    def _gone(self, found: set[str]) -> list[TableResult]:
+    def _gone(self, present: set[str]) -> list[TableResult]:
         """Tables that were copied and are not at the source any more."""
         names = [t.name for t in self.status.read().table_status if t.phase is not TablePhase.UNASSIGNED]
-        missing = [n for n in names if n not in found and self.resource.spec.tables.selection.captures(n)]
+        missing = [n for n in names if n not in present and self.resource.spec.tables.selection.captures(n)]
         return [TableResult(name, error=_no_source(name).to_dict()) for name in missing]
 
     def _attempt(self, subject: _Subject, number: int, pool: ProcessPoolExecutor, workers: int) -> None:

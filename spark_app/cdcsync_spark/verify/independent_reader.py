@@ -311,10 +311,10 @@ def _redefined(table: TableId) -> CdcError:
     return fail(Reason.SCHEMA_CHANGE_REFUSED, "a statement that names the table", table=str(table))
 
 
-def _unread(found: str, needed: str) -> CdcError:
+def _unread(problem: str, needed: str) -> CdcError:
     return fail(
         Reason.SOURCE_UNREACHABLE,
-        found,
+        problem,
         needed=f"{needed}, to confirm by mysql-replication",
         remedy="verify again, or without --reader mysql-replication",
     )

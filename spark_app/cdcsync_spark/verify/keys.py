@@ -65,16 +65,16 @@ def refuse_other_definition(connection: Connection, table: Capture) -> None:
 def scan_keys(snapshot: TargetSnapshot, table: Capture, keys: pa.Table) -> Iterator[pa.RecordBatch]:
     """Rows of the target that may have the given keys: those with a value of each key column among
     them."""
-    wanted = [pc.field(name).isin(keys[name].combine_chunks()) for name in table.key]
-    yield from snapshot.scan(key_filter=reduce(and_, wanted))
+    conditions = [pc.field(name).isin(keys[name].combine_chunks()) for name in table.key]
+    yield from snapshot.scan(key_filter=reduce(and_, conditions))
 
 
 def matching(
-    batches: Iterable[pa.RecordBatch], keys: Digester, wanted: DigestSet
+    batches: Iterable[pa.RecordBatch], keys: Digester, digest_set: DigestSet
 ) -> Iterator[tuple[pa.RecordBatch, Digests]]:
     """Only the rows whose keys are in `wanted`, with their keys' digests."""
     for batch in batches:
         digests = keys.of(batch)
-        found = wanted.where(digests)
+        found = digest_set.where(digests)
         if found:
             yield batch.take(pa.array(found, pa.int64())), digests[found]

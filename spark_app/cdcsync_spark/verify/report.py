@@ -38,9 +38,9 @@ def differences(
     digests = [digester.of(batch) for batch in keys.combine_chunks().to_batches()]
     if not digests:
         return ()
-    wanted = DigestSet(digests[0])
-    there = _by_key(select_keys(source, lineage, table, keys, max_seconds), digester, wanted)
-    here = _by_key(scan_keys(snapshot, table, keys), digester, wanted)
+    digests_to_find = DigestSet(digests[0])
+    there = _by_key(select_keys(source, lineage, table, keys, max_seconds), digester, digests_to_find)
+    here = _by_key(scan_keys(snapshot, table, keys), digester, digests_to_find)
     return tuple(
         Difference(kind, {k: text(v) for k, v in key.items()}, _columns(there.get(d.tobytes()), here.get(d.tobytes())))
         for key, kind, d in zip(keys.to_pylist(), kinds, digests[0], strict=True)

@@ -34,8 +34,8 @@ _BLOCK = 1 << 13
 
 def partitions_for(rows: int) -> int:
     """A power of two, so that a partition of a table of so many rows fits in memory well."""
-    wanted = max(1, -(-rows // _ROWS_IN_MEMORY))
-    return min(_MOST_PARTITIONS, 1 << (wanted - 1).bit_length())
+    count = max(1, -(-rows // _ROWS_IN_MEMORY))
+    return min(_MOST_PARTITIONS, 1 << (count - 1).bit_length())
 
 
 class SpoolWriter:

@@ -86,9 +86,9 @@ class Cursors:
 Decoder = Callable[[Cursors], pa.Array]
 
 
-def records(decode: Decoder, found: Sequence[bytes]) -> pa.Array:
+def records(decode: Decoder, payloads: Sequence[bytes]) -> pa.Array:
     """A value for each record."""
-    cursors = Cursors.of(found)
+    cursors = Cursors.of(payloads)
     values = decode(cursors)
     if np.any(cursors.at != cursors.ends):
         raise ValueError("a record with bytes behind its value")

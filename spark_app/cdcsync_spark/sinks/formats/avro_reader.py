@@ -57,16 +57,16 @@ class AvroReader:
             tables.append(_columns(after.drop_null(), schema))
         return _in_order(places, tables)
 
-    def _values(self, number: int, found: list[bytes]) -> pa.Array:
+    def _values(self, number: int, payloads: list[bytes]) -> pa.Array:
         if number not in self._decoders:
             self._decoders[number] = decoder(self.schema_of(number))
-        return records(self._decoders[number], [record[HEAD_BYTES:] for record in found])
+        return records(self._decoders[number], [record[HEAD_BYTES:] for record in payloads])
 
 
-def _by_schema(found: Sequence[bytes | None]) -> dict[int, list[int]]:
+def _by_schema(payloads: Sequence[bytes | None]) -> dict[int, list[int]]:
     """The places of the records of each schema; a tombstone has none."""
     places: dict[int, list[int]] = {}
-    for place, record in enumerate(found):
+    for place, record in enumerate(payloads):
         if record is None:
             continue
         if len(record) < HEAD_BYTES or not record.startswith(MAGIC):
@@ -99,9 +99,9 @@ def _columns(rows: pa.StructArray, schema: pa.Schema) -> pa.Table:
     return pa.Table.from_arrays(columns, schema=schema)
 
 
-def _column(found: pa.Array | None, wanted: pa.Field, count: int) -> pa.Array:
-    if found is None:
+def _column(written: pa.Array | None, wanted: pa.Field, count: int) -> pa.Array:
+    if written is None:
         return pa.nulls(count, wanted.type)
-    if found.type != wanted.type and not (pa.types.is_integer(found.type) and pa.types.is_integer(wanted.type)):
-        raise ValueError(f"the column {wanted.name} as {found.type}, and not {wanted.type}")
-    return found.cast(wanted.type)
+    if written.type != wanted.type and not (pa.types.is_integer(written.type) and pa.types.is_integer(wanted.type)):
+        raise ValueError(f"the column {wanted.name} as {written.type}, and not {wanted.type}")
+    return written.cast(wanted.type)

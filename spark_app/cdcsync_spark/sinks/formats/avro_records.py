@@ -159,10 +159,10 @@ def _fields(columns: pa.Schema, origin: Origin, *, nullable: bool) -> list[dict[
 
 def _connect_type(kind: pa.DataType) -> AvroType:
     """The schema of a column's values with the name that Kafka Connect knows their type by."""
-    found = avro_type(kind)
-    if kind not in _CONNECT_NAMES or isinstance(found, str):
-        return found
-    return {**found, "connect.name": _CONNECT_NAMES[kind], "connect.version": 1}
+    schema = avro_type(kind)
+    if kind not in _CONNECT_NAMES or isinstance(schema, str):
+        return schema
+    return {**schema, "connect.name": _CONNECT_NAMES[kind], "connect.version": 1}
 
 
 def _field(name: str, kind: Any, nullable: bool) -> dict[str, Any]:
@@ -171,8 +171,8 @@ def _field(name: str, kind: Any, nullable: bool) -> dict[str, Any]:
 
 def avro_name(text: str) -> str:
     """What a column, or a part of a namespace, is called in Avro."""
-    found = _FOREIGN.sub("_", text)
-    return f"_{found}" if not found or found[0].isdigit() else found
+    name = _FOREIGN.sub("_", text)
+    return f"_{name}" if not name or name[0].isdigit() else name
 
 
 def _namespace(origin: Origin) -> str:

@@ -32,10 +32,10 @@ def avro_type(kind: pa.DataType) -> AvroType:
         return {"type": "bytes", "logicalType": "decimal", "precision": kind.precision, "scale": kind.scale}
     if pa.types.is_list(kind):
         return {"type": "array", "items": avro_type(kind.value_type)}
-    found = _SCHEMAS.get(kind)
-    if found is None:
+    schema = _SCHEMAS.get(kind)
+    if schema is None:
         raise TypeError(f"no Avro form of {kind}")
-    return found
+    return schema
 
 
 def avro_rows(rows: pa.Table, nullable: bool = True) -> pa.Array:

@@ -46,8 +46,8 @@ class DebeziumReader:
 
     def rows(self, values: Sequence[bytes | None], schema: pa.Schema) -> LastRows:
         """See `RecordReader.rows`."""
-        found = {n: row for n, value in enumerate(values) if (row := last_row("debezium-json", value)) is not None}
-        return LastRows(list(found), rows_table(self._read_back(list(found.values())), schema))
+        rows = {n: row for n, value in enumerate(values) if (row := last_row("debezium-json", value)) is not None}
+        return LastRows(list(rows), rows_table(self._read_back(list(rows.values())), schema))
 
     def _read_back(self, rows: list[Row]) -> list[Row]:
         readers = {c.name: read for c in self.columns if (read := _reader_of(c.type)) is not None}

@@ -40,8 +40,8 @@ class JsonReader:
 
     def rows(self, values: Sequence[bytes | None], schema: pa.Schema) -> LastRows:
         """See `RecordReader.rows`."""
-        found = {n: row for n, value in enumerate(values) if (row := last_row(self.form, value)) is not None}
-        return LastRows(list(found), rows_table(list(found.values()), schema))
+        rows = {n: row for n, value in enumerate(values) if (row := last_row(self.form, value)) is not None}
+        return LastRows(list(rows), rows_table(list(rows.values()), schema))
 
 
 def keys_table(keys: Sequence[bytes], schema: pa.Schema) -> pa.Table:

@@ -123,8 +123,8 @@ def upsert_json(changes: Events, origin: Origin) -> Records:
     ends = (kinds == ChangeKind.DELETE) | moved_before(keys, kinds)
     stays = (kinds == ChangeKind.INSERT) | (kinds == _AFTER)
     rows = pc.if_else(pa.array(stays), json_rows(columns_of(images), _EXACT), None)
-    kept = pa.array(ends | stays)
-    return _records(keys.filter(kept), rows.filter(kept))
+    written = pa.array(ends | stays)
+    return _records(keys.filter(written), rows.filter(written))
 
 
 def debezium_json(changes: Events, origin: Origin) -> Records:

@@ -88,9 +88,9 @@ def _columns(texts: _Texts, parts: Sequence[Part], at: _Indices, taken: _Mask | 
 def _picked(texts: _Texts, pick: Pick, at: _Indices, taken: _Mask | None) -> Iterator[_Indices | int]:
     rows = pc.fill_null(pick.at, 0).to_numpy(zero_copy_only=False).astype(np.int32, copy=False)[at]
     if pick.at.null_count:
-        found = pick.at.is_valid().to_numpy(zero_copy_only=False)[at]
-        yield _masked(texts.begin(pick.otherwise), ~found if taken is None else ~found & taken)
-        taken = found if taken is None else found & taken
+        is_picked = pick.at.is_valid().to_numpy(zero_copy_only=False)[at]
+        yield _masked(texts.begin(pick.otherwise), ~is_picked if taken is None else ~is_picked & taken)
+        taken = is_picked if taken is None else is_picked & taken
         if not taken.any():
             return
     yield from _columns(texts, pick.parts, rows, taken)

@@ -180,39 +180,41 @@ class BrokerCheck:
     def _new(self, name: str) -> NewTopic:
         if name == self.session.state:
             return NewTopic(name, 1, self.session.replication, config=STATE_CONFIG)
-        wanted = self.topics
-        return NewTopic(name, wanted.partitions, wanted.replication, config=dict(wanted.config))
+        topics = self.topics
+        return NewTopic(name, topics.partitions, topics.replication, config=dict(topics.config))
 
-    def _check_table(self, table: str, name: str, found: _Found | None) -> None:
+    def _check_table(self, table: str, name: str, described: _Found | None) -> None:
         """Raises CdcError for a topic that a run would refuse."""
         record = self.session.records().get(table)
-        if found is not None and found.rights == frozenset():
+        if described is not None and described.rights == frozenset():
             pass  # nothing else is known of it
         elif record is not None:
-            check_topic(table, record, found.topic if found and name == record.topic else self._other(record.topic))
-        elif found is not None and not self.session.topics.is_empty(found.topic):
+            check_topic(
+                table, record, described.topic if described and name == record.topic else self._other(record.topic)
+            )
+        elif described is not None and not self.session.topics.is_empty(described.topic):
             raise foreign_topic(table, name)
-        if found is not None:
-            self._refuse_missing(found, On.TOPICS, table)
+        if described is not None:
+            self._refuse_missing(described, On.TOPICS, table)
 
-    def _check_state(self, found: _Found) -> None:
-        self._refuse_missing(found, On.STATE, "")
-        missing = missing_config(self.session.topics.config(found.topic.name))
-        if "cleanup.policy" in missing and _lacking(found, ("ALTER_CONFIGS",)):
-            self._errors.append(expiring_state(found.topic.name))
+    def _check_state(self, described: _Found) -> None:
+        self._refuse_missing(described, On.STATE, "")
+        missing = missing_config(self.session.topics.config(described.topic.name))
+        if "cleanup.policy" in missing and _lacking(described, ("ALTER_CONFIGS",)):
+            self._errors.append(expiring_state(described.topic.name))
         elif missing:
             changes = ", ".join(f"{name}={value}" for name, value in missing.items())
-            self._warnings.append(f"the state topic {found.topic.name} needs {changes}, which a run sets if it may")
+            self._warnings.append(f"the state topic {described.topic.name} needs {changes}, which a run sets if it may")
 
     def _other(self, name: str) -> Topic | None:
         """A table's topic keeps its name when the template changes."""
         return self.session.topics.find(name)
 
-    def _refuse_missing(self, found: _Found, on: On, table: str) -> None:
+    def _refuse_missing(self, described: _Found, on: On, table: str) -> None:
         """What `verify` alone needs is a warning. A topic that is there is not created."""
         for right in (right for right in RIGHTS if right.on is on and not right.optional):
-            missing = _lacking(found, [o for o in right.operations if o != "CREATE"])
-            operations, name = " and ".join(missing), found.topic.name
+            missing = _lacking(described, [o for o in right.operations if o != "CREATE"])
+            operations, name = " and ".join(missing), described.topic.name
             if missing and right.of_runs:
                 self._errors.append(missing_right(name, operations, on, table))
             elif missing:
@@ -238,17 +240,17 @@ class BrokerCheck:
     def _answers(self, asked: dict[str, Any]) -> Iterator[tuple[str, _Found]]:
         for name, answer in asked.items():
             try:
-                found = answer.result()
+                answered = answer.result()
             except KafkaException as error:
                 if is_forbidden(error):
                     yield name, _Found(Topic(name, "", self.topics.partitions), frozenset())
                 elif error_of(error).name() != "UNKNOWN_TOPIC_OR_PART":
                     raise
                 continue
-            rights = found.authorized_operations
-            topic = Topic(name, str(found.topic_id), len(found.partitions))
+            rights = answered.authorized_operations
+            topic = Topic(name, str(answered.topic_id), len(answered.partitions))
             yield name, _Found(topic, None if rights is None else frozenset(right.name for right in rights))
 
 
-def _lacking(found: _Found, operations: Iterable[str]) -> list[str]:
-    return [o for o in operations if found.rights is not None and o not in found.rights]
+def _lacking(described: _Found, operations: Iterable[str]) -> list[str]:
+    return [o for o in operations if described.rights is not None and o not in described.rights]

@@ -241,8 +241,8 @@ def _messages(session: KafkaSession, topic: str, begins: Sequence[int], ends: Pl
         patience = session.settings.transaction + session.settings.timeout
         until = time.monotonic() + patience
         while left:
-            found = consumer.consume(_AT_ONCE, _POLL_SECONDS)
-            taken = [m for m in found if _before_the_end(m, left, topic)]
+            messages = consumer.consume(_AT_ONCE, _POLL_SECONDS)
+            taken = [m for m in messages if _before_the_end(m, left, topic)]
             if taken:
                 until = time.monotonic() + patience
                 yield taken

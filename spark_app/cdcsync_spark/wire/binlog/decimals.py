@@ -83,16 +83,16 @@ def _groups(cells: Cells, precision: int, scale: int) -> tuple[Flags, list[tuple
     raw = raw ^ np.where(negative, np.uint8(0xFF), np.uint8(0))[:, None]
     raw[:, 0] ^= 0x80
     whole = precision - scale
-    found: list[tuple[int, _Words]] = []
+    groups: list[tuple[int, _Words]] = []
     at = 0
     for digits in (whole % 9, *[9] * (whole // 9), *[9] * (scale // 9), scale % 9):
         if digits:
             width = DIGIT_BYTES[digits]
             group = _big(raw[:, at : at + width])
             _refuse(group >= np.uint64(10**digits), cells.valid, digits)
-            found.append((digits, group))
+            groups.append((digits, group))
             at += width
-    return negative, found
+    return negative, groups
 
 
 def _big(raw: Numbers) -> _Words:

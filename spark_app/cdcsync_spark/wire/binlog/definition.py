@@ -121,9 +121,9 @@ def _check_text(table: Capture, column: Column, mapped: MappedColumn, *, describ
         raise changed(table, f"rows whose column {column.name} has the members {found}", column.type.declared)
 
 
-def _same_member(found: str, planned: str) -> bool:
+def _same_member(recorded: str, planned: str) -> bool:
     """information_schema cannot show bytes that are no text, each server in another way."""
-    return found in (planned, _unescaped(planned)) or REPLACEMENT in found
+    return recorded in (planned, _unescaped(planned)) or REPLACEMENT in recorded
 
 
 def _unescaped(member: str) -> str:
@@ -132,22 +132,22 @@ def _unescaped(member: str) -> str:
     return re.sub(r"\\(.)", lambda m: _ESCAPED.get(m[1], m[1]), member, flags=re.S)
 
 
-def changed(table: Capture, found: str, needed: str) -> CdcError:
+def changed(table: Capture, recorded: str, needed: str) -> CdcError:
     """The refusal of rows that are not as the table was planned; a resnapshot cures it."""
     return fail(
         Reason.SCHEMA_CHANGE_REFUSED,
-        f"{found}, {UNANNOUNCED}",
+        f"{recorded}, {UNANNOUNCED}",
         needed=f"the planned definition: {needed}",
         remedy=RESNAPSHOT,
         table=str(table.id),
     )
 
 
-def _other_number(table: Capture, found: int) -> CdcError:
+def _other_number(table: Capture, count: int) -> CdcError:
     """The refusal of rows of `found` columns without names. More than the catalog has may be
     columns that the server hides, which a resnapshot leaves as they are."""
-    what, columns = f"rows of {found} columns without names", len(table.columns)
-    if found < columns:
+    what, columns = f"rows of {count} columns without names", len(table.columns)
+    if count < columns:
         return changed(table, what, f"{columns} columns")
     return fail(
         Reason.ROW_METADATA_NOT_FULL,

@@ -44,11 +44,11 @@ def _groups(precision: int, scale: int) -> tuple[int, list[tuple[int, int, int]]
     whole = precision - scale
     counts = [c for c in (whole % 9, *[9] * (whole // 9), *[9] * (scale // 9), scale % 9) if c]
     shift = width = sum(_DIGIT_BYTES[c] for c in counts)
-    found = []
+    groups = []
     for count in counts:
         shift -= _DIGIT_BYTES[count]
-        found.append((8 * shift, (1 << 8 * _DIGIT_BYTES[count]) - 1, count))
-    return width, found
+        groups.append((8 * shift, (1 << 8 * _DIGIT_BYTES[count]) - 1, count))
+    return width, groups
 
 
 def _digits(number: int, count: int) -> str:

@@ -29,21 +29,21 @@ def differences(definition: Capture, table_map: TableMap) -> list[str]:
         check_table_map(table_map, definition)
     except CdcError as e:
         return [e.found]
-    found = [
+    unlike = [
         difference
         for column, mapped in zip(definition.columns, shown(table_map, definition), strict=True)
         for difference in _of_column(column, mapped)
     ]
-    return [*found, *_of_key(definition, table_map)]
+    return [*unlike, *_of_key(definition, table_map)]
 
 
 def check_rows(table: Capture, table_map: TableMap) -> None:
     """The event is of rows that can be read as `table`. Where it does not name the columns, it has
     to equal the definition in all that it carries. Raises as `check_table_map`."""
     check_table_map(table_map, table)
-    found = [] if table_map.described else differences(table, table_map)
-    if found:
-        raise changed(table, f"rows of which {'; '.join(found)}", ", ".join(c.type.declared for c in table.columns))
+    unlike = [] if table_map.described else differences(table, table_map)
+    if unlike:
+        raise changed(table, f"rows of which {'; '.join(unlike)}", ", ".join(c.type.declared for c in table.columns))
 
 
 def _of_column(column: Column, mapped: MappedColumn) -> Iterator[str]:

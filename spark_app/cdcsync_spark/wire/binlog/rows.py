@@ -137,10 +137,10 @@ def _plain(run: _Run) -> Iterator[Decoded]:
     layouts = [layout(m) for m in run.mapped]
     counts = np.array([split(event.body, layouts, raw) for event in run.block.events()], np.int64)
     kinds, numbers = _kinds(run.block, counts), np.repeat(run.block.transactions, counts)
-    kept = np.ones(len(kinds), bool)
+    plain = np.ones(len(kinds), bool)
     if not run.befores:
-        kept = needed_values(kinds == ChangeKind.UPDATE_BEFORE, [raw[i] or [] for i in run.key])
-    yield from _plain_pieces(run, raw, kinds, numbers, np.flatnonzero(kept))
+        plain = needed_values(kinds == ChangeKind.UPDATE_BEFORE, [raw[i] or [] for i in run.key])
+    yield from _plain_pieces(run, raw, kinds, numbers, np.flatnonzero(plain))
 
 
 def _plain_pieces(

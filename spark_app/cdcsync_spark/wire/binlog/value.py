@@ -53,7 +53,7 @@ def convert(column: Column, mapped: MappedColumn, raw: Raw) -> Converted:
             raw = unpack_values(raw)
             unpacked = sum(len(value or b"") for value in raw)
         values = _values(read, raw)
-        made = array(values, arrow_type(column.type))
+        converted = array(values, arrow_type(column.type))
     except (ValueError, ArithmeticError, LookupError, TypeError, struct.error, pa.ArrowException) as e:
         raise DecodeError(f"a value that is not a {column.type.declared}: {e}") from None
     nulled = (
@@ -61,7 +61,7 @@ def convert(column: Column, mapped: MappedColumn, raw: Raw) -> Converted:
         if None in values
         else []
     )
-    return Converted(made, nulled, unpacked)
+    return Converted(converted, nulled, unpacked)
 
 
 def _values(read: Convert, raw: Raw) -> list[Any]:

@@ -117,9 +117,9 @@ def stored_charset(planned: str) -> str:
     return {"": "utf8mb4", "utf8": "utf8mb3"}.get(planned, planned)
 
 
-def same_charset(found: str, planned: str) -> bool:
+def same_charset(recorded: str, planned: str) -> bool:
     """Old servers call utf8mb3 utf8."""
-    return found == stored_charset(planned)
+    return recorded == stored_charset(planned)
 
 
 @cache
@@ -239,13 +239,13 @@ def _euc_rows() -> dict[bytes, str]:
 
 def _sequences(raw: bytes, charset: str) -> list[bytes]:
     """The bytes of each character."""
-    found: list[bytes] = []
+    sequences: list[bytes] = []
     at = 0
     while at < len(raw):
         width = sequence_width(raw, at, charset)
-        found.append(raw[at : at + width])
+        sequences.append(raw[at : at + width])
         at += width
-    return found
+    return sequences
 
 
 def sequence_width(raw: bytes, at: int, charset: str) -> int:

@@ -122,15 +122,15 @@ def _sequences(raw: bytes, charset: str, read: Decode) -> str:
         return read(raw)
     except (UnicodeDecodeError, DecodeError):
         pass
-    found, at = [], 0
+    sequences, at = [], 0
     while at < len(raw):
         width = sequence_width(raw, at, charset)
         sequence = raw[at : at + width]
         text = _or_replaced(sequence, read)
-        found.append(text)
+        sequences.append(text)
         whole = len(sequence) == width and _has_form(sequence, charset)
         at += len(sequence) if text != REPLACEMENT or whole else 1
-    return "".join(found)
+    return "".join(sequences)
 
 
 def _has_form(sequence: bytes, charset: str) -> bool:

@@ -72,12 +72,12 @@ def _together(raw: pa.BinaryArray, read: Decode) -> pa.StringArray:
     character, so it parts them."""
     encoded = raw.dictionary_encode()
     values = encoded.dictionary.to_pylist()
-    found: list[str] = []
+    texts: list[str] = []
     for start in range(0, len(values), _TOGETHER):
         some = values[start : start + _TOGETHER]
         parts = read(b"\0".join(some)).split("\0")
-        found += parts if len(parts) == len(some) else map(read, some)
-    return strings(found).take(encoded.indices)
+        texts += parts if len(parts) == len(some) else map(read, some)
+    return strings(texts).take(encoded.indices)
 
 
 def without_trailing_blanks(text: pa.StringArray) -> pa.StringArray:

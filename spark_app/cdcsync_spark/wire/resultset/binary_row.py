@@ -104,9 +104,9 @@ class RowDecoder:
         return cells
 
     def _column(self, column: Column, cells: Cells | None, rows: int, position: str) -> Values:
-        wanted = arrow_type(column.type)
+        arrow = arrow_type(column.type)
         if cells is None:
-            return Values(pa.nulls(rows, wanted))
+            return Values(pa.nulls(rows, arrow))
         try:
             values = convert(column.type, cells)
             if values.nulled and column.name in self._table.key:
@@ -116,7 +116,7 @@ class RowDecoder:
         except (pa.ArrowException, ValueError, DecodeError) as e:
             found = e if isinstance(e, DecodeError) else DecodeError(str(e).splitlines()[0][:200])
             raise DecodeError(
-                f"a {column.type.declared} value that does not fit {wanted}: {found.what}",
+                f"a {column.type.declared} value that does not fit {arrow}: {found.what}",
                 needed=found.needed,
                 table=str(self._table.id),
                 column=column.name,
@@ -179,25 +179,25 @@ def _sizes(lanes: Lanes, at: Cursors, sizes: npt.NDArray[np.uint8], first: Curso
     return wide, first
 
 
-def _check_definition(table: Capture, column: Column, found: Definition) -> None:
+def _check_definition(table: Capture, column: Column, sent: Definition) -> None:
     codec = CODECS.get(column.type.base)
-    unsigned = bool(found.flags & _UNSIGNED)
+    unsigned = bool(sent.flags & _UNSIGNED)
     same_sign = column.type.base not in INTEGERS or unsigned == column.type.unsigned
-    if codec is None or found.code not in codec.codes or not same_sign or found.name != column.name:
+    if codec is None or sent.code not in codec.codes or not same_sign or sent.name != column.name:
         sign = " unsigned" if unsigned else ""
         raise _changed(
-            table, f"the column {found.name} of wire type {found.code}{sign} for {column.name} {column.type.declared}"
+            table, f"the column {sent.name} of wire type {sent.code}{sign} for {column.name} {column.type.declared}"
         )
     if column.type.base in LABELLED:
-        charset = charset_of(found.collation)
+        charset = charset_of(sent.collation)
         if not same_charset(charset, column.type.charset):
-            raise _changed(table, f"the column {found.name} in {charset} for one in {column.type.charset}")
+            raise _changed(table, f"the column {sent.name} in {charset} for one in {column.type.charset}")
 
 
-def _changed(table: Capture, found: str) -> CdcError:
+def _changed(table: Capture, sent: str) -> CdcError:
     return fail(
         Reason.SCHEMA_CHANGE_REFUSED,
-        f"{RESULT_HAS} {found}",
+        f"{RESULT_HAS} {sent}",
         needed="the definition of the plan",
         remedy=resnapshot(table.id),
         table=str(table.id),

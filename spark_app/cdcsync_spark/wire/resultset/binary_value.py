@@ -79,16 +79,16 @@ def _integer(width: int) -> Convert:
 
 def _int24(source: SourceType, cells: Cells) -> Values:
     """Four bytes, of which the value needs three."""
-    found = cells.lanes.signed(cells.at, 4)
+    values = cells.lanes.signed(cells.at, 4)
     low, high = (0, 0xFFFFFF) if source.unsigned else (-0x800000, 0x7FFFFF)
-    instants.refuse((found < low) | (found > high), cells.valid, "a number outside of its type")
-    return Values(numbers(found, pa.int32(), cells.valid))
+    instants.refuse((values < low) | (values > high), cells.valid, "a number outside of its type")
+    return Values(numbers(values, pa.int32(), cells.valid))
 
 
 def _year(_: SourceType, cells: Cells) -> Values:
-    found = cells.lanes.signed(cells.at, 2)
-    instants.refuse(found < 0, cells.valid, "a year after 32767")
-    return Values(numbers(found, pa.int16(), cells.valid))
+    years = cells.lanes.signed(cells.at, 2)
+    instants.refuse(years < 0, cells.valid, "a year after 32767")
+    return Values(numbers(years, pa.int16(), cells.valid))
 
 
 def _float(width: int) -> Convert:

@@ -58,14 +58,14 @@ def walk(data: Bytes, at: int, end: int) -> Walked:
 
 
 def _one_by_one(data: Bytes, at: int, end: int, most: int = 1 << 62) -> tuple[list[int], int]:
-    found: list[int] = []
-    while at + HEADER <= end and len(found) < most:
+    begins: list[int] = []
+    while at + HEADER <= end and len(begins) < most:
         length = _WORD(data, at)[0] & FULL
         if length == FULL or at + HEADER + length > end:
             break
-        found.append(at)
+        begins.append(at)
         at += HEADER + length
-    return found, at
+    return begins, at
 
 
 def _headers(data: Bytes) -> npt.NDArray[np.uint32]:

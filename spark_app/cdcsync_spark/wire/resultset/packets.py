@@ -126,12 +126,12 @@ class Packets:
         end = payload.size
         return Payloads(np.frombuffer(payload.data, np.uint8), np.zeros(1, np.int64), np.array([end]), lasting=True)
 
-    def _count(self, found: Bytes) -> None:
-        wanted = np.arange(self._sequence, self._sequence + len(found)).astype(np.uint8)
-        if not np.array_equal(found, wanted):
-            at = int(np.flatnonzero(found != wanted)[0])
-            raise _out_of_order(found[at], wanted[at])
-        self._sequence += len(found)
+    def _count(self, numbers: Bytes) -> None:
+        expected = np.arange(self._sequence, self._sequence + len(numbers)).astype(np.uint8)
+        if not np.array_equal(numbers, expected):
+            at = int(np.flatnonzero(numbers != expected)[0])
+            raise _out_of_order(numbers[at], expected[at])
+        self._sequence += len(numbers)
 
 
 class _LongPayload:
@@ -182,5 +182,5 @@ class _LongPayload:
         self.data += bytes(length)
 
 
-def _out_of_order(found: int, wanted: int) -> DecodeError:
-    return DecodeError(f"a packet with the number {found} of 256", needed=f"{wanted}")
+def _out_of_order(number: int, expected: int) -> DecodeError:
+    return DecodeError(f"a packet with the number {number} of 256", needed=f"{expected}")

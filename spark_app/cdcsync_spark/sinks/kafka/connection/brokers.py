@@ -85,16 +85,16 @@ class Brokers:
     _failures: _Failures = field(default_factory=_Failures)
 
     def admin(self) -> AdminClient:
-        made = self._made(AdminClient, {**self.settings.admin(), "logger": self._failures})
-        self._polled.append(made)
-        return made
+        admin = self._made(AdminClient, {**self.settings.admin(), "logger": self._failures})
+        self._polled.append(admin)
+        return admin
 
     def producer(self, transactional_id: str = "") -> Producer:
         """Without an id: one without transactions."""
         settings = self.settings.transactional(transactional_id) if transactional_id else self.settings.plain()
-        made = self._made(Producer, settings)
-        self._polled.append(made)
-        return made
+        producer = self._made(Producer, settings)
+        self._polled.append(producer)
+        return producer
 
     def consumer(self, isolation: str) -> Consumer:
         return self._made(Consumer, self.settings.consumer(isolation))
@@ -103,7 +103,7 @@ class Brokers:
         """Raises SpecInvalid for settings that the client refuses."""
         servers = settings.pop("bootstrap.servers") if self._networks else ""
         try:
-            made = kind({**settings, "error_cb": self._note})
+            client = kind({**settings, "error_cb": self._note})
         except KafkaException as error:
             raise fail(
                 Reason.SPEC_INVALID,
@@ -112,8 +112,8 @@ class Brokers:
                 remedy=f"correct spec.sink.kafka, or the Secrets that it names, {RUN_AGAIN}",
             ) from None
         if self._networks:
-            guard(made, servers, self._resolver)
-        return made
+            guard(client, servers, self._resolver)
+        return client
 
     @cached_property
     def _networks(self) -> tuple[Network, ...]:
@@ -146,17 +146,21 @@ class Brokers:
 
     def error(self, error: KafkaException, doing: str, table: str = "") -> CdcError:
         """What it means for a run, or for its table."""
-        found = error_of(error)
-        return self._unanswered(found, doing) if found.name() in _UNANSWERED else sink_error(found, doing, table)
+        kafka_error = error_of(error)
+        return (
+            self._unanswered(kafka_error, doing)
+            if kafka_error.name() in _UNANSWERED
+            else sink_error(kafka_error, doing, table)
+        )
 
     def timeout(self, doing: str) -> CdcError:
         return self._unanswered(None, doing)
 
-    def _unanswered(self, found: KafkaError | None, doing: str) -> CdcError:
+    def _unanswered(self, last: KafkaError | None, doing: str) -> CdcError:
         refusal, self._refusals.last = self._refusal(), None
         if refusal is not None:
             return refusal
-        cause = self._cause() or (found if found is not None and found.name() in _CAUSES else None)
+        cause = self._cause() or (last if last is not None and last.name() in _CAUSES else None)
         if cause is not None and cause.name() == "_SSL" and "verif" in cause.str():
             return _untrusted(doing, cause)
         line = self._last_failure() if cause is None else cause.str()
@@ -165,7 +169,7 @@ class Brokers:
             return _obstructed(doing, obstacle, line)
         if cause is not None and cause.name() in _UNAUTHENTICATED:
             return sink_error(cause, doing)
-        words = line or ("" if found is None else found.str())
+        words = line or ("" if last is None else last.str())
         return _unreachable(doing, quoted(words) if words else f"no answer within {self.settings.timeout:.0f} s")
 
     def _cause(self) -> KafkaError | None:
@@ -187,9 +191,9 @@ class Brokers:
 
 
 def error_of(error: KafkaException) -> KafkaError:
-    found = error.args[0]
-    assert isinstance(found, KafkaError)
-    return found
+    cause = error.args[0]
+    assert isinstance(cause, KafkaError)
+    return cause
 
 
 def is_fenced(error: KafkaException) -> bool:
@@ -219,11 +223,11 @@ def is_forbidden(error: KafkaException) -> bool:
     return is_refusal(error_of(error).name())
 
 
-def sink_error(found: KafkaError, doing: str, table: str = "") -> CdcError:
+def sink_error(error: KafkaError, doing: str, table: str = "") -> CdcError:
     """Of an answer."""
-    name, text = found.name(), f"{doing}: {_text(found)}"
+    name, text = error.name(), f"{doing}: {_text(error)}"
     if name in _TOO_LARGE:
-        return too_large(table, _text(found))
+        return too_large(table, _text(error))
     if name in _LOST_TOPICS:
         return fail(
             Reason.SINK_CONFLICT,
@@ -248,13 +252,13 @@ def sink_error(found: KafkaError, doing: str, table: str = "") -> CdcError:
             remedy=f"correct spec.sink.kafka.sasl or its Secret, {RUN_AGAIN}",
             table=table,
         )
-    return _unreachable(doing, _text(found), table)
+    return _unreachable(doing, _text(error), table)
 
 
-def _unreachable(doing: str, found: str, table: str = "") -> CdcError:
+def _unreachable(doing: str, problem: str, table: str = "") -> CdcError:
     return fail(
         Reason.SINK_UNREACHABLE,
-        f"{doing}: {found}",
+        f"{doing}: {problem}",
         needed="brokers that answer",
         remedy=(
             "check spec.sink.kafka.bootstrapServers and tls, sasl where the listener has logins, "
@@ -269,19 +273,19 @@ def _obstructed(doing: str, obstacle: Obstacle, line: str) -> CdcError:
     return fail(obstacle.reason, f"{doing}: {obstacle.found}: {quoted(line)}", needed=obstacle.needed, remedy=remedy)
 
 
-def _untrusted(doing: str, found: KafkaError) -> CdcError:
+def _untrusted(doing: str, error: KafkaError) -> CdcError:
     return fail(
         Reason.AUTHENTICATION_FAILED,
-        f"{doing}: the certificate of the brokers is refused: {_text(found)}",
+        f"{doing}: the certificate of the brokers is refused: {_text(error)}",
         needed="a certificate by the authority of spec.sink.kafka.tls.caSecretRef that names the host",
         remedy=f"correct the Secret, the hosts of bootstrapServers, or tls.mode: verify-ca for other names, {RUN_AGAIN}",
     )
 
 
-def too_large(table: str, found: str) -> CdcError:
+def too_large(table: str, size: str) -> CdcError:
     return fail(
         Reason.SPEC_INVALID,
-        f"a record is larger than the topic takes: {found}",
+        f"a record is larger than the topic takes: {size}",
         needed="a topic that takes the largest row with both images",
         remedy=(
             "raise the topic's max.message.bytes and spec.sink.kafka.producerConfig message.max.bytes, "

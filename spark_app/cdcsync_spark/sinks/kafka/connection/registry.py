@@ -140,10 +140,10 @@ class Registry:
         if status != _OK:
             raise self._refused(question, status, self._without_login(_message(body)))
         try:
-            found = parse_json(body)
+            document = parse_json(body)
         except ValueError:
             raise self._fail(question, Reason.SPEC_INVALID, "its answer is no JSON", _NOT_ONE) from None
-        return found if isinstance(found, dict) else {}
+        return document if isinstance(document, dict) else {}
 
     def _context(self) -> ssl.SSLContext | None:
         """Verifies by the authority that is given, and no other; without one urllib's own does."""
@@ -161,8 +161,8 @@ class Registry:
 
     def _unanswered(self, question: _Question, cause: object) -> CdcError:
         if isinstance(cause, ssl.SSLCertVerificationError):
-            found = f"its certificate is refused: {quoted(cause.verify_message)}"
-            return self._fail(question, Reason.AUTHENTICATION_FAILED, found, _UNTRUSTED)
+            problem = f"its certificate is refused: {quoted(cause.verify_message)}"
+            return self._fail(question, Reason.AUTHENTICATION_FAILED, problem, _UNTRUSTED)
         return self._away(question, quoted(str(cause)) or type(cause).__name__)
 
     def _without_login(self, text: str) -> str:
@@ -172,19 +172,19 @@ class Registry:
         return text
 
     def _refused(self, question: _Question, status: int, text: str) -> CdcError:
-        found = f"it answered {status}{': ' + quoted(text) if text else ''}"
+        problem = f"it answered {status}{': ' + quoted(text) if text else ''}"
         if status in _PASSING or status >= 500:
-            return self._away(question, found)
+            return self._away(question, problem)
         reason, remedy = {**_REFUSALS, **question.refusals}.get(status, (Reason.SPEC_INVALID, _NOT_ONE))
-        return self._fail(question, reason, found, remedy)
+        return self._fail(question, reason, problem, remedy)
 
-    def _away(self, question: _Question, found: str) -> CdcError:
-        return self._fail(question, Reason.SINK_UNREACHABLE, found, "check that the registry is up, and its url")
+    def _away(self, question: _Question, problem: str) -> CdcError:
+        return self._fail(question, Reason.SINK_UNREACHABLE, problem, "check that the registry is up, and its url")
 
-    def _fail(self, question: _Question, reason: Reason, found: str, remedy: str) -> CdcError:
+    def _fail(self, question: _Question, reason: Reason, problem: str, remedy: str) -> CdcError:
         return fail(
             reason,
-            f"the schema registry {self.url} {question.doing}: {found}",
+            f"the schema registry {self.url} {question.doing}: {problem}",
             needed="a registry that takes and has the schemas of this sync's records",
             remedy=remedy if reason.retried else f"{remedy}, {RUN_AGAIN}",
             table="" if reason.retried else question.table,
@@ -230,7 +230,7 @@ def _message(body: bytes) -> str:
     """The registry's own words, in its form; "" for another answer, which may be that of any server
     that the url leads to, and is shown to nobody."""
     try:
-        found = parse_json(body)
-        return str(found["message"])[:2000] if type(found["error_code"]) is int else ""
+        document = parse_json(body)
+        return str(document["message"])[:2000] if type(document["error_code"]) is int else ""
     except (ValueError, KeyError, TypeError):
         return ""

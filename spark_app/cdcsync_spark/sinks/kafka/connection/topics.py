@@ -83,9 +83,9 @@ class Topics:
     @property
     def admin(self) -> AdminClient:
         if self._admin is None:
-            made = self.brokers.admin()
-            self.brokers.reach(made)
-            self._admin = made
+            admin = self.brokers.admin()
+            self.brokers.reach(admin)
+            self._admin = admin
         self._admin.poll(0)  # what it logged and reported since would stay in memory
         return self._admin
 
@@ -167,17 +167,17 @@ class Topics:
         asked = self.admin.describe_topics(
             TopicCollection(list(names)), include_authorized_operations=True, request_timeout=self.timeout
         )
-        found: dict[str, frozenset[str]] = {}
+        rights: dict[str, frozenset[str]] = {}
         for name, answer in asked.items():
             try:
                 operations = answer.result().authorized_operations
             except KafkaException as error:
                 if is_forbidden(error):
-                    found[name] = frozenset()
+                    rights[name] = frozenset()
                 continue
             if operations is not None:
-                found[name] = frozenset(operation.name for operation in operations)
-        return found
+                rights[name] = frozenset(operation.name for operation in operations)
+        return rights
 
     def _described(self, name: str, answer: Future[TopicDescription]) -> Topic | None:
         try:

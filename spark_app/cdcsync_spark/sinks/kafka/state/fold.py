@@ -43,10 +43,10 @@ class Header(NamedTuple):
 
 def header_of(value: bytes) -> Header:
     """Empty for what is no record."""
-    found = _HEADER.match(value)
-    if found is None:
+    match = _HEADER.match(value)
+    if match is None:
         return Header()
-    writer, since, repeats = found.groups()
+    writer, since, repeats = match.groups()
     return Header(writer.decode(errors="replace"), *(None if n is None else int(n) for n in (since, repeats)))
 
 

@@ -82,11 +82,11 @@ class StateTopic:
     def make(self, replication: int) -> str:
         """Its id; one that is there gets the settings of a new one, as far as this client may."""
         self.topics.make(self.name, 1, replication, STATE_CONFIG)
-        found = self.topics.made(self.name)
+        topic = self.topics.made(self.name)
         missing = missing_config(self.topics.config(self.name))
         if missing and not self.topics.configure(self.name, missing):
             _log.warning("the state topic keeps settings that do not fit", topic=self.name, needed=missing)
-        return found.id
+        return topic.id
 
     def refresh(self) -> None:
         """Reads what was committed up to now."""
@@ -252,10 +252,10 @@ class StateTopic:
         if not passes(error):
             raise self.brokers.error(error, f"reading the state topic {self.name}") from None
 
-    def _too_large(self, found: str) -> CdcError:
+    def _too_large(self, size: str) -> CdcError:
         return fail(
             Reason.SINK_CONFLICT,
-            f"the state topic {self.name} has {found}",
+            f"the state topic {self.name} has {size}",
             needed="a topic that only this sync writes",
             remedy="raise spec.driver.memory, or spec.stream.driver.memory; or, where another program writes there, stop "
             "it, then delete the sync's topics and create it again",
@@ -273,15 +273,15 @@ class StateTopic:
         )
 
 
-def missing_config(found: Mapping[str, Setting] | None) -> dict[str, str]:
+def missing_config(settings: Mapping[str, Setting] | None) -> dict[str, str]:
     """What the state topic needs and does not have. Sizes of files are taken as they are where they
     were set for it; records that expire never are. None: its settings may not be asked for."""
-    if found is None:
+    if settings is None:
         return {}
     return {
         name: value
         for name, value in STATE_CONFIG.items()
-        if name in found and found[name].value != value and (name == "cleanup.policy" or not found[name].own)
+        if name in settings and settings[name].value != value and (name == "cleanup.policy" or not settings[name].own)
     }
 
 

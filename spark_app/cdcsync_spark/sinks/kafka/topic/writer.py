@@ -120,9 +120,9 @@ class TopicMain:
         topics = self.session.topics
         if not is_replaced(record, topics.find(record.topic)):
             return self.record
-        made = self.target.made_topic(record.topic)
+        topic = self.target.made_topic(record.topic)
         gate("topic-made-again")
-        return replace(record, topic_id=made.id, partitions=made.partitions, begins=(), key_schema=None)
+        return replace(record, topic_id=topic.id, partitions=topic.partitions, begins=(), key_schema=None)
 
     def pieces(self, commit: Commit) -> Iterator[Piece]:
         """Raises TableFault for what the format cannot carry."""

@@ -9,14 +9,14 @@ from cdcsync_spark.sinks.kafka.connection.topics import Topic
 from cdcsync_spark.sinks.kafka.state.table_record import TableRecord
 
 
-def is_replaced(record: TableRecord, found: Topic | None) -> bool:
+def is_replaced(record: TableRecord, topic: Topic | None) -> bool:
     """Whether the topic was deleted, and perhaps made again."""
-    return found is None or found.id != record.topic_id
+    return topic is None or topic.id != record.topic_id
 
 
-def check_topic(table: str, record: TableRecord, found: Topic | None) -> None:
-    if found is None or is_replaced(record, found):
-        what = "is gone" if found is None else "was deleted and made again"
+def check_topic(table: str, record: TableRecord, existing: Topic | None) -> None:
+    if existing is None or is_replaced(record, existing):
+        what = "is gone" if existing is None else "was deleted and made again"
         raise fail(
             Reason.SINK_CONFLICT,
             f"the topic {record.topic} {what}",
@@ -24,10 +24,10 @@ def check_topic(table: str, record: TableRecord, found: Topic | None) -> None:
             remedy=f"{resnapshot(table)}: the topic begins again with all rows; delete one that has records before",
             table=table,
         )
-    if found.partitions != record.partitions:
+    if existing.partitions != record.partitions:
         raise fail(
             Reason.SINK_CONFLICT,
-            f"the topic {record.topic} has {found.partitions} partitions, and had {record.partitions}",
+            f"the topic {record.topic} has {existing.partitions} partitions, and had {record.partitions}",
             needed="the number that it was made with: another one moves keys, and their order is lost",
             remedy="create this sync again with another topic template",
             table=table,

@@ -75,7 +75,7 @@ class PlainSession(KafkaSession):
             return True
 
     def _is_followed(self, records: Mapping[str, TableRecord]) -> bool:
-        found = self._states.followed(records.keys(), self._writer)
-        if found:
+        followed = self._states.followed(records.keys(), self._writer)
+        if followed:
             self._states.refresh()
-        return found
+        return followed

@@ -321,17 +321,17 @@ class KafkaSession:
         """What was acknowledged is in the topics that have the names now, so these are the ones
         that the states are about, or nothing is committed."""
         try:
-            found = self.topics.find_all({self._states.name, *(record.topic for record in records.values())})
+            existing = self.topics.find_all({self._states.name, *(record.topic for record in records.values())})
         except PermanentError as error:
             if error.reason is Reason.PRIVILEGE_MISSING:
                 self._check_rights(records)
             raise
-        state = found.get(self._states.name)
+        state = existing.get(self._states.name)
         if state is None or state.id != self._state_id:
             raise replaced_state(self._states.name)
         for table, record in records.items():
             try:
-                check_topic(table, record, found.get(record.topic))
+                check_topic(table, record, existing.get(record.topic))
             except PermanentError as error:
                 raise TableFault(table, error) from None
 
@@ -396,8 +396,8 @@ class KafkaSession:
     def _succeeded(self, records: Mapping[str, TableRecord]) -> bool:
         """Whether a later run has written one of these tables."""
         self._states.refresh()
-        known = self._states.records
-        return any(t in known and known[t].state.epoch > record.state.epoch for t, record in records.items())
+        recorded = self._states.records
+        return any(t in recorded and recorded[t].state.epoch > record.state.epoch for t, record in records.items())
 
     def _timed_out(self) -> CdcError:
         """It was too large where it got on all the time; else something hung, which may pass."""

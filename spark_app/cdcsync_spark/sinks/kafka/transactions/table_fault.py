@@ -30,7 +30,7 @@ def faults_of(table: str) -> Iterator[None]:
         raise too_large_fault(table, "more than message.max.bytes") from None
 
 
-def too_large_fault(table: str, found: str) -> TableFault:
-    fault = too_large(table, found)
+def too_large_fault(table: str, size: str) -> TableFault:
+    fault = too_large(table, size)
     assert isinstance(fault, PermanentError)
     return TableFault(table, fault)

@@ -142,12 +142,12 @@ def _second_of_a_number(numbers: Sequence[int], classes: Cursors, maps: Cursors)
     if len(set(numbers)) == len(numbers):
         return []
     seen: set[int] = set()
-    found = []
+    seconds = []
     for index, number in enumerate(numbers):
         if number in seen:
-            found.append(int(maps[np.flatnonzero(classes == index)[0]]))
+            seconds.append(int(maps[np.flatnonzero(classes == index)[0]]))
         seen.add(number)
-    return found
+    return seconds
 
 
 def _classes(

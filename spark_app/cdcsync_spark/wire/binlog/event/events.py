@@ -137,8 +137,8 @@ def parse_version(body: Buffer) -> int:
     """Of a format description event: the server's version as 80036 for 8.0.36, 0 if it has no such
     form."""
     text = bytes(body[2:52]).rstrip(b"\0").decode("ascii", "replace")
-    found = re.match(r"(\d{1,3})\.(\d{1,2})\.(\d{1,2})(?!\d)", text)
-    return int(found[1]) * 10_000 + int(found[2]) * 100 + int(found[3]) if found else 0
+    match = re.match(r"(\d{1,3})\.(\d{1,2})\.(\d{1,2})(?!\d)", text)
+    return int(match[1]) * 10_000 + int(match[2]) * 100 + int(match[3]) if match else 0
 
 
 def has_started(body: Buffer) -> bool:
@@ -312,23 +312,23 @@ def _session(status: Cursor) -> _Status:
     return found
 
 
-def _variable(status: Cursor, found: _Status) -> _Status | None:
+def _variable(status: Cursor, session: _Status) -> _Status | None:
     """`found` with one more variable; None at one whose length is not known."""
     code = status.byte()
     if code == _Q_CHARSET:
         collation = status.uint(2)
         connection = status.uint(2) if status.left >= 2 else 0
         status.skip(min(2, status.left))
-        return found._replace(collation=collation, connection=connection)
+        return session._replace(collation=collation, connection=connection)
     if code == _Q_SQL_MODE:
-        return found._replace(sql_mode=status.uint(8))
+        return session._replace(sql_mode=status.uint(8))
     if code == _Q_TIME_ZONE:
-        return found._replace(time_zone=status.text(status.byte()))
+        return session._replace(time_zone=status.text(status.byte()))
     if code == _Q_TIMESTAMPS:
-        return found._replace(timestamps=bool(status.byte()))
+        return session._replace(timestamps=bool(status.byte()))
     if code in _Q_MICROSECONDS:
-        return found._replace(microseconds=status.uint(3))
-    return found if _skip_variable(code, status) else None
+        return session._replace(microseconds=status.uint(3))
+    return session if _skip_variable(code, status) else None
 
 
 def _skip_variable(code: int, status: Cursor) -> bool:

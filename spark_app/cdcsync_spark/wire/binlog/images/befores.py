@@ -42,9 +42,9 @@ def needed_values(befores: Flags, key: Sequence[Raw]) -> Flags:
 
 
 def _without(rows: Cursors, count: int) -> Flags:
-    kept = np.ones(count, bool)
-    kept[rows] = False
-    return kept
+    stays = np.ones(count, bool)
+    stays[rows] = False
+    return stays
 
 
 def _equal(a: Cells, b: Cells) -> Flags:

@@ -149,10 +149,10 @@ class _Walk:
         self._known: dict[bytes, tuple[list[tuple[int, int]], int]] = {}
 
     def starts(self, begins: Sequence[int], ends: Sequence[int]) -> Cursors:
-        found: list[Cursors] = []
+        starts: list[Cursors] = []
         for at, end in zip(begins, ends, strict=True):
-            found.append(np.fromiter(self._of_event(at, end), np.int64))
-        return np.concatenate(found)
+            starts.append(np.fromiter(self._of_event(at, end), np.int64))
+        return np.concatenate(starts)
 
     def _of_event(self, at: int, end: int) -> Iterator[int]:
         data, bitmap, known, size = self._data, self._bitmap, self._known, len(self._data)

@@ -124,12 +124,12 @@ class _Document(JsonBytes):
         entries = self._raw[first : first + count * form.element.size]
         if len(entries) < count * form.element.size:
             raise DecodeError(f"a JSON value with {count} elements and without room for them")
-        found = []
+        elements = []
         at = first + 1
         for kind, number in form.element.iter_unpack(entries):
-            found.append(self.value(kind, at if kind in form.inlined else start + number, depth + 1))
+            elements.append(self.value(kind, at if kind in form.inlined else start + number, depth + 1))
             at += form.element.size
-        return found
+        return elements
 
     def _length(self, at: int) -> tuple[int, int]:
         """A length and where it ends: seven bits a byte, the lowest first; the highest bit says

@@ -223,10 +223,10 @@ def _by_group(groups: npt.NDArray[np.integer], texts: Callable[[int, Cursors], p
     if (groups == first).all():
         return texts(first, np.arange(len(groups)))
     parts = [np.flatnonzero(groups == g) for g in np.unique(groups)]
-    found = pa.concat_arrays([texts(int(groups[p[0]]), p) for p in parts])
+    texts_by_group = pa.concat_arrays([texts(int(groups[p[0]]), p) for p in parts])
     order = np.empty(len(groups), np.int64)
     order[np.concatenate(parts)] = np.arange(len(groups))
-    return found.take(indices(order))
+    return texts_by_group.take(indices(order))
 
 
 def _needs_escapes(raw: pa.BinaryArray) -> bool:

@@ -139,9 +139,9 @@ class _Alteration:
         declared, auto_increment = _read_column(reader)
         after = _read_place(reader)
         if missing_only:
-            found = self._layout.find(name)
+            existing = self._layout.find(name)
             self._layout.claim(name)
-            if found is not None:
+            if existing is not None:
                 return
         if auto_increment or name in self._old.excluded:
             raise Unpredictable(f"the column {name} numbers rows, or is left out of the copy")

@@ -84,13 +84,13 @@ def _create(reader: Reader, _: Session) -> Iterator[Effect]:
 
 def _create_table(reader: Reader, replaced: bool) -> Effect:
     """A table that flows is there: IF NOT EXISTS leaves it. Rows follow a START TRANSACTION."""
-    kept = reader.take("IF", "NOT", "EXISTS") and not replaced
+    keeps_existing = reader.take("IF", "NOT", "EXISTS") and not replaced
     table = reader.table()
     if reader.take("LIKE"):
         reader.table()
     else:
-        kept &= "START" not in _definition(reader)
-    return Left(table) if kept else Created(table)
+        keeps_existing &= "START" not in _definition(reader)
+    return Left(table) if keeps_existing else Created(table)
 
 
 def _definition(reader: Reader) -> set[str]:

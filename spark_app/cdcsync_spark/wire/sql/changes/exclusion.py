@@ -238,10 +238,10 @@ def _kind_of_set(rest: list[str], tokens: list[_Token]) -> _Kind:
 def _kind_of_definition(verb: str, rest: list[str]) -> _Kind:
     """By the first word that names a kind of object; between the verb and it stand only modifiers
     and a definer."""
-    found = next((i for i, word in enumerate(rest) if word in _OBJECTS), None)
-    if found is None:
+    object_at = next((i for i, word in enumerate(rest) if word in _OBJECTS), None)
+    if object_at is None:
         return _Kind.UNKNOWN
-    word, before = rest[found], rest[:found]
+    word, before = rest[object_at], rest[:object_at]
     if word in _DATABASES:
         emptied = verb == "DROP" or "REPLACE" in before
         return _Kind.DATABASE if emptied else _Kind.HARMLESS

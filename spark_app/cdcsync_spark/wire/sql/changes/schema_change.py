@@ -51,12 +51,12 @@ _OTHER_SPELLING = "the table is named in another spelling"
 def apply(definitions: Mapping[TableId, Capture], statement: Statement) -> dict[TableId, Outcome]:
     """The outcome for each captured table that the statement may touch, all as of one point of the
     binlog; a table that is not in the answer stays as it is."""
-    found: dict[TableId, Outcome] = {}
+    outcomes: dict[TableId, Outcome] = {}
     for table, definition in definitions.items():
         outcome = apply_to(definition, statement, definitions)
         if outcome is not None:
-            found[table] = outcome
-    return found
+            outcomes[table] = outcome
+    return outcomes
 
 
 def apply_to(
@@ -68,21 +68,21 @@ def apply_to(
     effects = effects_of(statement)
     if effects is None:
         return _unread(statement, table)
-    mine = tuple(e for e in effects if e.concerns(table))
-    if not mine:
+    of_table = tuple(e for e in effects if e.concerns(table))
+    if not of_table:
         return None
-    if any(isinstance(e, Moved) for e in mine):
+    if any(isinstance(e, Moved) for e in of_table):
         return _moved(tuple(e for e in effects if isinstance(e, Moved)), table, others)
-    return _outcome(mine, definition)
+    return _outcome(of_table, definition)
 
 
 def _outcome(effects: tuple[Effect, ...], definition: Capture) -> Outcome:
     if len(effects) > 1:
         return Resnapshot("the statement changes the table in more than one way")
-    found = _one(effects[0], definition)
-    if _is(effects[0].name, definition) or found.kind in (Kind.RESNAPSHOT, Kind.STOP):
-        return found
-    return unchanged(definition) if found.kind is Kind.NOTHING else Resnapshot(_OTHER_SPELLING)
+    outcome = _one(effects[0], definition)
+    if _is(effects[0].name, definition) or outcome.kind in (Kind.RESNAPSHOT, Kind.STOP):
+        return outcome
+    return unchanged(definition) if outcome.kind is Kind.NOTHING else Resnapshot(_OTHER_SPELLING)
 
 
 def _is(name: TableName, definition: Capture) -> bool:

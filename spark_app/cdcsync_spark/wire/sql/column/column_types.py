@@ -63,10 +63,10 @@ def check_session(session: Session) -> None:
         raise Unpredictable(f"sql_mode {session.sql_mode:#x}")
 
 
-def same_characters(found: str, wanted: str) -> bool:
+def same_characters(recorded: str, declared: str) -> bool:
     """Whether each text of the one character set is the same text in the other."""
-    found, wanted = (("utf8mb3" if c == "utf8" else c) for c in (found, wanted))
-    return found == wanted or wanted in _SUPERSETS.get(found, ())
+    recorded, declared = (("utf8mb3" if c == "utf8" else c) for c in (recorded, declared))
+    return recorded == declared or declared in _SUPERSETS.get(recorded, ())
 
 
 def max_bytes(charset: str) -> int:

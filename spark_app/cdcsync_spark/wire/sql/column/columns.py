@@ -105,11 +105,11 @@ def read_type(reader: Reader) -> Declared:
 
 def _listed(reader: Reader, kind: Kind) -> list[str]:
     inside = Reader(reader.parentheses())
-    found = [inside.of(kind)]
+    types = [inside.of(kind)]
     while inside.take(","):
-        found.append(inside.of(kind))
+        types.append(inside.of(kind))
     inside.finish()
-    return found
+    return types
 
 
 def read_attributes(reader: Reader, declared: Declared) -> None:

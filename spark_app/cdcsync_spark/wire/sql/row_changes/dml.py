@@ -193,6 +193,6 @@ def _check_expression(tokens: Sequence[Token]) -> None:
 def _check_call(token: Token, word: str, before: Token | None) -> None:
     if token.kind is Kind.SYMBOL and token.text not in (".", ")"):
         return
-    known = FUNCTIONS | ADJACENT | BEFORE_PARENTHESIS | AS_TYPE
-    if word not in known or before == _DOT:
+    callable_names = FUNCTIONS | ADJACENT | BEFORE_PARENTHESIS | AS_TYPE
+    if word not in callable_names or before == _DOT:
         raise Unreadable(f"a call of {token.text!r}")

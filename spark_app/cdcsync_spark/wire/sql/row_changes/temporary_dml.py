@@ -76,11 +76,11 @@ def table_written(
 
 def _names(tokens: Sequence[Token], default_database: str) -> list[TableName]:
     """What may be a table's, as often as there is a name in the first tokens."""
-    found = list[TableName]()
+    names = list[TableName]()
     for at in range(min(len(tokens), _MOST_TOKENS)):
         with suppress(Unreadable):
-            found.append(Reader(tokens[at:], default_database).table())
-    return list(dict.fromkeys(found))
+            names.append(Reader(tokens[at:], default_database).table())
+    return list(dict.fromkeys(names))
 
 
 def _insert(reader: Reader, temporary: Set[TableName]) -> list[_Reference]:
@@ -123,18 +123,18 @@ def _delete(reader: Reader, temporary: Set[TableName]) -> list[_Reference]:
     else:
         targets = _until(reader, "FROM")
         reader.need("FROM")
-    found = _references([Token(Kind.WORD, "FROM"), *reader.rest()], reader.default)
+    references = _references([Token(Kind.WORD, "FROM"), *reader.rest()], reader.default)
     for clause in clauses(targets):
         name = [t for t in clause if t.kind in (Kind.WORD, Kind.NAME)]
-        _check_written(name[-1].text if name else "", found, temporary)
-    return found
+        _check_written(name[-1].text if name else "", references, temporary)
+    return references
 
 
 def _emptied(tokens: Sequence[Token], default: str, temporary: Set[TableName]) -> list[_Reference]:
     """DELETE FROM t ..."""
-    found = _references([Token(Kind.WORD, "FROM"), *tokens], default)
-    _check_written("", found[:1], temporary)
-    return found
+    references = _references([Token(Kind.WORD, "FROM"), *tokens], default)
+    _check_written("", references[:1], temporary)
+    return references
 
 
 def _check_written(name: str, among: Sequence[_Reference], temporary: Set[TableName]) -> None:
@@ -155,24 +155,24 @@ def _qualifier(target: Sequence[Token]) -> str:
 
 def _until(reader: Reader, *ends: str) -> list[Token]:
     """The tokens up to one of these words outside of parentheses, or to the end."""
-    found: list[Token] = []
+    tokens_before: list[Token] = []
     while not reader.ended and reader.word() not in ends:
         if reader.word() == "(":
-            found += [reader.peek(), *reader.parentheses(), Token(Kind.SYMBOL, ")")]
+            tokens_before += [reader.peek(), *reader.parentheses(), Token(Kind.SYMBOL, ")")]
         else:
-            found.append(reader.next())
-    return found
+            tokens_before.append(reader.next())
+    return tokens_before
 
 
 def _references(tokens: Sequence[Token], default_database: str) -> list[_Reference]:
     _check(tokens)
     reader = Reader(tokens, default_database)
-    found: list[_Reference] = []
+    references: list[_Reference] = []
     #: whether tables are listed, for each parenthesis that is open
     listing, expected = [False], False
     while not reader.ended:
         if expected and not reader.begins("(", "SELECT"):
-            found.append(_reference(reader))
+            references.append(_reference(reader))
             expected = False
             continue
         word = reader.word()
@@ -184,7 +184,7 @@ def _references(tokens: Sequence[Token], default_database: str) -> list[_Referen
             listing.pop()
         elif expected or word in _ENDS:
             listing[-1] = expected
-    return found
+    return references
 
 
 def _reference(reader: Reader) -> _Reference:

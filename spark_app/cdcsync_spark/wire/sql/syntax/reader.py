@@ -103,10 +103,10 @@ class Reader:
             raise self.unexpected()
 
     def need_any(self, *phrases: str) -> str:
-        found = self.take_any(*phrases)
-        if not found:
+        phrase = self.take_any(*phrases)
+        if not phrase:
             raise self.unexpected()
-        return found
+        return phrase
 
     def of(self, *kinds: Kind) -> str:
         """The text of the next token, which must be of one of these kinds."""
@@ -145,9 +145,9 @@ class Reader:
             inside.append(token)
 
     def rest(self) -> Sequence[Token]:
-        found = self._tokens[self._at :]
+        remaining = self._tokens[self._at :]
         self._at = len(self._tokens)
-        return found
+        return remaining
 
     def wait(self) -> None:
         """MariaDB's time to wait for a lock."""
@@ -163,30 +163,30 @@ _COMMA = Token(Kind.SYMBOL, ",")
 
 def clauses(tokens: Sequence[Token]) -> list[tuple[Token, ...]]:
     """The parts between commas that are in no parentheses."""
-    found: list[tuple[Token, ...]] = []
+    clauses_so_far: list[tuple[Token, ...]] = []
     depth = start = 0
     for i, token in enumerate(tokens):
         depth += _DEPTH.get(token, 0)
         if depth < 0:
             break
         if token == _COMMA and not depth:
-            found.append(tuple(tokens[start:i]))
+            clauses_so_far.append(tuple(tokens[start:i]))
             start = i + 1
     if depth:
         raise Unreadable("parentheses without their other half")
-    return [*found, tuple(tokens[start:])]
+    return [*clauses_so_far, tuple(tokens[start:])]
 
 
 def unnested(tokens: Sequence[Token]) -> list[Token]:
     """The tokens that are in no parentheses."""
-    found: list[Token] = []
+    outer: list[Token] = []
     depth = 0
     for token in tokens:
         depth += min(0, _DEPTH.get(token, 0))
         if not depth:
-            found.append(token)
+            outer.append(token)
         depth += max(0, _DEPTH.get(token, 0))
-    return found
+    return outer
 
 
 def check_names(tokens: Sequence[Token]) -> None:

@@ -53,8 +53,8 @@ class Cutter:
 def statements(script: str, database: str = "", *, escapes: bool = True) -> Iterator[ScriptStatement]:
     """All statements of a script whose session stays the same."""
     cutter = Cutter(script, database)
-    while found := cutter.next(escapes=escapes):
-        yield found
+    while statement := cutter.next(escapes=escapes):
+        yield statement
 
 
 def without_comments_before(sql: str) -> str:

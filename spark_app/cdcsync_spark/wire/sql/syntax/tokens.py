@@ -138,8 +138,10 @@ def _is_comment(before: Sequence[Token]) -> bool:
 def _check_charset(sql: str, charset: str) -> None:
     """In a multi-byte character set other than UTF-8 a byte of a character may look like a quote or
     a backslash; of bytes that ASCII does not have each server makes something else."""
-    known = is_utf8(charset) or (charset != "" and contains_ascii(charset))
-    if not known or not (sql.isascii() or is_utf8(charset) or (is_single_byte(charset) and charset != "ascii")):
+    reads_as_ascii = is_utf8(charset) or (charset != "" and contains_ascii(charset))
+    if not reads_as_ascii or not (
+        sql.isascii() or is_utf8(charset) or (is_single_byte(charset) and charset != "ascii")
+    ):
         raise Unreadable(f"the character set {charset or '(unknown)'}")
 
 
@@ -246,14 +248,14 @@ class _Scan:
                 raise Unreadable("a comment for a version of another form than 50001 or 100001")
             return True
         self._at = version.end()
-        wanted, server = int(version[0]), self._session.version
-        if wanted <= _ALWAYS:
+        least, server = int(version[0]), self._session.version
+        if least <= _ALWAYS:
             return True
-        if self._session.mariadb and not mariadb_only and wanted in _NEVER_ON_MARIADB:
+        if self._session.mariadb and not mariadb_only and least in _NEVER_ON_MARIADB:
             return False
         if not server:
             raise Unreadable("a comment for some versions, where the server's is unknown")
-        return wanted <= server
+        return least <= server
 
 
 _PLAIN = {"number": Kind.NUMBER, "literal": Kind.LITERAL, "symbol": Kind.SYMBOL}
