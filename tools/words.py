@@ -38,6 +38,8 @@ def docstrings(tree: ast.Module) -> Iterator[Fault]:
 
 
 def names(tree: ast.Module) -> Iterator[Fault]:
+    """`found` as a text is what an error has found, beside what it needed and its remedy."""
+    of_errors = _texts_of_errors(tree)
     for node in ast.walk(tree):
         if isinstance(node, ast.arg):
             name = node.arg
@@ -45,8 +47,33 @@ def names(tree: ast.Module) -> Iterator[Fault]:
             name = node.id
         else:
             continue
-        if name in _EMPTY_NAMES:
+        if name in _EMPTY_NAMES and node not in of_errors:
             yield node.lineno, f"a variable `{name}`: name it by what is in it"
+
+
+def _texts_of_errors(tree: ast.Module) -> set[ast.AST]:
+    texts: set[ast.AST] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.arg) and node.arg == "found":
+            if isinstance(node.annotation, ast.Name) and node.annotation.id == "str":
+                texts.add(node)
+        elif isinstance(node, ast.Assign):
+            texts.update(name for name, value in _assigned(node) if name.id == "found" and _is_text(value))
+    return texts
+
+
+def _assigned(node: ast.Assign) -> Iterator[tuple[ast.Name, ast.expr]]:
+    for target in node.targets:
+        pairs = [(target, node.value)]
+        if isinstance(target, ast.Tuple) and isinstance(node.value, ast.Tuple):
+            pairs = list(zip(target.elts, node.value.elts, strict=False))
+        yield from ((name, value) for name, value in pairs if isinstance(name, ast.Name))
+
+
+def _is_text(value: ast.expr) -> bool:
+    if isinstance(value, ast.IfExp):
+        return _is_text(value.body) or _is_text(value.orelse)
+    return isinstance(value, ast.JoinedStr) or (isinstance(value, ast.Constant) and isinstance(value.value, str))
 
 
 def helpers(tree: ast.Module) -> Iterator[Fault]:
