@@ -24,12 +24,12 @@ def check(output: Output, files: tuple[str, ...]) -> ExitCode:
     from cdcsync_operator.reconcile.source_calls import captured, check_source
 
     with opened_manifest(files) as (resource, secrets):
-        found = check_source(resource, secrets)
-        sink = check_sink(resource, secrets, captured(found))
+        preflight = check_source(resource, secrets)
+        sink = check_sink(resource, secrets, captured(preflight))
     policy = policy_of(resource.spec)
-    output.data(as_data(found, sink, policy), lambda console: render(console, found, sink, policy))
-    failures = [*found.failures, *sink.all_errors, *(t.error for t in found.tables if t.error)]
-    for warning in (*found.warnings, *(sink.servers.warnings if sink.servers else ())):
+    output.data(as_data(preflight, sink, policy), lambda console: render(console, preflight, sink, policy))
+    failures = [*preflight.failures, *sink.all_errors, *(t.error for t in preflight.tables if t.error)]
+    for warning in (*preflight.warnings, *(sink.servers.warnings if sink.servers else ())):
         output.warn(warning)
     for failure in failures:
         output.error(failure)

@@ -41,14 +41,14 @@ def if_not_followed(policy: SchemaChange, rows: int, *, history: bool) -> str:
     return f"asks: more than {policy.resnapshot_max_rows:,} rows" if large else "resnapshot"
 
 
-def as_data(found: Preflight, sink: SinkCheck, policy: Policy) -> dict[str, Any]:
+def as_data(preflight: Preflight, sink: SinkCheck, policy: Policy) -> dict[str, Any]:
     """The preflight for programs."""
     return {
-        "source": found.facts.to_dict() if found.facts else None,
-        "checks": [_check_data(c) for c in found.checks],
+        "source": preflight.facts.to_dict() if preflight.facts else None,
+        "checks": [_check_data(c) for c in preflight.checks],
         "sink": {"uri": sink.uri, "checks": [_check_data(c) for c in _sink_checks(sink)]},
-        "tables": [_table_data(t, policy) | _topic_data(sink, str(t.id)) for t in found.tables],
-        "estimatedSeconds": round(found.estimated_seconds, 1),
+        "tables": [_table_data(t, policy) | _topic_data(sink, str(t.id)) for t in preflight.tables],
+        "estimatedSeconds": round(preflight.estimated_seconds, 1),
     }
 
 
@@ -59,14 +59,14 @@ def _sink_checks(sink: SinkCheck) -> list[Check]:
     return [*stores, *_server_checks(sink.servers, sink.nouns)]
 
 
-def _server_checks(found: Checks | None, nouns: Nouns) -> list[Check]:
-    if found is None:
+def _server_checks(checks: Checks | None, nouns: Nouns) -> list[Check]:
+    if checks is None:
         return []
-    servers = [passed(nouns.servers, found.found)] if found.found else []
+    servers = [passed(nouns.servers, checks.found)] if checks.found else []
     return [
         *servers,
-        *(warned(nouns.servers, text) for text in found.warnings),
-        *(refused(nouns.targets, e) for e in found.errors),
+        *(warned(nouns.servers, text) for text in checks.warnings),
+        *(refused(nouns.targets, e) for e in checks.errors),
     ]
 
 
@@ -99,18 +99,20 @@ def _table_data(table: TableCheck, policy: Policy) -> dict[str, Any]:
     }
 
 
-def render(console: Console, found: Preflight, sink: SinkCheck, policy: Policy) -> None:
+def render(console: Console, preflight: Preflight, sink: SinkCheck, policy: Policy) -> None:
     """The preflight for people; failures in full follow on stderr."""
-    if found.facts:
-        console.print(f"[bold]{found.facts.flavor} {found.facts.version}[/], server id {found.facts.server_id}")
-    console.print(_checks((*found.checks, *_sink_checks(sink))))
-    if found.tables:
-        console.print(_tables(found.tables, policy))
+    if preflight.facts:
+        console.print(
+            f"[bold]{preflight.facts.flavor} {preflight.facts.version}[/], server id {preflight.facts.server_id}"
+        )
+    console.print(_checks((*preflight.checks, *_sink_checks(sink))))
+    if preflight.tables:
+        console.print(_tables(preflight.tables, policy))
         if sink.servers and sink.servers.topics:
             console.print(_topics(sink.servers))
-        console.print(_columns(found.tables))
-        splits = sum(t.splits for t in found.tables if t.error is None)
-        console.print(f"about {splits} splits, {show_seconds(found.estimated_seconds)} by a careful estimate")
+        console.print(_columns(preflight.tables))
+        splits = sum(t.splits for t in preflight.tables if t.error is None)
+        console.print(f"about {splits} splits, {show_seconds(preflight.estimated_seconds)} by a careful estimate")
 
 
 def _checks(checks: Iterable[Check]) -> Grid:
@@ -135,11 +137,11 @@ def _tables(tables: Iterable[TableCheck], policy: Policy) -> Grid:
     return grid
 
 
-def _topics(found: Checks) -> Grid:
+def _topics(checks: Checks) -> Grid:
     grid = Grid(box=None, pad_edge=False)
     for title in ("TABLE", "TOPIC", "PARTITIONS", ""):
         grid.add_column(title)
-    for t in found.topics:
+    for t in checks.topics:
         grid.add_row(shown(t.table), t.topic, f"{t.partitions}", "" if t.exists else "will be made")
     return grid
 

@@ -58,13 +58,13 @@ class ClusterSyncs:
     def shown(self, name: str) -> ShownSync:
         return shown(self.get(name))
 
-    def all_tables(self, found: Object) -> Status:
+    def all_tables(self, sync: Object) -> Status:
         """The status with the tables that the resource has no room for; those that need most
         attention where the user may not read the ConfigMaps of the others."""
-        about = found["metadata"]
+        about = sync["metadata"]
         shards = KubeTableShards(self.api, about["namespace"], about["name"])
-        shards.owner = owner_of(found)
-        status = status_of(found)
+        shards.owner = owner_of(sync)
+        status = status_of(sync)
         try:
             complete = shards.read(status)
         except ApiError:
@@ -75,15 +75,15 @@ class ClusterSyncs:
         """The last ones, the newest last."""
         selector = f"involvedObject.kind={KIND},involvedObject.name={name}"
         with _explained("the events cannot be listed", "list events"):
-            found = self.api.items(f"/api/v1/namespaces/{self.namespace}/events", fieldSelector=selector)
-            return sorted(found, key=event_time)[-most:]
+            events = self.api.items(f"/api/v1/namespaces/{self.namespace}/events", fieldSelector=selector)
+            return sorted(events, key=event_time)[-most:]
 
     def pods(self, name: str, part: str) -> list[Object]:
         """In order of their start."""
         selector = f"{SYNC_LABEL}={name},{PART_LABEL}={part}"
         with _explained("the pods cannot be listed", "list pods"):
-            found = self.api.items(f"/api/v1/namespaces/{self.namespace}/pods", labelSelector=selector)
-            return sorted(found, key=lambda pod: str(pod["metadata"].get("creationTimestamp")))
+            pods = self.api.items(f"/api/v1/namespaces/{self.namespace}/pods", labelSelector=selector)
+            return sorted(pods, key=lambda pod: str(pod["metadata"].get("creationTimestamp")))
 
     def drivers(self, name: str) -> list[Object]:
         """Of the runs that there are; where there is none, of the last ones that are kept."""
@@ -98,24 +98,24 @@ class ClusterSyncs:
         return f"{_GROUP}/namespaces/{self.namespace}/cdcsyncs" if self.namespace else f"{_GROUP}/cdcsyncs"
 
 
-def shown(found: Object) -> ShownSync:
-    about = found["metadata"]
-    return ShownSync(about["namespace"], about["name"], status_of(found), running=True)
+def shown(sync: Object) -> ShownSync:
+    about = sync["metadata"]
+    return ShownSync(about["namespace"], about["name"], status_of(sync), running=True)
 
 
-def status_of(found: Object) -> Status:
+def status_of(sync: Object) -> Status:
     """One that another version wrote, and this one cannot read, says so in its Ready."""
     try:
-        return Status.model_validate(found.get("status") or {})
+        return Status.model_validate(sync.get("status") or {})
     except ValidationError as error:
         why = f"its status cannot be read by this version of the command ({error.error_count()} fields differ)"
         return with_condition(Status(), "Ready", None, "Unreadable", why, 0.0)
 
 
-def resource_of(found: Object) -> CdcSync:
+def resource_of(sync: Object) -> CdcSync:
     """Raises SpecInvalid."""
-    about = {k: found["metadata"][k] for k in ("name", "namespace")}
-    return parse_resource({k: found[k] for k in ("apiVersion", "kind", "spec")} | {"metadata": about})
+    about = {k: sync["metadata"][k] for k in ("name", "namespace")}
+    return parse_resource({k: sync[k] for k in ("apiVersion", "kind", "spec")} | {"metadata": about})
 
 
 def event_time(event: Object) -> str:

@@ -44,13 +44,13 @@ class Verdict:
     bytes: int
 
     def to_dict(self) -> dict[str, Any]:
-        found, error = self.found, self.found.error
+        effect, error = self.found, self.found.error
         remedy = {"remedy": error.remedy} if error and self.effect is Effect.STOP else {}
         return {
-            "table": found.table,
-            "script": found.script,
-            "line": found.line,
-            "statement": found.statement,
+            "table": effect.table,
+            "script": effect.script,
+            "line": effect.line,
+            "statement": effect.statement,
             "effect": self.effect.value,
             "why": self.why,
             **remedy,

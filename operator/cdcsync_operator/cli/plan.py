@@ -50,23 +50,23 @@ def plan(output: Output, files: tuple[str, ...]) -> ExitCode:
     from cdcsync_operator.reconcile.source_calls import planning, run_preflight
 
     with opened_manifest(files) as (resource, secrets):
-        found = run_preflight(resource, secrets)
-        if found.result.errors:
-            for error in found.result.errors:
+        preflight = run_preflight(resource, secrets)
+        if preflight.result.errors:
+            for error in preflight.result.errors:
                 output.error(error)
             return ExitCode.USER_MUST_ACT
-        refused = [t.error for t in found.result.tables if t.error]
+        refused = [t.error for t in preflight.result.tables if t.error]
         for error in refused:
             output.error(error)
         plans: dict[str, list[Split]] = {}
         with planning(resource, secrets) as splits:
-            for name in (t.name for t in found.result.tables if not t.error):
+            for name in (t.name for t in preflight.result.tables if not t.error):
                 try:
-                    plans[name] = list(splits(found.tables[name], None))
+                    plans[name] = list(splits(preflight.tables[name], None))
                 except PermanentError as error:
                     output.error(error)
                     refused.append(error)
-    tables = {name: found.tables[name] for name in plans}
+    tables = {name: preflight.tables[name] for name in plans}
     metadata = resource.spec.sink.kind.event_columns()
     added = list(metadata.names) if metadata else []
     topics = _topics(resource, tables)

@@ -106,8 +106,8 @@ class JsonView(RunView):
             if status.runs.stream is None
             else status.lag_seconds
         )
-        kept = ("phase", "tables", "snapshot", "position", "restarts")
-        self._output.line({k: data[k] for k in kept} | {"lagSeconds": lag})
+        shown_fields = ("phase", "tables", "snapshot", "position", "restarts")
+        self._output.line({k: data[k] for k in shown_fields} | {"lagSeconds": lag})
 
 
 @contextmanager

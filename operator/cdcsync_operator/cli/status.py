@@ -52,8 +52,8 @@ def _syncs(name: str | None, files: tuple[str, ...], namespace: str, root: Path)
         metadata = ManifestFiles(files).load().resource.metadata
         name, namespace = metadata.name, metadata.namespace
     if name is None:
-        found = [p.stem.partition(".") for p in sorted(root.glob("*.*.yaml"))]
-        yield from (_local(StateFolder(root, ns, sync)) for ns, _, sync in found)
+        names = [p.stem.partition(".") for p in sorted(root.glob("*.*.yaml"))]
+        yield from (_local(StateFolder(root, ns, sync)) for ns, _, sync in names)
         return
     folder = StateFolder(root, namespace, name)
     if folder.state_file.exists():

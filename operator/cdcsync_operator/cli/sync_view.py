@@ -50,16 +50,16 @@ def show_once(output: Output, syncs: list[ShownSync], rates: Rates, none: str) -
 
 
 def _drawn(sync: ShownSync, now: float, rates: Rates) -> RenderableType:
-    known = sync.status
-    parts: list[RenderableType] = [draw(sync.full_name, known, now, rates)]
+    status = sync.status
+    parts: list[RenderableType] = [draw(sync.full_name, status, now, rates)]
     if not sync.running:
         parts.append(Text("nothing runs here now", style="yellow"))
-    ready = known.condition("Ready")
+    ready = status.condition("Ready")
     if ready.status != "True" and ready.message and ready.reason != "Stopped":
         parts.append(failure(ready.reason, ready.message))
-    if 0 < len(known.table_status) <= _MAX_TABLES:
-        parts.append(tables_of(known.table_status, known))
-        more = known.tables.total + known.tables.unassigned - len(known.table_status)
+    if 0 < len(status.table_status) <= _MAX_TABLES:
+        parts.append(tables_of(status.table_status, status))
+        more = status.tables.total + status.tables.unassigned - len(status.table_status)
         if more > 0:
             parts.append(Text(f"and {more:,} more tables, none of which needs more attention", style="dim"))
     return Group(*parts)
@@ -75,12 +75,12 @@ def failure(reason: str, message: str) -> Grid:
     return grid
 
 
-def tables_of(tables: Iterable[TableStatus], known: Status) -> Grid:
+def tables_of(tables: Iterable[TableStatus], status: Status) -> Grid:
     grid = Grid(box=None, pad_edge=False)
     for title in ("TABLE", "PHASE", "SPLITS", "ROWS", "POSITION", "REASON", "DEFINITION"):
         grid.add_column(title)
     for t in tables:
-        *_, at = (StatusPosition(), *known.covered_positions(t))
+        *_, at = (StatusPosition(), *status.covered_positions(t))
         splits = f"{t.splits_finished}/{t.splits_total}" if t.splits_total else ""
         reason = shown(t.reason or _why(t))
         grid.add_row(shown(t.name), t.phase.value, splits, f"{t.rows:,}", shown(at.place), reason, _schema(t))
@@ -94,8 +94,8 @@ def _why(table: TableStatus) -> str:
 
 def _schema(table: TableStatus) -> str:
     """The last change of the definition that was met."""
-    found = table.schema_
-    if not found:
+    schema = table.schema_
+    if not schema:
         return ""
-    waits = "" if found.proof in ("", "Catalog") else " (not confirmed)"
-    return shown(f"{found.version}: {found.step}{waits}: {found.statement}")
+    waits = "" if schema.proof in ("", "Catalog") else " (not confirmed)"
+    return shown(f"{schema.version}: {schema.step}{waits}: {schema.statement}")

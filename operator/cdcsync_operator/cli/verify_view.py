@@ -29,10 +29,10 @@ class ProgressView:
 
     def note(self, progress: Progress) -> Progress:
         """What is known now: later steps keep what was read."""
-        known = self._tables.get(progress.table)
-        if known and progress.step is not Step.COMPARING:
+        noted = self._tables.get(progress.table)
+        if noted and progress.step is not Step.COMPARING:
             progress = Progress(
-                progress.table, progress.step, known.rows, known.estimate, known.ranges, known.candidates
+                progress.table, progress.step, noted.rows, noted.estimate, noted.ranges, noted.candidates
             )
         self._tables[progress.table] = progress
         return progress
@@ -74,10 +74,10 @@ def watching(output: Output) -> Iterator[Callable[[Progress], None]]:
         printed: set[tuple[str, Step]] = set()
 
         def write(progress: Progress) -> None:
-            known = view.note(progress)
-            if (known.table, known.step) not in printed:
-                printed.add((known.table, known.step))
-                output.notes.print(f"{known.table}: {known.step.value}", markup=False)
+            is_noted = view.note(progress)
+            if (is_noted.table, is_noted.step) not in printed:
+                printed.add((is_noted.table, is_noted.step))
+                output.notes.print(f"{is_noted.table}: {is_noted.step.value}", markup=False)
 
         yield write
 

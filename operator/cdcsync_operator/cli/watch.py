@@ -21,25 +21,25 @@ _NONE = "no sync was run with this state folder"
 
 
 def show(
-    output: Output, found: Callable[[], list[ShownSync]], *, watch: bool, none: str = _NONE, every: float = _EVERY
+    output: Output, read_syncs: Callable[[], list[ShownSync]], *, watch: bool, none: str = _NONE, every: float = _EVERY
 ) -> None:
     """`found` is asked each time, every so many seconds; `none` is printed where it finds
     nothing."""
     rates = Rates()
     if not watch:
-        show_once(output, found(), rates, none)
+        show_once(output, read_syncs(), rates, none)
         return
     with suppress(KeyboardInterrupt):
         if not output.as_json and output.console.is_terminal:
-            _draw_screens(output.console, found, every)
+            _draw_screens(output.console, read_syncs, every)
         while True:
-            show_once(output, found(), rates, none)
+            show_once(output, read_syncs(), rates, none)
             time.sleep(every)
 
 
-def _draw_screens(console: Console, found: Callable[[], list[ShownSync]], every: float) -> None:
+def _draw_screens(console: Console, read_syncs: Callable[[], list[ShownSync]], every: float) -> None:
     """Until it is interrupted; what was there before is there again then."""
-    histories, syncs, problem = Histories(), found(), ""
+    histories, syncs, problem = Histories(), read_syncs(), ""
     with Live(console=console, auto_refresh=False, screen=True, vertical_overflow="crop") as live:
         while True:
             now = time.time()
@@ -50,6 +50,6 @@ def _draw_screens(console: Console, found: Callable[[], list[ShownSync]], every:
             live.update(draw_screen(syncs, histories, now, size, problem), refresh=True)
             time.sleep(every)
             try:
-                syncs, problem = found(), ""
+                syncs, problem = read_syncs(), ""
             except CdcError as error:  # the next answer may come
                 problem = error.found

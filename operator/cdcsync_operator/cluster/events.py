@@ -81,8 +81,8 @@ def _turns(before: Status, after: Status) -> Iterator[EventText]:
     if now.status == "False" and now.reason != was.reason and now.reason in _FLOW | _EXPECTED:
         yield ("Warning" if now.reason in _FLOW else "Normal", now.reason, now.message)
     was, now = before.condition("SourceReady"), after.condition("SourceReady")
-    known = (was.message, after.condition("Stalled").message)
-    if now.status == "False" and now.reason == Reason.SPEC_INVALID.value and now.message not in known:
+    shown = (was.message, after.condition("Stalled").message)
+    if now.status == "False" and now.reason == Reason.SPEC_INVALID.value and now.message not in shown:
         yield ("Warning", now.reason, now.message)
 
 
@@ -109,9 +109,9 @@ def _tables(before: Status, after: Status) -> Iterator[EventText]:
 def _changed_tables(before: Status, after: Status) -> Iterator[EventText]:
     """Definitions that changed and were followed, and resnapshots that were decided without the
     user; those of a status that was lost are not reported."""
-    known = {t.name: t for t in before.table_status}
+    tables_before = {t.name: t for t in before.table_status}
     for table in after.table_status:
-        was = known.get(table.name)
+        was = tables_before.get(table.name)
         if was is None or (table.schema_, table.resnapshot) == (was.schema_, was.resnapshot):
             continue
         schema, decided = table.schema_, table.resnapshot
@@ -125,10 +125,10 @@ def _changed_tables(before: Status, after: Status) -> Iterator[EventText]:
 def _moved_tables(before: Status, after: Status) -> Iterator[EventText]:
     """Tables that go on on another server with the content that they had, by servers: only a proof
     moves a table."""
-    known = {t.name: (t.generation, t.position.binlog if t.position else "") for t in before.table_status}
+    binlogs_before = {t.name: (t.generation, t.position.binlog if t.position else "") for t in before.table_status}
     moves: dict[tuple[str, str], list[str]] = {}
     for table in after.table_status:
-        generation, was = known.get(table.name, (-1, ""))
+        generation, was = binlogs_before.get(table.name, (-1, ""))
         now = table.position.binlog if table.position else ""
         if was and now and was != now and generation == table.generation:
             moves.setdefault((was, now), []).append(visible(table.name))

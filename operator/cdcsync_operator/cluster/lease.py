@@ -60,10 +60,10 @@ class Lease:
     def release(self) -> None:
         """Lets the next one begin at once."""
         try:
-            found = self.api.get(self._path)
-            if found["spec"].get("holderIdentity") == self.identity:
-                found["spec"]["holderIdentity"] = ""
-                self.api.replace(self._path, found)
+            lease = self.api.get(self._path)
+            if lease["spec"].get("holderIdentity") == self.identity:
+                lease["spec"]["holderIdentity"] = ""
+                self.api.replace(self._path, lease)
         except ApiError:
             return  # it runs out by itself
 
@@ -87,7 +87,7 @@ class Lease:
 
     def _attempt(self) -> bool:
         try:
-            found = self.api.get(self._path)
+            lease = self.api.get(self._path)
         except ApiError as error:
             if not error.gone:
                 raise
@@ -95,12 +95,12 @@ class Lease:
             body = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": about}
             self.api.create(self._folder, body | {"spec": self._spec({})})
             return True
-        if not self._may_take(found):
+        if not self._may_take(lease):
             return False
-        about, before = found["metadata"], found.get("spec") or {}
+        about, before = lease["metadata"], lease.get("spec") or {}
         if before.get("holderIdentity") != self.identity:
             about = self._owned(about)
-        self.api.replace(self._path, found | {"metadata": about, "spec": self._spec(before)})
+        self.api.replace(self._path, lease | {"metadata": about, "spec": self._spec(before)})
         return True
 
     def _owned(self, about: Object) -> Object:
@@ -108,8 +108,8 @@ class Lease:
         self._owner = self._owner or self.owner()
         return about | {"ownerReferences": [self._owner]} if self._owner else about
 
-    def _may_take(self, found: Object) -> bool:
-        holder, version = found["spec"].get("holderIdentity"), found["metadata"]["resourceVersion"]
+    def _may_take(self, lease: Object) -> bool:
+        holder, version = lease["spec"].get("holderIdentity"), lease["metadata"]["resourceVersion"]
         if holder in (self.identity, "", None):
             return True
         if self._seen[0] != version:

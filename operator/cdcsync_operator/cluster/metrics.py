@@ -59,11 +59,11 @@ _OWN_SAMPLES, _SYNC_SAMPLES = 10, len(OF_SYNC) + len(Phase) + len(CONDITIONS)
 
 def _served(syncs: Mapping[Key, Status], most: int) -> list[tuple[Key, Status]]:
     """Syncs that need attention come first, where there is no room for all."""
-    found = sorted(syncs.items())
-    if len(found) <= most:
-        return found
-    found.sort(key=lambda entry: (-_true(entry[1], "Stalled"), _true(entry[1], "Ready"), entry[0]))
-    return sorted(found[: max(0, most)], key=lambda entry: entry[0])
+    by_name = sorted(syncs.items())
+    if len(by_name) <= most:
+        return by_name
+    by_name.sort(key=lambda entry: (-_true(entry[1], "Stalled"), _true(entry[1], "Ready"), entry[0]))
+    return sorted(by_name[: max(0, most)], key=lambda entry: entry[0])
 
 
 def _true(status: Status, condition: str) -> float:
@@ -118,9 +118,9 @@ class Metrics:
         )
         named: list[tuple[Labels, Status]] = [({"namespace": n, "name": name}, s) for (n, name), s in served]
         for metric in OF_SYNC:
-            found = [(labels, metric.value(status)) for labels, status in named]
-            known = [(la, v) for la, v in found if v is not None]
-            families.append(family(metric.name, metric.kind, metric.help, known))
+            values = [(labels, metric.value(status)) for labels, status in named]
+            given = [(la, v) for la, v in values if v is not None]
+            families.append(family(metric.name, metric.kind, metric.help, given))
         phases = [(labels | {"phase": p.value}, float(s.phase is p)) for labels, s in named for p in Phase]
         families.append(family("cdcsync_phase", "gauge", "1 for the phase that a sync is in", phases))
         families.append(

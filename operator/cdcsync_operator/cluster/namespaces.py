@@ -84,13 +84,13 @@ class Namespaces:
         return lost
 
     def _selected(self) -> frozenset[str]:
-        found = self.api.metadata("/api/v1/namespaces", labelSelector=self.rule.selector)
-        return frozenset(str(about["name"]) for about in found)
+        selected = self.api.metadata("/api/v1/namespaces", labelSelector=self.rule.selector)
+        return frozenset(str(about["name"]) for about in selected)
 
     def _bindings(self, uid: str) -> dict[str, Object]:
         """The bindings of this release, by their namespace."""
-        found = self.api.metadata(f"{_RBAC}/rolebindings", fieldSelector=f"metadata.name={self.rule.role}")
-        return {str(about["namespace"]): about for about in found if is_owned_by(uid, about)}
+        bindings = self.api.metadata(f"{_RBAC}/rolebindings", fieldSelector=f"metadata.name={self.rule.role}")
+        return {str(about["namespace"]): about for about in bindings if is_owned_by(uid, about)}
 
     def _bind(self, namespace: str, uid: str) -> bool:
         """The ClusterRole owns the binding, which therefore goes with the release."""

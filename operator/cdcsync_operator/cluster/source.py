@@ -67,10 +67,10 @@ class ClusterSource:
     def preflight(self, resource: CdcSync, secrets: Path, unread: frozenset[str] | None = None) -> PreflightOutcome:
         namespace = resource.metadata.namespace
         with self._question(resource, secrets) as question:
-            found = self._looked_at(resource, secrets, unread, question)
+            preflight = self._looked_at(resource, secrets, unread, question)
             with self._sinks.held(namespace):
                 sink = check_sink_from_cluster(resource, secrets, lambda lake: check_apart(lake, question))
-        return source_calls.outcome(resource, found, sink)
+        return source_calls.outcome(resource, preflight, sink)
 
     def _looked_at(
         self, resource: CdcSync, secrets: Path, unread: frozenset[str] | None, question: Question
@@ -117,10 +117,10 @@ class ClusterSource:
                 splits = connection.enter_context(source_calls.planning(resource, secrets, question))
             yield lambda table, frontier: self._bounded(splits(table, frontier), namespace, question)
 
-    def _bounded(self, found: Iterator[Split], namespace: str, question: Question) -> Iterator[Split]:
+    def _bounded(self, splits: Iterator[Split], namespace: str, question: Question) -> Iterator[Split]:
         while True:
             with self._planned(namespace, question):
-                split = next(found, None)
+                split = next(splits, None)
             if split is None:
                 return
             yield split

@@ -108,12 +108,12 @@ class KubeStore:
     def refresh(self) -> None:
         """Reads the resource. Raises StatusTakenOver if its status is not the one that was written
         here, ResourceReplaced, NotSelected."""
-        found = self._api.get(self._path)
-        if not selects(self._selector, found["metadata"].get("labels") or {}):
+        stored = self._api.get(self._path)
+        if not selects(self._selector, stored["metadata"].get("labels") or {}):
             raise NotSelected
-        if self._object and self._object["metadata"]["uid"] != found["metadata"]["uid"]:
+        if self._object and self._object["metadata"]["uid"] != stored["metadata"]["uid"]:
             raise ResourceReplaced
-        self._object, self._shards.owner = _without_weight(found), owner_of(found)
+        self._object, self._shards.owner = _without_weight(stored), owner_of(stored)
         if self._written is not None and self._object.get("status") != self._written:
             self._written = self._saved = None
             raise StatusTakenOver
@@ -159,41 +159,41 @@ class KubeStore:
         """Asked again after a while where all were there: a changed one is read in time, and
         reconciling stays cheap."""
         assert self._resource is not None
-        wanted = required_secrets(self._resource.spec)
-        asked = (wanted, destinations(self._resource.spec), sent_unverified(self._resource.spec))
+        required = required_secrets(self._resource.spec)
+        asked = (required, destinations(self._resource.spec), sent_unverified(self._resource.spec))
         if self._complete == asked and self._clock() - self._complete_at < _SECRETS_SECONDS:
             return ()
-        found = self._secrets.read(self._resource)
-        self._on_secrets(found.values)
-        self._complete, self._complete_at = (None if found.missing else asked), self._clock()
-        return found.missing
+        secrets = self._secrets.read(self._resource)
+        self._on_secrets(secrets.values)
+        self._complete, self._complete_at = (None if secrets.missing else asked), self._clock()
+        return secrets.missing
 
     def close(self) -> None:
         """Nothing of this resource is kept any more."""
         self._secrets.close()
 
 
-def _refused(found: list[str]) -> str:
-    if not found:
+def _refused(problems: list[str]) -> str:
+    if not problems:
         return ""
-    return fail(Reason.SPEC_INVALID, "; ".join(found), remedy="change the spec, or the operator's policy").message
+    return fail(Reason.SPEC_INVALID, "; ".join(problems), remedy="change the spec, or the operator's policy").message
 
 
-def _without_weight(found: Object) -> Object:
+def _without_weight(stored: Object) -> Object:
     """Drops what the API server keeps for its own use, which the author of a resource can make as
     large as the rest."""
-    return found | {"metadata": {k: v for k, v in found["metadata"].items() if k != "managedFields"}}
+    return stored | {"metadata": {k: v for k, v in stored["metadata"].items() if k != "managedFields"}}
 
 
-def _known(found: Object) -> Object:
+def _known(stored: Object) -> Object:
     """Leaves out what the server adds for its own use."""
-    about = {k: v for k, v in found["metadata"].items() if k in _METADATA}
-    return {"apiVersion": found["apiVersion"], "kind": found["kind"], "metadata": about, "spec": found["spec"]}
+    about = {k: v for k, v in stored["metadata"].items() if k in _METADATA}
+    return {"apiVersion": stored["apiVersion"], "kind": stored["kind"], "metadata": about, "spec": stored["spec"]}
 
 
-def owner_of(found: Object) -> Object:
-    about = found["metadata"]
-    reference: Object = {"apiVersion": found["apiVersion"], "kind": found["kind"]}
+def owner_of(stored: Object) -> Object:
+    about = stored["metadata"]
+    reference: Object = {"apiVersion": stored["apiVersion"], "kind": stored["kind"]}
     return reference | {"name": about["name"], "uid": about["uid"], "controller": True, "blockOwnerDeletion": False}
 
 
@@ -248,8 +248,8 @@ class KubeTableShards:
 
     def _names(self) -> Iterator[str]:
         selector = ",".join(f"{k}={v}" for k, v in self._labels.items())
-        found = itertools.islice(self._api.metadata(self._path, labelSelector=selector), _MOST_SHARDS)
-        return (about["name"] for about in found if self._is_ours(about))
+        shards = itertools.islice(self._api.metadata(self._path, labelSelector=selector), _MOST_SHARDS)
+        return (about["name"] for about in shards if self._is_ours(about))
 
     def _is_ours(self, about: Object) -> bool:
         named = re.fullmatch(rf"{re.escape(self._name)}-tables-[0-9]+", about["name"])
@@ -276,9 +276,9 @@ def put(api: Api, path: str, body: Object) -> None:
         if not error.conflict:
             raise
         name = body["metadata"]["name"]
-        found = api.get(f"{path}/{name}")["metadata"].get("ownerReferences") or []
-        mine = {owner["uid"] for owner in body["metadata"]["ownerReferences"]}
-        if not mine & {owner.get("uid") for owner in found}:
+        owners = api.get(f"{path}/{name}")["metadata"].get("ownerReferences") or []
+        own_uids = {owner["uid"] for owner in body["metadata"]["ownerReferences"]}
+        if not own_uids & {owner.get("uid") for owner in owners}:
             raise fail(
                 Reason.SPEC_INVALID,
                 f"an object {name} in the namespace that is not this sync's",

@@ -36,8 +36,8 @@ def list_syncs(api: Api, namespaces: tuple[str, ...], selector: str = "") -> Ite
     query = {"labelSelector": selector} if selector else {}
     base = "/apis/cdcsync.io/v1alpha1"
     for path in [f"{base}/namespaces/{n}/cdcsyncs" for n in namespaces] or [f"{base}/cdcsyncs"]:
-        for found in api.items(path, METADATA_LIST, _PAGE, **query):
-            yield SyncMetadata.of(found["metadata"])
+        for sync in api.items(path, METADATA_LIST, _PAGE, **query):
+            yield SyncMetadata.of(sync["metadata"])
 
 
 def spec_changed_at(about: Mapping[str, Any]) -> float | None:

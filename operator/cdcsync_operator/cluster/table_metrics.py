@@ -50,9 +50,9 @@ _SAMPLES = len(OF_TABLE) + 1
 def table_families(syncs: Sequence[tuple[Labels, Status]], of_sync: int, room: int) -> list[Metric]:
     """At most `of_sync` tables of each sync, and at most `room` samples of them all."""
     of_all = [(labels, status, _by_attention(status)) for labels, status in syncs]
-    wanted = [(labels, status, table) for labels, status, tables in of_all for table in tables[:of_sync]]
-    wanted.sort(key=lambda entry: _attention(entry[2]))
-    served = wanted[: max(0, room) // _SAMPLES]
+    shown = [(labels, status, table) for labels, status, tables in of_all for table in tables[:of_sync]]
+    shown.sort(key=lambda entry: _attention(entry[2]))
+    served = shown[: max(0, room) // _SAMPLES]
     left = sum(len(tables) for _, _, tables in of_all) - len(served)
     named = [(labels | {"table": visible(table.name)}, status, table) for labels, status, table in served]
     failed = [(labels | {"reason": t.reason if t.failed else ""}, float(t.failed)) for labels, _, t in named]

@@ -68,8 +68,8 @@ def _clear_unnamed(s: Situation) -> Iterable[Action]:
 
 
 def _stop_unwanted(s: Situation, wanted: Iterable[WantedRun], allowed: Permit) -> Iterable[Action]:
-    kept = {run.id for run in wanted}
-    unwanted = [run for run in s.live if run.unfit or (run.id not in kept and run.state is RunState.RUNNING)]
+    wanted_ids = {run.id for run in wanted}
+    unwanted = [run for run in s.live if run.unfit or (run.id not in wanted_ids and run.state is RunState.RUNNING)]
     return [StopRun(run.kind, run.id, replaced_because(s, run, allowed)) for run in unwanted]
 
 

@@ -98,12 +98,12 @@ class Needs:
 
 def needs(spec: Spec, status: Status, streamed: Mapping[str, int] | None) -> Needs:
     """One pass over the tables."""
-    found = [(t, need(t, asked(spec, t), streamed)) for t in status.table_status]
+    need_of_table = [(t, need(t, asked(spec, t), streamed)) for t in status.table_status]
     positioned = (Need.CATCH_UP, Need.STREAM)
     return Needs(
-        unread=tuple((t.name, asked(spec, t)) for t, n in found if n is Need.SNAPSHOT),
-        behind=tuple((t.name, t.generation) for t, n in found if n is Need.CATCH_UP),
-        streamable=tuple((t.name, t.generation) for t, n in found if n in positioned),
+        unread=tuple((t.name, asked(spec, t)) for t, n in need_of_table if n is Need.SNAPSHOT),
+        behind=tuple((t.name, t.generation) for t, n in need_of_table if n is Need.CATCH_UP),
+        streamable=tuple((t.name, t.generation) for t, n in need_of_table if n in positioned),
     )
 
 

@@ -42,8 +42,8 @@ class Situation:
         """What is known of the tables stays known where neither they nor the stream change."""
         after = replace(self, **changes)
         if after.status.table_status is self.status.table_status:
-            kept = _OF_THE_TABLES if after.stream is self.stream else ("assigned",)
-            vars(after).update({name: vars(self)[name] for name in kept if name in vars(self)})
+            still_true = _OF_THE_TABLES if after.stream is self.stream else ("assigned",)
+            vars(after).update({name: vars(self)[name] for name in still_true if name in vars(self)})
         return after
 
     def with_status(self, **changes: Any) -> Situation:
@@ -133,8 +133,8 @@ class Situation:
     @property
     def preflight(self) -> PreflightResult | None:
         """The last one, where it was for this generation of the resource."""
-        found = self.observed.preflight
-        return found if found is not None and found.generation == self.generation else None
+        preflight = self.observed.preflight
+        return preflight if preflight is not None and preflight.generation == self.generation else None
 
     @property
     def preflight_passed(self) -> bool:

@@ -58,10 +58,10 @@ class ManifestFiles:
 
 def _stamp(path: Path) -> tuple[int, int, int]:
     try:
-        found = path.stat()
+        about = path.stat()
     except OSError:
         return (0, 0, 0)
-    return (found.st_mtime_ns, found.st_size, found.st_ino)
+    return (about.st_mtime_ns, about.st_size, about.st_ino)
 
 
 def _read(path: Path) -> str:
@@ -168,7 +168,7 @@ def _document(resource: dict[str, Any], status: dict[str, Any], tables: list[str
     """
     entries = {"tableStatus": "[\n" + ",\n".join(tables) + "\n]"}
     text = _object(_texts(resource) | {"status": _object(_texts(status) | entries)})
-    return _NOT_IN_YAML.sub(lambda found: f"\\u{ord(found[0]):04x}", text) + "\n"
+    return _NOT_IN_YAML.sub(lambda match: f"\\u{ord(match[0]):04x}", text) + "\n"
 
 
 def _texts(data: dict[str, Any]) -> dict[str, str]:
@@ -185,5 +185,5 @@ def _reset_for_new_run(spec: Spec, status: Status) -> Status:
     source and sink are judged by a preflight of this run, not by what the last one found."""
     tables = [reset_failure(spec, t) for t in status.table_status]
     phase = Phase.PENDING if status.phase is Phase.FAILED else status.phase
-    kept = tuple(c for c in status.conditions if c.type not in ("SourceReady", "SinkReady"))
-    return only_tables(status, tables).with_(phase=phase, restarts=Restarts(), conditions=kept)
+    conditions = tuple(c for c in status.conditions if c.type not in ("SourceReady", "SinkReady"))
+    return only_tables(status, tables).with_(phase=phase, restarts=Restarts(), conditions=conditions)

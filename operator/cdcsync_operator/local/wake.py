@@ -26,9 +26,9 @@ class Wake:
 
     def wait(self, seconds: float) -> bool:
         """Whether it is set within so many seconds."""
-        found = select.poll()
-        found.register(self._read, select.POLLIN)
-        return bool(found.poll(seconds * 1000))
+        poll = select.poll()
+        poll.register(self._read, select.POLLIN)
+        return bool(poll.poll(seconds * 1000))
 
     def clear(self) -> None:
         with suppress(BlockingIOError):

@@ -183,8 +183,8 @@ def _listed(bound: Bound) -> list[Any] | None:
 def table_plans(status: Status, tables: Sequence[TableAssignment]) -> tuple[TablePlan, ...]:
     """What is to be planned of a run's tables: each from where its finished part ends, as far as
     the status knows."""
-    known = {t.name: t for t in status.table_status}
-    return tuple(TablePlan(i, t.table, _frontier(known.get(str(t.table.id)), t)) for i, t in enumerate(tables))
+    recorded = {t.name: t for t in status.table_status}
+    return tuple(TablePlan(i, t.table, _frontier(recorded.get(str(t.table.id)), t)) for i, t in enumerate(tables))
 
 
 def _frontier(entry: TableStatus | None, assignment: TableAssignment) -> Bound:

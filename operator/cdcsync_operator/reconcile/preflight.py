@@ -64,11 +64,11 @@ class TableRecord:
         """Raises SpecInvalid where there is no memory for them; then it has what it had."""
         if tables.items() <= self._tables.items():
             return
-        known = self._tables | tables
-        bound = self._refuse(sum(memory_of(len(table.columns)) for table in known.values()))
+        all_tables = self._tables | tables
+        bound = self._refuse(sum(memory_of(len(table.columns)) for table in all_tables.values()))
         if bound:
             raise too_many_tables(bound)
-        self._tables = known
+        self._tables = all_tables
         if self._path is None:
             return
         text = json.dumps({name: table.to_dict() for name, table in sorted(self._tables.items())}, ensure_ascii=False)

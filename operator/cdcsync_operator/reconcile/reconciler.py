@@ -67,11 +67,11 @@ class Reconciler:
     def _observe(self, resource: CdcSync, status: Status, *, closing: bool) -> Observed:
         """A paused sync needs no Secrets; what runs of it drains with those that it has."""
         paused = resource.spec.state == "paused"
-        found = self.drivers.observe(status)
-        self.runs = found.runs
+        observed = self.drivers.observe(status)
+        self.runs = observed.runs
         return Observed(
-            status=found.status,
-            runs=found.runs,
+            status=observed.status,
+            runs=observed.runs,
             preflight=self.source.outcome(),
             preflight_running=self.source.running(),
             missing_secrets=() if paused else self.store.missing_secrets(),

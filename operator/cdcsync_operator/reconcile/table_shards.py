@@ -125,8 +125,8 @@ def _fits(entries: Iterable[str]) -> bool:
 
 def _text(table: TableStatus, texts: Texts) -> str:
     """An entry that is not changed is the same object."""
-    known, text = texts.get(table.name, (None, ""))
-    if known is not table:
+    recorded, text = texts.get(table.name, (None, ""))
+    if recorded is not table:
         text = json.dumps(table.model_dump(by_alias=True, mode="json"), ensure_ascii=False)
         texts[table.name] = (table, text)
     return text

@@ -53,8 +53,8 @@ def restart(output: Output, syncs: ClusterSyncs, name: str, as_patch: bool) -> E
     """Start the runs of the CdcSync NAME again, also one that is stalled; raises
     spec.restartNonce."""
 
-    def raised(found: Object) -> Object:
-        return {"restartNonce": int(found["spec"].get("restartNonce") or 0) + 1}
+    def raised(sync: Object) -> Object:
+        return {"restartNonce": int(sync["spec"].get("restartNonce") or 0) + 1}
 
     return _change(output, syncs, name, raised, as_patch=as_patch)
 
@@ -78,17 +78,17 @@ def resnapshot(
             remedy="name tables as database.table, or give --matching '.*' for all of them",
         )
 
-    def raised(found: Object) -> Object:
-        _check_names(syncs, found, tables)
-        change = {"resnapshot": _with_nonces(found, tables, matching)}
-        resource_of(found | {"spec": found["spec"] | change})  # the API server checks no pattern
+    def raised(sync: Object) -> Object:
+        _check_names(syncs, sync, tables)
+        change = {"resnapshot": _with_nonces(sync, tables, matching)}
+        resource_of(sync | {"spec": sync["spec"] | change})  # the API server checks no pattern
         return change
 
     return _change(output, syncs, name, raised, as_patch=as_patch)
 
 
-def _check_names(syncs: ClusterSyncs, found: Object, tables: tuple[str, ...]) -> None:
-    names = {t.name for t in syncs.all_tables(found).table_status}
+def _check_names(syncs: ClusterSyncs, sync: Object, tables: tuple[str, ...]) -> None:
+    names = {t.name for t in syncs.all_tables(sync).table_status}
     unknown = [table for table in tables if table not in names]
     if unknown:
         raise fail(
@@ -98,11 +98,11 @@ def _check_names(syncs: ClusterSyncs, found: Object, tables: tuple[str, ...]) ->
         )
 
 
-def _with_nonces(found: Object, tables: tuple[str, ...], matching: str) -> list[Object]:
+def _with_nonces(sync: Object, tables: tuple[str, ...], matching: str) -> list[Object]:
     """The list with a larger nonce for each: than all that name or match the table, and, for a
     pattern, than all there are."""
-    entries = [dict(entry) for entry in found["spec"].get("resnapshot") or []]
-    spec = resource_of(found).spec
+    entries = [dict(entry) for entry in sync["spec"].get("resnapshot") or []]
+    spec = resource_of(sync).spec
     if matching:
         most = max((int(entry["nonce"]) for entry in entries), default=0)
         return _put(entries, "tables", matching, most + 1)
@@ -120,13 +120,13 @@ def _change(
     output: Output, syncs: ClusterSyncs, name: str, spec: Callable[[Object], Object], *, as_patch: bool
 ) -> ExitCode:
     for _ in range(_ATTEMPTS):
-        found = syncs.get(name)
-        change = spec(found)
+        sync = syncs.get(name)
+        change = spec(sync)
         if as_patch:
-            _print_patch(output, found, change)
+            _print_patch(output, sync, change)
             return ExitCode.DONE
         # a state is set whatever was there; what is made from what was there holds for that alone
-        version = {} if "state" in change else {"resourceVersion": found["metadata"]["resourceVersion"]}
+        version = {} if "state" in change else {"resourceVersion": sync["metadata"]["resourceVersion"]}
         try:
             changed = syncs.change(name, {"metadata": version, "spec": change})
         except ApiError:  # the resource has changed since it was read
@@ -140,9 +140,9 @@ def _change(
     )
 
 
-def _print_patch(output: Output, found: Object, change: Object) -> None:
+def _print_patch(output: Output, sync: Object, change: Object) -> None:
     """A part of the resource, as a merge patch and as a patch of kustomize."""
-    about = {k: found["metadata"][k] for k in ("name", "namespace")}
+    about = {k: sync["metadata"][k] for k in ("name", "namespace")}
     patch: dict[str, Any] = {"apiVersion": API_VERSION, "kind": KIND, "metadata": about, "spec": change}
     output.data(patch, lambda console: console.print(yaml.safe_dump(patch, sort_keys=False).rstrip(), markup=False))
 
@@ -154,8 +154,8 @@ def _report(output: Output, changed: Object, change: Object) -> None:
     data = {"namespace": about["namespace"], "name": about["name"], "generation": about["generation"], "spec": change}
     output.data(data, lambda console: console.print(f"{name}: {fields} changed", markup=False))
     managers = {str(entry.get("manager")) for entry in about.get("managedFields") or []}
-    found = sorted(m for m in managers if any(word in m.lower() for word in _APPLIERS))
-    if found:
+    appliers = sorted(m for m in managers if any(word in m.lower() for word in _APPLIERS))
+    if appliers:
         output.warn(
-            f"{', '.join(found)} applies this resource and may take the change back; commit what --print prints"
+            f"{', '.join(appliers)} applies this resource and may take the change back; commit what --print prints"
         )

@@ -56,10 +56,10 @@ def of_object(value: Any, name: str = "") -> Any:
     return of_text(value) if isinstance(value, str) else value
 
 
-def of_sync(found: dict[str, Any]) -> dict[str, Any]:
-    about = {k: v for k, v in found["metadata"].items() if k != "managedFields"}
-    return of_object({"apiVersion": found["apiVersion"], "kind": found["kind"], "metadata": about}) | {
-        part: of_object(found.get(part) or {}) for part in ("spec", "status")
+def of_sync(sync: dict[str, Any]) -> dict[str, Any]:
+    about = {k: v for k, v in sync["metadata"].items() if k != "managedFields"}
+    return of_object({"apiVersion": sync["apiVersion"], "kind": sync["kind"], "metadata": about}) | {
+        part: of_object(sync.get(part) or {}) for part in ("spec", "status")
     }
 
 

@@ -34,11 +34,11 @@ def report(output: Output, syncs: ClusterSyncs, name: str, path: Path | None) ->
     """Write a bundle for who helps with the CdcSync NAME: resource, status, tables, events, pods
     and logs. It has no Secret, and no value of a variable, an annotation, sparkConf or properties;
     names of hosts, tables and columns, and statements that changed tables, are in it."""
-    found = syncs.get(name)
+    sync = syncs.get(name)
     stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
     target = path or Path(f"cdcsync-{syncs.namespace}-{name}-{stamp}.tar.gz")
     try:
-        contents = _write(target, _texts(syncs, found))
+        contents = _write(target, _texts(syncs, sync))
     except OSError as error:
         raise fail(
             Reason.SPEC_INVALID, f"{target} cannot be written: {error}", remedy="give another file by --to"
@@ -52,21 +52,21 @@ def report(output: Output, syncs: ClusterSyncs, name: str, path: Path | None) ->
     return ExitCode.DONE
 
 
-def _texts(syncs: ClusterSyncs, found: Object) -> Iterator[tuple[str, str]]:
+def _texts(syncs: ClusterSyncs, sync: Object) -> Iterator[tuple[str, str]]:
     """File names and texts; what the user may not read is missing, and says so."""
-    for title, text in _parts(syncs, found):
+    for title, text in _parts(syncs, sync):
         try:
             yield title, text()
         except (CdcError, ApiError) as error:
             yield f"{title}.missing", redaction.of_text(f"{error}\n")
 
 
-def _parts(syncs: ClusterSyncs, found: Object) -> Iterator[tuple[str, Callable[[], str]]]:
+def _parts(syncs: ClusterSyncs, sync: Object) -> Iterator[tuple[str, Callable[[], str]]]:
     """File names and what gives their text; each may be refused by itself."""
-    name = found["metadata"]["name"]
+    name = sync["metadata"]["name"]
     yield "versions.json", lambda: _json(_versions(syncs))
-    yield "cdcsync.yaml", lambda: yaml.safe_dump(redaction.of_sync(found), sort_keys=False)
-    yield "tables.json", lambda: _json(_tables(syncs, found))
+    yield "cdcsync.yaml", lambda: yaml.safe_dump(redaction.of_sync(sync), sort_keys=False)
+    yield "tables.json", lambda: _json(_tables(syncs, sync))
     yield "events.json", lambda: _json([redaction.of_event(e) for e in syncs.events(name, _EVENTS)])
     for part in ("driver", "kept-driver", "executor"):
         yield from _of_pods(syncs, name, part)
@@ -90,8 +90,8 @@ def _versions(syncs: ClusterSyncs) -> dict[str, Any]:
     return {"command": version("cdcsync"), "cluster": syncs.api.get("/version").get("gitVersion")}
 
 
-def _tables(syncs: ClusterSyncs, found: Object) -> list[Any]:
-    tables = syncs.all_tables(found).table_status
+def _tables(syncs: ClusterSyncs, sync: Object) -> list[Any]:
+    tables = syncs.all_tables(sync).table_status
     return [redaction.of_object(t.model_dump(by_alias=True, mode="json")) for t in tables]
 
 

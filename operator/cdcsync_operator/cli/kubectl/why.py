@@ -76,11 +76,11 @@ def why(output: Output, syncs: ClusterSyncs, table: str, name: str) -> ExitCode:
     """Explain the state of a table: reason and remedy, the last change of its definition, the last
     events of its CdcSync, and the last lines of its driver's log."""
     answers = []
-    for found in [syncs.get(name)] if name else syncs.all():
-        status = syncs.all_tables(found)
+    for sync in [syncs.get(name)] if name else syncs.all():
+        status = syncs.all_tables(sync)
         entry = status.table(table)
         if entry is not None:
-            answers.append(_answer(output, syncs, found, status, entry))
+            answers.append(_answer(output, syncs, sync, status, entry))
     if not answers:
         raise fail(
             Reason.SPEC_INVALID,

@@ -141,16 +141,16 @@ def _auth(action: StartRun) -> dict[str, tuple[str, Object]]:
 
 def mounted_secrets(pod: Object) -> set[str]:
     """The names of all Secrets that a pod's volumes and variables name."""
-    spec, found = pod["spec"], set()
+    spec, secrets = pod["spec"], set()
     for volume in spec.get("volumes", ()):
-        found.add((volume.get("secret") or {}).get("secretName"))
+        secrets.add((volume.get("secret") or {}).get("secretName"))
         sources = (volume.get("projected") or {}).get("sources") or ()
-        found |= {(source.get("secret") or {}).get("name") for source in sources}
+        secrets |= {(source.get("secret") or {}).get("name") for source in sources}
     for container in (*spec["containers"], *spec.get("initContainers", ())):
         variables = [(v.get("valueFrom") or {}).get("secretKeyRef") or {} for v in container.get("env") or ()]
-        found |= {v.get("name") for v in variables}
-        found |= {(source.get("secretRef") or {}).get("name") for source in container.get("envFrom") or ()}
-    return {name for name in found if name}
+        secrets |= {v.get("name") for v in variables}
+        secrets |= {(source.get("secretRef") or {}).get("name") for source in container.get("envFrom") or ()}
+    return {name for name in secrets if name}
 
 
 def spark_settings(resource: CdcSync, action: StartRun, image: Image) -> dict[str, str]:
@@ -215,8 +215,8 @@ def _requested_cores(resource: CdcSync) -> str:
     """A template's own request wins; Spark would overwrite it by the number of tasks at once."""
     executors = resource.spec.executors
     containers = (executors.pod_template.get("spec") or {}).get("containers") or []
-    mine: Object = next((c for c in containers if c.get("name") == "executor"), {})
-    return str(((mine.get("resources") or {}).get("requests") or {}).get("cpu") or executors.cores)
+    container: Object = next((c for c in containers if c.get("name") == "executor"), {})
+    return str(((container.get("resources") or {}).get("requests") or {}).get("cpu") or executors.cores)
 
 
 def _pod(resource: CdcSync, container: Object, image: Image, volumes: dict[str, tuple[str, Object]]) -> Object:

@@ -51,7 +51,7 @@ class Owned:
     def delete_all(self, folder: str, named: re.Pattern[str], order: Callable[[str], Any] = str, **query: str) -> None:
         """Deletes the objects of a list whose names are like this, in the order of their names: a
         call a page, and one an object."""
-        found = [about for about in self.api.metadata(folder, **query) if named.fullmatch(about["name"])]
-        for about in sorted(found, key=lambda about: order(about["name"])):
+        named_objects = [about for about in self.api.metadata(folder, **query) if named.fullmatch(about["name"])]
+        for about in sorted(named_objects, key=lambda about: order(about["name"])):
             if is_owned_by(self.owner, about):
                 self.api.delete(f"{folder}/{about['name']}", uid_only(about))

@@ -80,13 +80,13 @@ def waiting(driver: Object | None, executors: Iterable[Object], now: float) -> t
 def _scheduler_messages(pods: Iterable[Object], now: float) -> list[str]:
     """Each once."""
     refused = [
-        found
+        message
         for pod in pods
         if now - (_seconds(pod["metadata"].get("creationTimestamp")) or now) > UNSCHEDULED_SHOWN
         and (pod.get("status") or {}).get("phase") == "Pending"
-        and (found := _unscheduled(pod["status"]))
+        and (message := _unscheduled(pod["status"]))
     ]
-    return list(dict.fromkeys(quoted(str(found.get("message", ""))) for found in refused))
+    return list(dict.fromkeys(quoted(str(message.get("message", ""))) for message in refused))
 
 
 def in_grace(pod: Object, now: float) -> bool:
@@ -144,7 +144,7 @@ def _out_of_memory(pod: Object, last: str) -> str:
     """Names the limit that was too small, what the driver wrote last, and the field."""
     containers = (pod.get("spec") or {}).get("containers") or []
     limits = [(c.get("resources") or {}).get("limits") or {} for c in containers if c.get("name") == "driver"]
-    limit = next((f" of {found['memory']}" for found in limits if "memory" in found), "")
+    limit = next((f" of {of_container['memory']}" for of_container in limits if "memory" in of_container), "")
     kind = (pod["metadata"].get("labels") or {}).get(KIND_LABEL, "")
     field = "spec.stream.driver.memory" if kind in _OF_STREAMS else "spec.driver.memory"
     return f"the driver's pod ran out of its memory{limit}{f' ({last})' if last else ''}; remedy: raise {field}"

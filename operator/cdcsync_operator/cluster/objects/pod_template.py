@@ -44,5 +44,5 @@ def merged(base: Any, patch: Any, name: str = "") -> Any:
 
 def _merged_lists(base: list[Any], patch: list[Any], key: str, *, whole: bool) -> list[Any]:
     changes = {e[key]: e for e in patch if isinstance(e, dict) and key in e}
-    kept = [merged(None if whole else e, changes.pop(e.get(key))) if e.get(key) in changes else e for e in base]
-    return [*kept, *changes.values()]
+    of_base = [merged(None if whole else e, changes.pop(e.get(key))) if e.get(key) in changes else e for e in base]
+    return [*of_base, *changes.values()]

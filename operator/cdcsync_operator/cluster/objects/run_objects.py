@@ -188,16 +188,16 @@ def _owned_by(config_map: Object) -> Object:
 def network_policy(resource: CdcSync, run: str, refused: tuple[str, ...] | None = None) -> Object:
     """Connections to a run's pods come from its own pods and from readers of its metrics; with
     `refused` they go to no address in these networks. The policy is deleted with the run."""
-    mine = {"matchLabels": {RUN_LABEL: run}}
+    own_pods = {"matchLabels": {RUN_LABEL: run}}
     outward = {} if refused is None else {"egress": _egress(refused)}
     return {
         "apiVersion": "networking.k8s.io/v1",
         "kind": "NetworkPolicy",
         "metadata": metadata(resource, run, run, "access"),
         "spec": {
-            "podSelector": mine,
+            "podSelector": own_pods,
             "policyTypes": ["Ingress", *(["Egress"] if outward else [])],
-            "ingress": [{"from": [{"podSelector": mine}]}, {"ports": [{"port": "metrics", "protocol": "TCP"}]}],
+            "ingress": [{"from": [{"podSelector": own_pods}]}, {"ports": [{"port": "metrics", "protocol": "TCP"}]}],
             **outward,
         },
     }

@@ -123,8 +123,8 @@ class Policy:
         return ENVIRONMENT.fullmatch(name) is not None or _matches(name, self.allowed_environment)
 
     def allows_conf(self, key: str) -> bool:
-        known = SPARK_CONF.fullmatch(key) is not None and CODE_KEYS.fullmatch(key) is None
-        return known or _matches(key, self.allowed_spark_conf)
+        is_listed = SPARK_CONF.fullmatch(key) is not None and CODE_KEYS.fullmatch(key) is None
+        return is_listed or _matches(key, self.allowed_spark_conf)
 
 
 def _matches(name: str, patterns: tuple[str, ...]) -> bool:
@@ -137,29 +137,29 @@ def violations(resource: CdcSync, policy: Policy, image: Image) -> list[str]:
     spec = resource.spec
     lakes = tuple(store.path for store in spec.sink.kind.stores())
     templates = {"driver": spec.driver.pod_template, "executors": spec.executors.pod_template}
-    found = [
+    violated = [
         f"spec.{part}.podTemplate: {violation}"
         for part, template in templates.items()
         for violation in _template_violations(template, policy, lakes)
     ]
-    if not found:  # only a template of the right form can be merged
-        found = [
+    if not violated:  # only a template of the right form can be merged
+        violated = [
             f"spec.{part}.podTemplate: {violation}" for part, violation in _pod_violations(resource, policy, image)
         ]
-    found += _account_violations(spec, policy)
-    found += [
+    violated += _account_violations(spec, policy)
+    violated += [
         f"spec.sparkConf: {key} is not one of the keys that the operator's policy allows (policy.allowedSparkConf)"
         for key in spec.spark_conf
         if not policy.allows_conf(key)
     ]
-    return [*found, *refused_hosts(spec, policy.refused_source_networks), *_path_violations(spec)]
+    return [*violated, *refused_hosts(spec, policy.refused_source_networks), *_path_violations(spec)]
 
 
 def _account_violations(spec: Spec, policy: Policy) -> Iterator[str]:
-    wanted = spec.driver.service_account_name
-    if wanted and not policy.allowed_service_accounts & {wanted, "*"}:
+    account = spec.driver.service_account_name
+    if account and not policy.allowed_service_accounts & {account, "*"}:
         allowed = ", ".join(sorted(policy.allowed_service_accounts)) or "none"
-        yield f"spec.driver.serviceAccountName: {wanted} is not one of the operator's allowed ones ({allowed})"
+        yield f"spec.driver.serviceAccountName: {account} is not one of the operator's allowed ones ({allowed})"
 
 
 def _path_violations(spec: Spec) -> Iterator[str]:

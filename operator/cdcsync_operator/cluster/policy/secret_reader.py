@@ -58,22 +58,22 @@ class SecretReader:
     def read(self, resource: CdcSync) -> FoundSecrets:
         """A Secret that is not for the source's host counts as missing, as does one for which there
         is no room. Raises ApiError."""
-        wanted = required_secrets(resource.spec)
-        found = {name: secret for name in wanted if (secret := self._labelled(name))}
+        names = required_secrets(resource.spec)
+        secrets = {name: secret for name in names if (secret := self._labelled(name))}
         sink = resource.spec.sink.kind.secrets()
         texts = {
-            name: _kept(secret.get("data") or {}, wanted[name], variables=name in sink)
-            for name, secret in found.items()
+            name: _kept(secret.get("data") or {}, names[name], variables=name in sink)
+            for name, secret in secrets.items()
         }
-        annotations = {name: secret["metadata"].get("annotations") or {} for name, secret in found.items()}
+        annotations = {name: secret["metadata"].get("annotations") or {} for name, secret in secrets.items()}
         too_large = {name: phrase for name, values in texts.items() if (phrase := _oversize(name, values))}
         refused = (
             too_large
             | unverified(resource, annotations)
             | misdirected(resource, annotations, must_name_hosts=self.must_name_hosts)
-            | {name: _of_another_type(name, secret) for name, secret in found.items() if _type(secret) not in TYPES}
+            | {name: _of_another_type(name, secret) for name, secret in secrets.items() if _type(secret) not in TYPES}
         )
-        unlabelled = {name for name in wanted.keys() - found.keys() if self._is_there(name)}
+        unlabelled = {name for name in names.keys() - secrets.keys() if self._is_there(name)}
         missing = (*missing_secrets(resource, texts, unlabelled), *refused.values())
         values = {name: of for name, of in texts.items() if name not in refused}
         if self.room.put(self.namespace, self.name, sum(_size(of) for of in values.values())):
@@ -106,8 +106,8 @@ class SecretReader:
 def _kept(data: dict[str, str], keys: set[str], *, variables: bool) -> dict[str, SecretStr]:
     """The named keys, of the sink's Secret also the variables of a store's client; of those what is
     UTF-8 text: other bytes are no credentials."""
-    wanted = {key: value for key, value in data.items() if key in keys or (variables and CREDENTIAL.fullmatch(key))}
-    return {key: text for key, value in wanted.items() if (text := _text(value)) is not None}
+    of_keys = {key: value for key, value in data.items() if key in keys or (variables and CREDENTIAL.fullmatch(key))}
+    return {key: text for key, value in of_keys.items() if (text := _text(value)) is not None}
 
 
 def _text(value: str) -> SecretStr | None:

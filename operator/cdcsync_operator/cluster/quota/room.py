@@ -67,12 +67,12 @@ class Room:
         """What the holder has from now on; False, and it has what it had, where there is no room
         for more."""
         with self._lock:
-            mine = self._held.setdefault(namespace, {})
-            more = size - mine.get(holder, 0)
+            of_namespace = self._held.setdefault(namespace, {})
+            more = size - of_namespace.get(holder, 0)
             held = {name: sum(sizes.values()) for name, sizes in self._held.items()}
             fits = more <= 0 or has_room(held, namespace, more, self._bounds)
             if fits:
-                mine[holder] = size
+                of_namespace[holder] = size
             self._tidy(namespace)
         return fits
 

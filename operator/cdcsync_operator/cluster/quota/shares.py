@@ -63,12 +63,12 @@ class Shares:
                 self._held += Counter()
                 self._changed.notify_all()
 
-    def _wait(self, mine: Waiter) -> None:
-        self._waiting.append(mine)
+    def _wait(self, waiter: Waiter) -> None:
+        self._waiting.append(waiter)
         try:
-            self._changed.wait_for(lambda: self._next() is mine)
+            self._changed.wait_for(lambda: self._next() is waiter)
         finally:
-            self._waiting.remove(mine)
+            self._waiting.remove(waiter)
 
     def _next(self) -> Waiter | None:
         return next_waiter(self._waiting, self._held, self._slots, self._own, self._reserved)

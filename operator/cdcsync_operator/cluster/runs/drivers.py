@@ -79,10 +79,10 @@ class _Run:
     def pod(self) -> Object | None:
         return self.found.pod if self.found else None
 
-    def take(self, found: FoundRun | None, now: float) -> None:
+    def take(self, observed: FoundRun | None, now: float) -> None:
         """The traces as they are now."""
-        self.found = found
-        number = found.head.get("number", 0) if found else 0
+        self.found = observed
+        number = observed.head.get("number", 0) if observed else 0
         if self.last_report is None or self.last_report[0] != number:
             self.last_report = (number, now)
 
@@ -200,8 +200,8 @@ class KubeDrivers:
         """The folders of a run's rights."""
         rbac = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{self.namespace}"
         network = f"/apis/networking.k8s.io/v1/namespaces/{self.namespace}/networkpolicies"
-        found = (f"{rbac}/rolebindings", f"{rbac}/roles", f"{self._base}/serviceaccounts")
-        return (*found, network) if self.policies else found
+        folders = (f"{rbac}/rolebindings", f"{rbac}/roles", f"{self._base}/serviceaccounts")
+        return (*folders, network) if self.policies else folders
 
     @property
     def _removal(self) -> RunRemoval:
@@ -224,9 +224,9 @@ class KubeDrivers:
         recorded = frozenset((*(ref.id for ref in status.runs.named), *started))
         shards = len(run_objects.report_names("", len(status.table_status)))
         finder = RunFinder(self.api, self.namespace, self.name, self.uid(), self._bounds)
-        found = finder.find(recorded, shards)
-        for run in sorted(found.keys() | self._runs.keys()):
-            self._run(run).take(found.get(run), self.clock())
+        observed = finder.find(recorded, shards)
+        for run in sorted(observed.keys() | self._runs.keys()):
+            self._run(run).take(observed.get(run), self.clock())
             self._hold_plan(self._run(run))
         left = {name: run for name, run in self._runs.items() if run.found or run.failed or run.planner}
         for gone in self._runs.keys() - left.keys():
@@ -301,14 +301,14 @@ class KubeDrivers:
     ) -> tuple[tuple[TableAssignment, ...], list[TableReport]]:
         """The tables with their definitions, and entries, in the driver's stead, of those without
         one."""
-        known: list[TableAssignment] = []
+        assignments: list[TableAssignment] = []
         unknown: list[TableReport] = []
         for name, generation in action.tables:
             try:
-                known.append(TableAssignment(self.table(name), resource.spec.nonce(name), generation))
+                assignments.append(TableAssignment(self.table(name), resource.spec.nonce(name), generation))
             except CdcError as error:
                 unknown.append(failed_table(name, error))
-        return tuple(known), unknown
+        return tuple(assignments), unknown
 
     def _config(self, resource: CdcSync, action: StartRun, tables: tuple[TableAssignment, ...]) -> str:
         settings = spark_settings(resource, action, self.image) if action.executors else {}
@@ -348,12 +348,12 @@ class KubeDrivers:
 
     def _clear_pod(self, run: _Run) -> None:
         """A pod that failed is kept for its log, until the next one fails."""
-        found, pod = run.found, run.pod
+        observed, pod = run.found, run.pod
         if pod is not None and "deletionTimestamp" in pod["metadata"]:
             if not in_grace(pod, self.clock()):
                 self._delete_pod(run.id, gracePeriodSeconds=0)
             return
-        if pod is None or found is None or found.stop_asked or (pod.get("status") or {}).get("phase") != "Failed":
+        if pod is None or observed is None or observed.stop_asked or (pod.get("status") or {}).get("phase") != "Failed":
             self._delete_pod(run.id)
             return
         self._removal.kept_pods()
@@ -361,21 +361,21 @@ class KubeDrivers:
         self.api.merge(f"{self._base}/pods/{run.id}-driver", {"metadata": about})
 
 
-def _with_reports(status: Status, found: FoundRun, owned: frozenset[str]) -> Status:
+def _with_reports(status: Status, observed: FoundRun, owned: frozenset[str]) -> Status:
     """Takes what a named run has reported since the report whose number is in the status; `owned`
     are the tables of which its reports count."""
-    kind, names = found.kind, found.names
+    kind, names = observed.kind, observed.names
     ref = status.runs.get(kind)
     assert ref is not None
-    if found.unknown and not ref.report:  # later they are in the status with what the driver reported
-        status = merge_report(status, Report(found.id, tables=found.unknown), owned)
-    report = found.report_since(ref.report)
+    if observed.unknown and not ref.report:  # later they are in the status with what the driver reported
+        status = merge_report(status, Report(observed.id, tables=observed.unknown), owned)
+    report = observed.report_since(ref.report)
     if report is None:
         return status
     status = merge_report(status, report, names, names - owned)
     ref = status.runs.get(kind)
     assert ref is not None
-    return status.with_(runs=status.runs.put(kind, ref.model_copy(update={"report": found.head["number"]})))
+    return status.with_(runs=status.runs.put(kind, ref.model_copy(update={"report": observed.head["number"]})))
 
 
 def _exit_of(error: CdcError) -> Exit:

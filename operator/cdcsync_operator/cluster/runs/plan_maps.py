@@ -72,15 +72,15 @@ class PlanMaps:
 
     def _make_room(self, shard: PlanShard, size: int) -> None:
         """For the maps that this shard goes into and completes."""
-        found = ""
+        problem = ""
         if size > _MAP_TEXT:
-            found = f"a shard of {len(shard.splits)} splits with {size} bytes"
+            problem = f"a shard of {len(shard.splits)} splits with {size} bytes"
         elif self.bytes >= MOST_BYTES or self._splits >= self.most_splits:
-            found = f"a plan of {self._splits} splits with {self.bytes} bytes"
+            problem = f"a plan of {self._splits} splits with {self.bytes} bytes"
         elif not self.room.put(self.resource.metadata.namespace, self.run, self.bytes + 2 * _MAP_MOST):
-            found = "no room for the plan with those of other syncs"
-        if found:
-            raise fail(Reason.SPEC_INVALID, found, needed="a plan within the operator's bounds", table=shard.table)
+            problem = "no room for the plan with those of other syncs"
+        if problem:
+            raise fail(Reason.SPEC_INVALID, problem, needed="a plan within the operator's bounds", table=shard.table)
 
     def _flush(self, *, last: bool) -> None:
         body = run_objects.plan_map(self.resource, self.run, self._number, self._waiting, last=last)

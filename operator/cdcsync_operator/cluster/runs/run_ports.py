@@ -146,8 +146,8 @@ class FoundRun:
         reported = _read_exit(exit_report) if exit_report else None
         if self.pod is None:
             return self._unasked(reported) if reported else Exit(ExitCode.DONE) if self.stop_asked else _VANISHED
-        found = outcome(self.pod, now, reported)
-        return self._unasked(found) if found and self.ending else found
+        exit_outcome = outcome(self.pod, now, reported)
+        return self._unasked(exit_outcome) if exit_outcome and self.ending else exit_outcome
 
     def _unasked(self, ended: Exit) -> Exit:
         """The exit of a driver that drained before it was done, and was not asked to by this

@@ -35,10 +35,10 @@ class RunRemoval:
         the driver's pod is kept. Without that pod the cluster removes what it owned."""
         if driver is None:
             return
-        mine = Owned(self.api, driver["metadata"]["uid"])
+        of_driver = Owned(self.api, driver["metadata"]["uid"])
         selector = f"{RUN_LABEL}={run},{PART_LABEL}=executor"
         named = re.compile(rf"{re.escape(run)}-exec-[0-9]+")
-        mine.delete_all(f"{self._base}/pods", named, labelSelector=selector, fieldSelector=_UNFINISHED)
+        of_driver.delete_all(f"{self._base}/pods", named, labelSelector=selector, fieldSelector=_UNFINISHED)
 
     def driver(self, run: str) -> None:
         """A driver's pod that was not found when runs were read. One that is kept stays."""

@@ -19,22 +19,22 @@ from cdcsync_operator.decision.situation import Situation
 
 def with_next_time(s: Situation) -> Situation:
     """Sets the time of the schedule as the spec has it now."""
-    schedule, known = s.spec.stream.schedule, s.status.schedule
-    if known is None:
+    schedule, recorded = s.spec.stream.schedule, s.status.schedule
+    if recorded is None:
         return s
     if schedule is None:
         return s.with_status(schedule=None)
-    if _next(known) <= s.now:
+    if _next(recorded) <= s.now:
         return s
-    return s.with_status(schedule=known.model_copy(update={"next_time": utc(schedule.next_after(s.now))}))
+    return s.with_status(schedule=recorded.model_copy(update={"next_time": utc(schedule.next_after(s.now))}))
 
 
 def is_due(s: Situation) -> bool:
     """Whether a stream is to run: one without a schedule always; else at first, at a time of the
     schedule, where a table was read and is not consistent yet, and where the binlog was purged,
     because a run finds what is lost."""
-    known = s.status.schedule
-    if s.spec.stream.schedule is None or known is None or _next(known) <= s.now or _kept_until(s) == 0:
+    recorded = s.status.schedule
+    if s.spec.stream.schedule is None or recorded is None or _next(recorded) <= s.now or _kept_until(s) == 0:
         return True
     streamable = {name for name, _ in s.needs.streamable}
     return any(t.phase is TablePhase.CATCHING_UP and t.name in streamable for t in s.assigned)
@@ -47,13 +47,13 @@ def is_resting(s: Situation) -> bool:
 
 def missed(s: Situation) -> str:
     """In words; empty where no time is missed."""
-    schedule, known = s.spec.stream.schedule, s.status.schedule
-    if schedule is None or known is None or _next(known) > s.now:
+    schedule, recorded = s.spec.stream.schedule, s.status.schedule
+    if schedule is None or recorded is None or _next(recorded) > s.now:
         return ""
-    following = schedule.next_after(_next(known))
+    following = schedule.next_after(_next(recorded))
     if following > s.now:
         return ""
-    return f"the time {known.next_time} was not caught up before the next one, {utc(following)}"
+    return f"the time {recorded.next_time} was not caught up before the next one, {utc(following)}"
 
 
 def needed_file(s: Situation) -> str:
@@ -66,12 +66,12 @@ def needed_file(s: Situation) -> str:
 
 def will_be_lost(s: Situation) -> str:
     """Why the position may be purged before the next time; empty where that is not foreseen."""
-    known, until = s.status.schedule, _kept_until(s)
-    if known is None or until is None or until > _next(known):
+    recorded, until = s.status.schedule, _kept_until(s)
+    if recorded is None or until is None or until > _next(recorded):
         return ""
     return (
         f"found {needed_file(s)}, from which the stream goes on, purged from {utc(until)} on;"
-        f" needed it at the next time, {known.next_time};"
+        f" needed it at the next time, {recorded.next_time};"
         " remedy: raise binlog_expire_logs_seconds, or set an earlier time in spec.stream.schedule.cron"
     )
 
@@ -101,5 +101,5 @@ def with_caught_up(s: Situation, ref: RunRef) -> Situation:
     )
 
 
-def _next(known: ScheduleStatus) -> float:
-    return unix_time(known.next_time) or 0.0
+def _next(recorded: ScheduleStatus) -> float:
+    return unix_time(recorded.next_time) or 0.0

@@ -50,8 +50,8 @@ def apply_preflight(s: Situation) -> Situation:
         source=StatusServer.model_validate(s.preflight.source), observed_generation=s.generation
     )
     appeared = _may_capture_new_tables(after)
-    found, busy = s.preflight.tables, s.preflight.busy
-    return s.with_(status=resolve(s.spec, status, found, asked=everything, appeared=appeared, busy=busy))
+    observed, busy = s.preflight.tables, s.preflight.busy
+    return s.with_(status=resolve(s.spec, status, observed, asked=everything, appeared=appeared, busy=busy))
 
 
 def _goes_on(s: Situation) -> bool:

@@ -29,8 +29,8 @@ def outdated_by(s: Situation, run: ObservedRun) -> str:
 
 def rolling_out(s: Situation) -> str:
     """Why live runs are being replaced; empty where none is."""
-    found = [(run, why) for run in s.live if (why := outdated_by(s, run))]
-    return "; ".join(f"{why}: {run.kind.value} run {run.id} drains and is replaced" for run, why in found)
+    outdated = [(run, why) for run in s.live if (why := outdated_by(s, run))]
+    return "; ".join(f"{why}: {run.kind.value} run {run.id} drains and is replaced" for run, why in outdated)
 
 
 def _listed(names: list[str]) -> str:

@@ -71,12 +71,12 @@ def _startable(s: Situation) -> frozenset[RunKind]:
 
 def wanted_runs(s: Situation, allowed: Permit) -> tuple[WantedRun, ...]:
     """The runs that go on, and new ones of the kinds of which the status names none."""
-    kept = [
+    still_wanted = [
         WantedRun(r.kind, r.tables, id=r.id) for r in s.live if allowed.keep and not replaced_because(s, r, allowed)
     ]
     free = [kind for kind in RUNS if kind in allowed.start and s.status.runs.get(kind) is None]
     new = [WantedRun(kind, *RUNS[kind].wanted(s)) for kind in free]
-    return (*kept, *(run for run in new if run.tables))
+    return (*still_wanted, *(run for run in new if run.tables))
 
 
 def replaced_because(s: Situation, run: ObservedRun, allowed: Permit) -> str:

@@ -132,9 +132,9 @@ def _health_of_work(s: Situation) -> Health:
         reason, words = _waiting(s)
         message = "; ".join(filter(None, (_work(s), words)))
         return _reconciling(reason or _reason_of_phase(s), message)
-    found = flow_problem(s.spec, s.stream, s.now) or _outage(s)
-    if found:
-        return _reconciling(found[0], f"{found[1]}; {_work(s)}")
+    problem = flow_problem(s.spec, s.stream, s.now) or _outage(s)
+    if problem:
+        return _reconciling(problem[0], f"{problem[1]}; {_work(s)}")
     return Health(True, False, all_consistent(s.status), "Streaming", _work(s))
 
 
@@ -168,16 +168,16 @@ def _health_of_schedule(s: Situation) -> Health:
         if ends:
             return _stalled(POSITION_WILL_BE_LOST, ends)
         return Health(True, False, all_consistent(s.status), Phase.WAITING.value, f"{_work(s)}; {_times(s)}")
-    found = flow_problem(s.spec, s.stream, s.now) if s.stream else None
-    if found and found[0] != STARTING:
-        return _reconciling(found[0], f"{found[1]}; {_work(s)}")
+    problem = flow_problem(s.spec, s.stream, s.now) if s.stream else None
+    if problem and problem[0] != STARTING:
+        return _reconciling(problem[0], f"{problem[1]}; {_work(s)}")
     return Health(True, False, False, CATCHING_UP, f"{_work(s)}; {_times(s)}")
 
 
 def _times(s: Situation) -> str:
-    known = s.status.schedule
-    assert known is not None
-    return f"last caught up at {known.caught_up_at}, next time {known.next_time}"
+    schedule = s.status.schedule
+    assert schedule is not None
+    return f"last caught up at {schedule.caught_up_at}, next time {schedule.next_time}"
 
 
 def _waiting(s: Situation) -> tuple[str, str]:
@@ -253,8 +253,8 @@ def _source_ready(s: Situation) -> ConditionValue:
     if s.observed.missing_secrets:
         return ("SourceReady", False, Reason.SPEC_INVALID.value, "; ".join(s.observed.missing_secrets))
     if preflight is None:
-        known = {"True": True, "False": False}.get(before.status)
-        return ("SourceReady", known, before.reason, before.message)
+        was_ready = {"True": True, "False": False}.get(before.status)
+        return ("SourceReady", was_ready, before.reason, before.message)
     if preflight.errors:
         message = "\n".join(e.message for e in preflight.errors)
         return ("SourceReady", False, preflight.errors[0].reason.value, message)
@@ -273,8 +273,8 @@ def _sink_ready(s: Situation) -> ConditionValue:
     not tried."""
     preflight, before = s.preflight, s.status.condition("SinkReady")
     if preflight is None:
-        known = {"True": True, "False": False}.get(before.status)
-        return ("SinkReady", known, before.reason, before.message)
+        was_ready = {"True": True, "False": False}.get(before.status)
+        return ("SinkReady", was_ready, before.reason, before.message)
     if preflight.sink_errors:
         message = "\n".join(e.message for e in preflight.sink_errors)
         return ("SinkReady", False, preflight.sink_errors[0].reason.value, message)

@@ -16,14 +16,14 @@ from cdcsync_operator.decision.situation import Situation
 def settle_phases(s: Situation) -> Situation:
     """Sets the phase of the sync, and those of its tables that follow from it."""
     s = _demote_tables_not_in_stream(s)
-    found = _phase(s)
-    if found is Phase.FAILED and not s.live:  # it gets no run by itself
+    phase = _phase(s)
+    if phase is Phase.FAILED and not s.live:  # it gets no run by itself
         s = _move(s, TablePhase.STREAMING, TablePhase.CATCHING_UP)
-    if found is Phase.COMPLETED:
+    if phase is Phase.COMPLETED:
         s = _move(s, TablePhase.STREAMING, TablePhase.COMPLETED)
     if _generation_is_observed(s):
         s = s.with_status(observed_generation=s.generation)
-    return s.with_status(phase=found)
+    return s.with_status(phase=phase)
 
 
 def _demote_tables_not_in_stream(s: Situation) -> Situation:

@@ -25,7 +25,7 @@ from cdcsync_operator.decision.tables.side_tables import side_table_error
 def resolve(
     spec: Spec,
     status: Status,
-    found: Iterable[ObservedTable],
+    observed: Iterable[ObservedTable],
     *,
     asked: bool,
     appeared: bool,
@@ -38,54 +38,55 @@ def resolve(
     unassigned. `busy`: tables that were locked when a run met them, and were asked for again since
     that run ended. What becomes of tables that are gone depends on what the sync has of them.
     """
-    known = {t.name: t for t in status.table_status}
-    there = {t.name: t for t in found}
-    for name, error in shared_targets(spec.sink, known, there).items():
+    recorded = {t.name: t for t in status.table_status}
+    there = {t.name: t for t in observed}
+    for name, error in shared_targets(spec.sink, recorded, there).items():
         if name in there and there[name].error is None:
             there[name] = replace(there[name], error=error)
     entries = [
-        _beside(spec, known.get(name), name, there) or _merge_observed(known.get(name), table, asked, appeared, busy)
+        _beside(spec, recorded.get(name), name, there)
+        or _merge_observed(recorded.get(name), table, asked, appeared, busy)
         for name, table in there.items()
-        if not (_is_gone(table) and name in known)
+        if not (_is_gone(table) and name in recorded)
     ]
-    gone = [known[name] for name in sorted(known) if name not in there or _is_gone(there[name])]
+    gone = [recorded[name] for name in sorted(recorded) if name not in there or _is_gone(there[name])]
     left = [_without_source(spec, t, asked=asked) for t in gone if spec.tables.selection.captures(t.name)]
     return only_tables(status, [*entries, *(t for t in left if t is not None)])
 
 
-def _is_gone(found: ObservedTable) -> bool:
-    return found.error is not None and found.error.reason is Reason.NO_SUCH_TABLE
+def _is_gone(observed: ObservedTable) -> bool:
+    return observed.error is not None and observed.error.reason is Reason.NO_SUCH_TABLE
 
 
 def _beside(
-    spec: Spec, known: TableStatus | None, name: str, matching: Mapping[str, ObservedTable]
+    spec: Spec, recorded: TableStatus | None, name: str, matching: Mapping[str, ObservedTable]
 ) -> TableStatus | None:
     """A table of an online schema changer, which is not captured; one that is captured stays so."""
-    if known is not None and known.phase is not TablePhase.UNASSIGNED:
+    if recorded is not None and recorded.phase is not TablePhase.UNASSIGNED:
         return None
     error = side_table_error(spec.tables.selection, name, matching)
     return unassigned(TableStatus(name=name), error) if error else None
 
 
 def _merge_observed(
-    known: TableStatus | None,
-    found: ObservedTable,
+    recorded: TableStatus | None,
+    observed: ObservedTable,
     asked: bool,
     appeared: bool,
     busy: Collection[tuple[str, str]],
 ) -> TableStatus:
-    if known is None or known.phase is TablePhase.UNASSIGNED:
-        late = appeared and (not asked or (known is not None and known.reason != ""))
-        if late and found.error is not None:
-            return unassigned(TableStatus(name=found.name), found.error)
+    if recorded is None or recorded.phase is TablePhase.UNASSIGNED:
+        late = appeared and (not asked or (recorded is not None and recorded.reason != ""))
+        if late and observed.error is not None:
+            return unassigned(TableStatus(name=observed.name), observed.error)
         phase = TablePhase.PENDING if asked or appeared else TablePhase.UNASSIGNED
-        known = TableStatus(name=found.name, phase=phase)
-    if found.error is not None and known.phase is TablePhase.PENDING:
-        return refused(known, found.error)
-    if _was_refused(known, busy):  # this preflight decides again
-        pending = known.model_copy(update={"phase": TablePhase.PENDING, "reason": "", "message": ""})
-        return pending if found.error is None else refused(pending, found.error)
-    return known
+        recorded = TableStatus(name=observed.name, phase=phase)
+    if observed.error is not None and recorded.phase is TablePhase.PENDING:
+        return refused(recorded, observed.error)
+    if _was_refused(recorded, busy):  # this preflight decides again
+        pending = recorded.model_copy(update={"phase": TablePhase.PENDING, "reason": "", "message": ""})
+        return pending if observed.error is None else refused(pending, observed.error)
+    return recorded
 
 
 def _was_refused(table: TableStatus, busy: Collection[tuple[str, str]]) -> bool:

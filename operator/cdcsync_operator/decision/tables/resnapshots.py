@@ -151,11 +151,11 @@ def _asking(table: TableStatus, why: str) -> TableStatus:
     decided = table.resnapshot or ResnapshotStatus()
     reason, message = (table.reason, table.message) if table.failed else (decided.reason, decided.message)
     asking = Reason(reason) if reason in (_LOST, _DIVERGED) else Reason.SCHEMA_CHANGE_PENDING
-    found = message_parts(message)["found"]
+    problem = message_parts(message)["found"]
     update = {
         "phase": TablePhase.FAILED,
         "reason": asking.value,
-        "message": f"{found}; needed: a resnapshot, which waits for you because {why}; remedy: {resnapshot(table.name)}",
+        "message": f"{problem}; needed: a resnapshot, which waits for you because {why}; remedy: {resnapshot(table.name)}",
         "resnapshot": ResnapshotStatus(at=decided.at),
     }
     return table.model_copy(update=update)

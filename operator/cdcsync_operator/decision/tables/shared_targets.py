@@ -22,9 +22,9 @@ from cdcsync_core.tables.source_table import TableId
 _SYNC = "n/n"
 
 
-def shared_targets(sink: Sink, known: Mapping[str, TableStatus], matching: Collection[str]) -> dict[str, CdcError]:
+def shared_targets(sink: Sink, recorded: Mapping[str, TableStatus], matching: Collection[str]) -> dict[str, CdcError]:
     """What is wrong with those of the `matching` tables that cannot have their target."""
-    having = {name for name, table in known.items() if _has_target(table)}
+    having = {name for name, table in recorded.items() if _has_target(table)}
     return {
         name: shared_topic(name, target, names[0])
         for target, names in _by_target(sink, {*matching, *having}, having).items()
@@ -40,12 +40,12 @@ def meeting_tables(sink: Sink, matching: Collection[str]) -> frozenset[str]:
 def _by_target(sink: Sink, tables: Collection[str], having: Collection[str]) -> dict[str, list[str]]:
     """Target -> its tables, the one that keeps it first. A name that is too long for a topic is
     found by who makes it."""
-    found: dict[str, list[str]] = {}
+    tables_of_target: dict[str, list[str]] = {}
     for name in sorted(tables, key=lambda name: (name not in having, name)) if sink.kind.topics else ():
         database, _, table = name.partition(".")
         with suppress(CdcError):
-            found.setdefault(topic_name(sink.kind.topics, _SYNC, TableId(database, table)), []).append(name)
-    return found
+            tables_of_target.setdefault(topic_name(sink.kind.topics, _SYNC, TableId(database, table)), []).append(name)
+    return tables_of_target
 
 
 def _has_target(table: TableStatus) -> bool:
