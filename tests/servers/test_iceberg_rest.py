@@ -10,9 +10,11 @@ from typing import Any
 import pytest
 
 from cdcsync_core.errors import CdcError, PermanentError, Reason
-from cdcsync_spark.sinks.contract.changes import Upsert
+from cdcsync_core.state import TableState
+from cdcsync_spark.sinks.contract.changes import Commit, Upsert
 from cdcsync_spark.sinks.iceberg.catalog.port import NewTable, TableName
 from cdcsync_spark.sinks.iceberg.catalog.rest import RestCatalog, RestSettings
+from cdcsync_spark.sinks.iceberg.replica.commit import Publication
 from cdcsync_spark.sinks.iceberg.replica.sink import IcebergSink
 from contract import crashing, stepping
 from contract.sinkcase import ORDERS, SYNC, Row, batch, content, first_state, in_order, keys_of, rows_of, whole_snapshot
@@ -70,6 +72,35 @@ def metadata_of(sink: IcebergSink) -> Any:
     loaded = sink.catalog.load(name_of(sink))
     assert loaded is not None
     return loaded.metadata
+
+
+@pytest.mark.parametrize("raced", [False, True])
+def test_a_commit_that_is_refused_as_invalid_is_a_lost_race_where_the_table_has_changed(
+    sink: IcebergSink, monkeypatch: pytest.MonkeyPatch, raced: bool
+) -> None:
+    """A catalog may answer so to a snapshot whose sequence number another branch's first commit
+    took: no requirement could name that branch. Here the update is one that no table takes."""
+    target, answers = sink.target(ORDERS.id), [[INVALID]]
+    before = whole_snapshot(target, FIRST)
+    monkeypatch.setattr(Publication, "_expiry_updates", lambda _: answers.pop() if answers else [])
+
+    def build(found: TableState) -> Commit | None:
+        if raced and answers:
+            sink.catalog.commit(name_of(sink), [], [{"action": "set-properties", "updates": {"theirs": "1"}}])
+        return batch(1, CHANGE)(found)
+
+    if raced:
+        assert target.commit(1, build).commit_number == before.commit_number + 1
+        assert content(target) == CHANGED
+        assert metadata_of(sink)["properties"]["theirs"] == "1"
+    else:
+        with pytest.raises(PermanentError, match="it answered 400") as refused:
+            target.commit(1, build)
+        assert refused.value.reason is Reason.SINK_CONFLICT
+        assert target.last_commit() == before
+
+
+INVALID = {"action": "set-snapshot-ref", "ref-name": "other", "type": "branch", "snapshot-id": 999}
 
 
 def test_a_table_that_was_taken_back_is_refused(sink: IcebergSink) -> None:

@@ -22,7 +22,7 @@ from typing import Any
 
 from pyroaring import BitMap
 
-from cdcsync_core.errors import Reason, fail
+from cdcsync_core.errors import PermanentError, Reason, fail
 from cdcsync_core.gates import gate
 from cdcsync_spark.sinks.iceberg.catalog.port import CommitLost, OutcomeUnknown
 from cdcsync_spark.sinks.iceberg.replica.place import IcebergFolder, TablePlace, branch_of
@@ -45,6 +45,8 @@ from cdcsync_spark.sinks.lake.table_folder import AT_ONCE
 _PATH_ID = 2147483546
 #: files that went and that a process knows at most; what it forgets are orphans
 MOST_GONE = 50_000
+#: of metadata; each commit that has to do with ours changes one of them
+_CHANGING = ("last-updated-ms", "last-sequence-number", "last-column-id")
 Json = Mapping[str, Any]
 
 
@@ -206,19 +208,29 @@ class Publication:
         """Raises CommitLost. A table that has our snapshot has the commit, whatever the answer was:
         none, or a conflict that a balancer got when it sent the same request again. A commit that
         had no answer may still come, and a table that the catalog has forgotten may come back with
-        it, so nothing is removed then."""
+        it, so nothing is removed then. One that was refused as invalid may have lost a race that no
+        requirement names, such as another branch's first commit, which takes the sequence
+        number."""
         place = self.place
         try:
             found = place.catalog.commit(place.name, self._requirements(), self._updates(snapshot)).metadata
-        except (CommitLost, OutcomeUnknown) as error:
+        except (CommitLost, OutcomeUnknown, PermanentError) as error:
             loaded = place.catalog.load(place.name)
             if loaded is None:
                 raise place.foreign_table_error() from None
             if not self._is_in(loaded.metadata):
-                raise error if isinstance(error, CommitLost) else self._no_answer() from None
+                raise self._undone(error, loaded.metadata) from None
             found = loaded.metadata
         with parsing(f"the metadata of {place}"):
             return TableMetadata(found)
+
+    def _undone(self, error: Exception, metadata: Json) -> Exception:
+        """The error of a commit that the table does not have, from the catalog's."""
+        if isinstance(error, OutcomeUnknown):
+            return self._no_answer()
+        before = self.on.metadata.found
+        changed = any(metadata.get(name) != before.get(name) for name in _CHANGING)
+        return CommitLost() if changed else error
 
     def _is_in(self, metadata: Json) -> bool:
         """Whether a table has our snapshot."""
