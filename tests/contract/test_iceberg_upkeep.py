@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -14,15 +15,30 @@ import pytest
 from pyiceberg.table import StaticTable
 
 from cdcsync_core.errors import PermanentError
+from cdcsync_core.positions.chunk import Split
+from cdcsync_core.positions.position import FilePosition, Place
+from cdcsync_core.state import TableState
 from cdcsync_core.tables.schema_change import Converted, Filled, Kept
-from cdcsync_spark.sinks.contract.changes import Evolve
+from cdcsync_spark.sinks.contract.changes import Commit, Evolve
 from cdcsync_spark.sinks.iceberg.catalog.port import TableName
 from cdcsync_spark.sinks.iceberg.replica import maintenance
 from cdcsync_spark.sinks.iceberg.replica.sink import IcebergSink
 from cdcsync_spark.sinks.iceberg.table.expiry import MOST_AGE, NEWEST
 from cdcsync_spark.sinks.lake.policy import MaintenancePolicy
 from cdcsync_spark.sinks.lake.storage.stores import open_store
-from contract.sinkcase import ORDERS, SYNC, Model, batch, content, first_state, in_order, stage, step, whole_snapshot
+from contract.sinkcase import (
+    ORDERS,
+    SYNC,
+    WATERMARK,
+    Model,
+    batch,
+    content,
+    first_state,
+    in_order,
+    stage,
+    step,
+    whole_snapshot,
+)
 from contract.stepcase import ROWS, STEPS, TABLE
 from support.folder_catalog import FolderCatalog, iceberg_sink
 
@@ -127,6 +143,38 @@ def test_files_of_a_run_that_died_go_when_they_are_old(
     assert "remove orphans" in steps
     assert files_of(sink).isdisjoint(left)
     assert files_of(sink) >= {*others, f"data/{young.name}"}
+    assert content(target) == model.content
+
+
+@pytest.mark.parametrize("done", [False, True])
+def test_waves_that_no_commit_took_go_when_the_snapshot_is_done(sink: IcebergSink, tmp_path: Path, done: bool) -> None:
+    """And so do those of staged copies up to the published one. What a resnapshot is staging
+    stays."""
+    target, model, high = (
+        sink.target(ORDERS.id),
+        Model(ORDERS, {(1,): (1, "first")}),
+        Place("binlog.000009", 4, "mysql:uuid"),
+    )
+    target.prepare(replace(first_state(), generation=2))
+    append = stage(target, ORDERS, model.rows.values())
+
+    def wave_of(found: TableState) -> Commit:
+        low, watermark = FilePosition(WATERMARK), WATERMARK if done else high
+        return Commit(found.after_wave([Split()], low, watermark, 0, 0), append)
+
+    target.commit(1, wave_of)
+    location = Path(metadata_of(sink)["location"])
+    wave = f"s0-wave-{'a' * 32}.zstd.parquet"
+    lost, staging = [f"data/{wave}", f"data/_resnapshot-2/{wave}"], f"data/_resnapshot-3/{wave}"
+    for name in (*lost, staging):
+        (location / name).parent.mkdir(exist_ok=True)
+        (location / name).touch()
+        os.utime(location / name, (1, 1))
+    writer = target.writer(tmp_path)
+    writer.commit(1, batch(1, model.apply([(2, "new")], [])))
+    assert "remove orphans" in list(iter(writer.maintain, ""))
+    assert files_of(sink).isdisjoint(lost) == done
+    assert staging in files_of(sink)
     assert content(target) == model.content
 
 

@@ -5,7 +5,8 @@ expire within commits; here their files go:
   that long (`history.expire.max-snapshot-age-ms`): readers may be at a snapshot that has expired;
 - *remove orphans*, once per run, and where more files went than a process knows: files of ours that
   no snapshot names and that are older than any is kept, those of a run that died before its commit,
-  or that went while no run was there.
+  or that went while no run was there. Staged waves go once the snapshot is done, and so do the
+  files of staged copies up to the published one: no run names them any more.
 
 Nothing is removed while another program has a branch of its own: that may have files that `main`
 lost before.
@@ -19,7 +20,7 @@ from collections.abc import Callable, Collection, Iterator
 
 from cdcsync_spark.sinks.contract.writer import Step
 from cdcsync_spark.sinks.iceberg.replica.commit import MOST_GONE, remove
-from cdcsync_spark.sinks.iceberg.replica.place import IcebergFolder
+from cdcsync_spark.sinks.iceberg.replica.place import FOLDER, IcebergFolder
 from cdcsync_spark.sinks.iceberg.table.expiry import dead, most_age, others_have_branches
 from cdcsync_spark.sinks.iceberg.table.manifests import Manifest
 from cdcsync_spark.sinks.iceberg.table.metadata import TableMetadata
@@ -31,6 +32,8 @@ _OURS = re.compile(
     r"(stream|compacted|version-\d+)-[0-9a-f]{32}\.zstd\.parquet|dv-[0-9a-f]{32}\.puffin"
     r"|[0-9a-f]{32}-m\d+\.avro|snap-\d+-1-[0-9a-f]{32}\.avro"
 )
+_WAVE = re.compile(r"s\d{1,9}-[A-Za-z0-9_-]{0,80}-[0-9a-f]{32}\.zstd\.parquet")
+_COPY = re.compile(rf"{FOLDER}(\d{{1,9}})")
 #: what no run is still writing, whatever the table's properties say
 _LEAST_AGE = 3600.0
 #: seconds until orphans are looked for again
@@ -45,6 +48,7 @@ class IcebergExpiry:
         self._writing = writing
         self._policy = policy
         self._orphans_removed: float | None = None
+        self._waves_removed = False
         self.steps: dict[str, Callable[[IcebergVersion], Step | None]] = {
             "remove files": self._remove_files,
             "remove orphans": self._remove_orphans,
@@ -65,8 +69,8 @@ class IcebergExpiry:
     def _remove_orphans(self, version: IcebergVersion) -> Step | None:
         if self._folder.staged or not self._writing.has_written() or not self._orphans_due(version):
             return None
-        self._orphans_removed = time.monotonic()
-        old, newest = list(aged(self._folder, version.metadata)), self._writing.newest()
+        self._orphans_removed, self._waves_removed = time.monotonic(), _snapshot_done(version)
+        old, newest = list(aged(self._folder, version)), self._writing.newest()
         # where this run slept they are its successor's
         if newest is None or not _same_run(newest, version) or others_have_branches(newest.metadata):
             return None
@@ -76,7 +80,7 @@ class IcebergExpiry:
         return Step("remove orphans", files_removed=len(orphans))
 
     def _orphans_due(self, version: IcebergVersion) -> bool:
-        if self._orphans_removed is None:
+        if self._orphans_removed is None or (_snapshot_done(version) and not self._waves_removed):
             return True
         return len(version.gone) >= MOST_GONE and time.monotonic() - self._orphans_removed > _AGAIN
 
@@ -85,18 +89,34 @@ def _same_run(one: IcebergVersion, other: IcebergVersion) -> bool:
     return one.state is not None and other.state is not None and one.state.epoch == other.state.epoch
 
 
+def _snapshot_done(version: IcebergVersion) -> bool:
+    return version.state is not None and version.state.consistent
+
+
 def milliseconds() -> int:
     """Now, as metadata have times."""
     return time.time_ns() // 1_000_000
 
 
-def aged(folder: IcebergFolder, metadata: TableMetadata) -> Iterator[str]:
-    """Files of ours, by their paths in the table's location, that no run is still writing."""
-    oldest = time.time() - max(_LEAST_AGE, most_age(metadata.properties) / 1000)
-    for inside in (DATA, METADATA):
+def aged(folder: IcebergFolder, version: IcebergVersion) -> Iterator[str]:
+    """Files of ours, by their paths in the table's location, that no run is still writing, nor
+    going to commit."""
+    oldest = time.time() - max(_LEAST_AGE, most_age(version.metadata.properties) / 1000)
+    for inside in (METADATA, DATA, *_copies(folder, version)):
         for name, modified in folder.lake.listed(inside).items():
-            if _OURS.fullmatch(name) and modified and modified < oldest:
+            ours = _OURS.fullmatch(name) or (_snapshot_done(version) and _WAVE.fullmatch(name))
+            if ours and modified and modified < oldest:
                 yield f"{inside}/{name}"
+
+
+def _copies(folder: IcebergFolder, version: IcebergVersion) -> Iterator[str]:
+    """The folders of staged copies up to the published one."""
+    if version.state is None or not version.state.consistent:
+        return
+    for name in folder.lake.listed(DATA):
+        named = _COPY.fullmatch(name)
+        if named and int(named[1]) <= version.state.generation:
+            yield f"{DATA}/{name}"
 
 
 def named_files(folder: IcebergFolder, metadata: TableMetadata) -> Collection[str]:
