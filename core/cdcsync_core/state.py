@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from cdcsync_core.positions.chunk import Intervals, Split
+from cdcsync_core.positions.chunk import WHOLE, Intervals, Split
 from cdcsync_core.positions.failover import Copied
 from cdcsync_core.positions.gtid import GtidSet
 from cdcsync_core.positions.lineage import BinlogId, Lineage
@@ -152,7 +152,7 @@ class TableState:
     rows by another program since the content was known to be the source's; None: there is none.
     `replaying` is the position that the rows had before another program took them back; None once
     they have it again. `undescribed`: some of the rows since `low` came without the names of
-    their columns.
+    their columns. `without_snapshot`: the content began at `low` without the rows of then.
     """
 
     identity: Identity
@@ -175,6 +175,7 @@ class TableState:
     written: SinkWrite | None = None
     replaying: Position | None = None
     undescribed: bool = False
+    without_snapshot: bool = False
     touched: GtidSet | None = None
 
     def __post_init__(self) -> None:
@@ -220,6 +221,13 @@ class TableState:
             nulled_dates=self.nulled_dates + nulled_dates,
             touched=met.gtids.filled(_MOST_INTERVALS) if finished.complete and isinstance(met, GtidPosition) else None,
         )
+
+    def begun_at(self, start: Position) -> TableState:
+        """The state of content that begins at `start` with no row: what comes after is to be
+        applied, and no row may be younger."""
+        high = start.gtids if isinstance(start, GtidPosition) else start.at
+        begun = self.after_wave([WHOLE], start, high, rows=0, nulled_dates=0)
+        return replace(begun, without_snapshot=True, early=False)
 
     def after_batch(self, reader: Position, nulled_dates: int = 0, changing: GtidSet | None = None) -> TableState:
         """The state with all that the reader has passed; `changing` are the GTIDs among it that
@@ -319,6 +327,7 @@ class TableState:
             **({"written": self.written.to_dict()} if self.written else {}),
             **({"replaying": self.replaying.to_dict()} if self.replaying else {}),
             **({"undescribed": True} if self.undescribed else {}),
+            **({"withoutSnapshot": True} if self.without_snapshot else {}),
             **({"touched": str(self.touched)} if self.touched is not None else {}),
         }
 
@@ -356,6 +365,7 @@ class TableState:
             written=SinkWrite.from_dict(data["written"]) if "written" in data else None,
             replaying=position_from_dict(data["replaying"], binlog) if "replaying" in data else None,
             undescribed=data.get("undescribed", False),
+            without_snapshot=data.get("withoutSnapshot", False),
             touched=GtidSet.parse(data["touched"]) if "touched" in data else None,
         )
 

@@ -109,6 +109,7 @@ PASSED_ELSEWHERE = {
     "crash-repaired",
     "definitions-read",
     "states-repeated",
+    "table-begun",
     "target-read",
     "topic-made-again",
     "view-opened",

@@ -32,6 +32,7 @@ from cdcsync_core.resource.spec_part import (
     Text,
     Whole,
 )
+from cdcsync_core.resource.start_spec import Start
 from cdcsync_core.tables.capture import Capture
 from cdcsync_core.tables.table_selection import TableSelection, check_pattern, matches
 
@@ -159,10 +160,6 @@ class Snapshot(Part):
     delivery: Literal["consistent", "early"] = "consistent"
 
 
-class Start(Part):
-    from_: Literal["Snapshot"] = Field(default="Snapshot", alias="from")
-
-
 class Schedule(Part):
     """When a stream that does not run all the time catches up; see `cron_schedule`."""
 
@@ -264,6 +261,12 @@ class Spec(Part):
         return self
 
     @model_validator(mode="after")
+    def _only_has_a_snapshot(self) -> Spec:
+        if self.snapshot.only and not self.start.with_snapshot:
+            raise ValueError("start.from snapshot, or snapshot.only false: nothing else is done of such a sync")
+        return self
+
+    @model_validator(mode="after")
     def _early_events(self) -> Spec:
         if self.snapshot.delivery == "early" and not self.sink.kind.keeps_events:
             raise ValueError(
@@ -277,6 +280,11 @@ class Spec(Part):
         match it; 0 where none does."""
         by_name = self._nonces.get(table, 0)
         return max([by_name, *(r.nonce for r in self._patterns if matches(r.tables, table))])
+
+    def begins_at_start(self, table: str) -> bool:
+        """Whether the first content of `database.table` begins where `start` says, without a
+        snapshot. A resnapshot that was asked for is one."""
+        return not self.start.with_snapshot and not self.nonce(table)
 
     def schema_change_of(self, table: str) -> SchemaChange:
         """The policy for `database.table`."""

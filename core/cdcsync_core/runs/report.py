@@ -61,6 +61,7 @@ class TableParts(TypedDict, total=False):
     events: int
     nonce: int
     generation: int
+    withoutSnapshot: bool
     rewriting: str
     schema: SchemaJson
     written: SinkWriteJson | None

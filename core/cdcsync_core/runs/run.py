@@ -64,18 +64,21 @@ class TablePhase(StrEnum):
 @dataclass(frozen=True)
 class TableAssignment:
     """One table of a run: its definition as planned, the resnapshot nonce that its content must
-    honour (0: none asked), and the least generation that it must have."""
+    honour (0: none asked), and the least generation that it must have. `at_start`: its first
+    content begins where `spec.start` says, without a snapshot."""
 
     table: Capture
     nonce: int = 0
     generation: int = 0
+    at_start: bool = False
 
     def to_dict(self) -> dict[str, Any]:
-        return {"table": self.table.to_dict(), "nonce": self.nonce, "generation": self.generation}
+        parts: dict[str, Any] = {"table": self.table.to_dict(), "nonce": self.nonce, "generation": self.generation}
+        return parts | ({"atStart": True} if self.at_start else {})
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> TableAssignment:
-        return cls(Capture.from_dict(data["table"]), data["nonce"], data["generation"])
+        return cls(Capture.from_dict(data["table"]), data["nonce"], data["generation"], data.get("atStart", False))
 
 
 @dataclass(frozen=True)

@@ -232,7 +232,9 @@ class TableStatus(StatusPart):
     that this honours. `schema_` is the last change of its definition, `resnapshot` what was decided
     by itself (None: nothing yet). `rewriting` is why its commits rewrite files, which costs what
     the table costs; empty where they need not. `written` is the last change of its rows by another
-    program since they were known to be the source's. `run` is the run that spoke of it last.
+    program since they were known to be the source's. `appeared`: it was captured because it
+    appeared while the sync ran. `without_snapshot` is as its state has it. `run` is the run that
+    spoke of it last.
     """
 
     name: str
@@ -247,6 +249,8 @@ class TableStatus(StatusPart):
     events: int = 0
     nonce: int = 0
     generation: int = 0
+    appeared: bool = False
+    without_snapshot: bool = False
     position: StatusPosition | None = None
     rewriting: Text = ""
     written: SinkWriteStatus | None = None

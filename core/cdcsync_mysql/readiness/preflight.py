@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from cdcsync_core.errors import CdcError, Reason, fail
 from cdcsync_core.quoting import quoted
@@ -70,7 +70,8 @@ def preflight(
             server = read_server(source, connection, facts, replica_id)
             checks = check_server(server)
             tables = _tables(server, spec, checks)
-            seconds = _estimate(readers or spec.snapshot.parallelism, tables, unread)
+            read = [t for t in tables if not spec.begins_at_start(str(t.id))]
+            seconds = _estimate(readers or spec.snapshot.parallelism, read, unread)
             retention = log_retention_seconds(connection)
             checks += _outlives(retention, seconds, server.rds)
             if spec.stream.schedule is not None:
@@ -139,7 +140,7 @@ def _check(server: Server, table: TableId, spec: Spec) -> TableCheck:
     question = server.source.question
     if question is not None and not question.keep(memory_of(len(found.columns))):
         raise too_many_tables(question.bound)
-    return found
+    return replace(found, splits=0) if spec.begins_at_start(str(table)) else found
 
 
 def _refused(table: TableId, error: CdcError) -> TableCheck:

@@ -62,7 +62,8 @@ def plan(output: Output, files: tuple[str, ...]) -> ExitCode:
         with planning(resource, secrets) as splits:
             for name in (t.name for t in preflight.result.tables if not t.error):
                 try:
-                    plans[name] = list(splits(preflight.tables[name], None))
+                    begun = resource.spec.begins_at_start(name)
+                    plans[name] = [] if begun else list(splits(preflight.tables[name], None))
                 except PermanentError as error:
                     output.error(error)
                     refused.append(error)
@@ -115,8 +116,10 @@ def _render(
         grid.add_column(title)
     for name, splits in plans.items():
         key = ", ".join(tables[name].key)
+        named = (shown(name), *([topics[name]] if topics else []), shown(key), f"{len(splits)}")
+        if not splits:
+            grid.add_row(*named, "not read (spec.start)", "")
         for i, split in enumerate(splits[:_SHOWN]):
-            named = (shown(name), *([topics[name]] if topics else []), shown(key), f"{len(splits)}")
             first = named if i == 0 else ("",) * len(named)
             grid.add_row(*first, _bound(split.start), _bound(split.end))
         if len(splits) > _SHOWN:

@@ -25,7 +25,7 @@ from cdcsync_core.runs.status import Status
 from cdcsync_core.tables.capture import Capture
 from cdcsync_operator.decision.observed import Exit, ForgetRun, ObservedRun, RunState, StartRun, StopRun
 from cdcsync_operator.decision.runs.kinds import RUNS
-from cdcsync_operator.decision.tables.assignment import owned_tables
+from cdcsync_operator.decision.tables.assignment import assigning, owned_tables
 from cdcsync_operator.local.driver_process import DriverProcess, RunFiles, kill_orphan, still_alive
 from cdcsync_operator.local.state_folder import StateFolder
 from cdcsync_operator.reconcile.planning import PlanFolder, Planner, Splits, table_plans
@@ -132,7 +132,7 @@ class LocalDrivers:
         files = self._files(action.id)
         files.plan.mkdir(parents=True, exist_ok=True)
         inbox = _Inbox(self.clock)
-        assignments = tuple(self._assignments(resource, action, inbox))
+        assignments = tuple(self._assignments(resource, action, status, inbox))
         self._drop_old_logs()
 
         def write_config(report_fd: int) -> None:
@@ -185,12 +185,15 @@ class LocalDrivers:
     def _files(self, run: str) -> RunFiles:
         return RunFiles(self.folder.runs / run, self.log_of(run))
 
-    def _assignments(self, resource: CdcSync, action: StartRun, inbox: _Inbox) -> Iterator[TableAssignment]:
+    def _assignments(
+        self, resource: CdcSync, action: StartRun, status: Status, inbox: _Inbox
+    ) -> Iterator[TableAssignment]:
         """The tables with their definitions; one whose definition is not known is reported
         in the driver's stead."""
+        assignment = assigning(resource.spec, status)
         for name, generation in action.tables:
             try:
-                yield TableAssignment(self.table(name), resource.spec.nonce(name), generation)
+                yield assignment(self.table(name), generation)
             except CdcError as error:
                 inbox.put(Report(action.id, tables=[failed_table(name, error)]))
 

@@ -72,6 +72,7 @@ def _parts_of(state: TableState) -> TableParts:
         "events": state.events,
         "nonce": state.resnapshot_nonce,
         "generation": state.generation,
+        "withoutSnapshot": state.without_snapshot,
         "position": position_to_dict(state.position) if state.position else None,
         "written": _sink_write(state.written) if state.written else None,
     }

@@ -36,6 +36,7 @@ from cdcsync_mysql.sessions.failures import is_unexplained, may_be_of_table, of_
 from cdcsync_spark.run.context import RunContext
 from cdcsync_spark.sinks.contract.changes import Append, Build, Commit
 from cdcsync_spark.sinks.contract.checks import Superseded
+from cdcsync_spark.snapshot import start
 from cdcsync_spark.snapshot.executors import Executors, executors_of, session_of
 from cdcsync_spark.snapshot.plan_reader import PlanFeed
 from cdcsync_spark.snapshot.progress import SnapshotProgress
@@ -80,7 +81,8 @@ def run_snapshot(context: RunContext, source: SnapshotSource | None = None, read
     epoch = max([context.config.epoch, *(t.state.epoch + 1 for t in tables)])
     progress = SnapshotProgress(tables, context.reporter)
     progress.begin(epoch)
-    if any(not t.state.snapshot_complete for t in tables):
+    _begin(context, tables, epoch, progress)
+    if any(not t.state.snapshot_complete and t.name not in context.failed for t in tables):
         with session_of(context.starting, context.config) as spark:
             executors = executors_of(spark, context.config, context.stopping)
             SnapshotRun(context, source, read_wave, spark, executors, tables, epoch, progress).run()
@@ -88,6 +90,17 @@ def run_snapshot(context: RunContext, source: SnapshotSource | None = None, read
         for table in tables:
             _publish(context, source, table, epoch, progress)
         progress.finished()
+
+
+def _begin(context: RunContext, tables: list[SnapshotTable], epoch: int, progress: SnapshotProgress) -> None:
+    """Begins the tables that are not to be read; those that cannot begin take no part any more."""
+    beginning = start.to_begin(tables)
+    if not beginning:
+        return
+    refused = start.begin(context.source, context.facts, context.resource.spec.start, beginning, epoch)
+    for table, error in refused:
+        _refuse(context, progress, table, error)
+    progress.committed([number for number, table in enumerate(tables) if table in beginning])
 
 
 def _publish(

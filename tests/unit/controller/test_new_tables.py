@@ -11,8 +11,11 @@ import pytest
 from cdcsync_core.errors import Reason, fail
 from cdcsync_core.runs.run import ExitCode, RunKind
 from cdcsync_core.runs.status import TableStatus
+from cdcsync_core.tables.capture import Capture
+from cdcsync_core.tables.source_table import Column, SourceTable, SourceType, TableId
 from cdcsync_operator.decision.observed import RunPreflight
 from cdcsync_operator.decision.runs.preflights import PREFLIGHT_EVERY, PROMPTED_EVERY
+from cdcsync_operator.decision.tables.assignment import assigning
 from unit.controller.harness import ControllerHarness, place, resource
 
 LITERAL = {"tables": {"include": ["shop.a", "shop.b", "shop.gone"]}}
@@ -39,6 +42,11 @@ def look_again(world: ControllerHarness, **parts: Any) -> None:
 
 def preflights(world: ControllerHarness) -> int:
     return sum(isinstance(a, RunPreflight) for a in world.log)
+
+
+def definition(database: str, name: str) -> Capture:
+    columns = (Column("id", SourceType.parse("int"), nullable=False),)
+    return Capture(SourceTable(TableId(database, name), columns), ("id",))
 
 
 # -- new tables
@@ -258,3 +266,32 @@ def test_the_last_table_of_a_stream_that_is_dropped_fails_no_other() -> None:
     world.end(RunKind.SNAPSHOT)
     world.steps()
     assert world.live(RunKind.STREAM).names == {"shop.b"}
+
+
+def test_a_start_is_for_the_tables_that_the_user_asks_for() -> None:
+    """One that appears later is read, so that nothing of it is missing."""
+    world = ControllerHarness(tables=("shop.a",), resource=resource(start={"from": "latest"}))
+    world.to_streaming()
+    look_again(world, tables=("shop.a", "shop.new"))
+    status, spec = world.status, world.resource.spec
+    assert [(t.name, t.appeared) for t in status.table_status] == [("shop.a", False), ("shop.new", True)]
+    assignment = assigning(spec, status)
+    table = definition("shop", "a")
+    assert assignment(table, 0).at_start
+    assert not assignment(definition("shop", "new"), 0).at_start
+
+
+def test_a_table_that_began_without_a_snapshot_is_never_consistent() -> None:
+    world = ControllerHarness(tables=("shop.a",), resource=resource(start={"from": "latest"}))
+    world.steps()
+    world.read("shop.a")
+    world.say(RunKind.SNAPSHOT, tables=[{"name": "shop.a", "withoutSnapshot": True}])
+    world.end(RunKind.SNAPSHOT)
+    world.steps()
+    world.flow("shop.a")
+    world.steps()
+    assert world.condition("Ready")[0] == "True"
+    assert world.condition("Consistent") == ("False", "WithoutSnapshot")
+    message = world.status.condition("Consistent").message
+    assert "shop.a from binlog.000001:100" in message
+    assert "0 of 1 tables consistent" in world.status.condition("Ready").message

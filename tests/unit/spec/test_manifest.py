@@ -50,7 +50,7 @@ def test_defaults_are_those_of_the_interface() -> None:
         30.0,
     )
     assert (spec.snapshot.chunk_size, spec.snapshot.parallelism, spec.snapshot.max_split_seconds) == (50_000, 8, 60)
-    assert (spec.snapshot.only, spec.start.from_) == (False, "Snapshot")
+    assert (spec.snapshot.only, spec.start.from_) == (False, "snapshot")
     assert (spec.stream.interval, spec.stream.max_batch_bytes) == (1.0, 64 * 2**20)
     assert (spec.driver.cpu, spec.driver.memory, spec.executors.instances) == (None, None, "auto")
     assert (spec.auto_restart.enabled, spec.auto_restart.backoff.initial, spec.auto_restart.backoff.max) == (
@@ -84,13 +84,13 @@ def test_a_written_resource_reads_back_equal() -> None:
 
 def test_all_faults_at_once_with_path_found_and_needed() -> None:
     text = SYNC.replace("{host: mysql.shop.svc,", "{host: mysql.shop.svc, port: '3306',")
-    text += "  state: stopped\n  stream: {interval: 5 minutes}\n  snapshot: {maxRowsPerSecond: 5}\n  start: {from: Latest}\n"
+    text += "  state: stopped\n  stream: {interval: 5 minutes}\n  snapshot: {maxRowsPerSecond: 5}\n  start: {from: Earliest}\n"
     found = faults(SECRET, text)
     assert "spec.state is 'stopped'; needed: 'running' or 'paused'" in found
     assert "spec.source.port is '3306'; needed: a valid integer" in found
     assert "spec.stream.interval is '5 minutes'; needed: a duration" in found
     assert "spec.snapshot.maxRowsPerSecond is not known or not built yet; needed: one of chunkSize" in found
-    assert "spec.start.from is 'Latest'; needed: 'Snapshot'" in found
+    assert "spec.start.from is 'Earliest'; needed: 'snapshot'" in found
 
 
 @pytest.mark.parametrize(

@@ -56,7 +56,7 @@ from cdcsync_operator.cluster.runs.run_ports import FoundRun, RunFinder
 from cdcsync_operator.cluster.runs.run_removal import KEPT, RunRemoval
 from cdcsync_operator.decision.observed import Exit, ForgetRun, ObservedRun, RunState, StartRun, StopRun
 from cdcsync_operator.decision.runs.kinds import RUNS
-from cdcsync_operator.decision.tables.assignment import owned_tables
+from cdcsync_operator.decision.tables.assignment import assigning, owned_tables
 from cdcsync_operator.reconcile.planning import Planner, Splits, table_plans
 from cdcsync_operator.reconcile.ports import Observation
 
@@ -261,7 +261,7 @@ class KubeDrivers:
         return status
 
     def _make(self, resource: CdcSync, action: StartRun, status: Status) -> None:
-        assignments, unknown = self._assignments(resource, action)
+        assignments, unknown = self._assignments(resource, action, status)
         bodies = run_objects.reports(resource, action, unknown)
         self._bounds.start(action.id, bodies)
         reports = [self._calls.create("configmaps", body) for body in bodies]
@@ -297,15 +297,16 @@ class KubeDrivers:
         return account
 
     def _assignments(
-        self, resource: CdcSync, action: StartRun
+        self, resource: CdcSync, action: StartRun, status: Status
     ) -> tuple[tuple[TableAssignment, ...], list[TableReport]]:
         """The tables with their definitions, and entries, in the driver's stead, of those without
         one."""
         assignments: list[TableAssignment] = []
         unknown: list[TableReport] = []
+        assignment = assigning(resource.spec, status)
         for name, generation in action.tables:
             try:
-                assignments.append(TableAssignment(self.table(name), resource.spec.nonce(name), generation))
+                assignments.append(assignment(self.table(name), generation))
             except CdcError as error:
                 unknown.append(failed_table(name, error))
         return tuple(assignments), unknown

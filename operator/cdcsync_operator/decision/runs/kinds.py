@@ -86,7 +86,7 @@ def executors(s: Situation, run: WantedRun) -> int:
     """How many a new run asks for, by the source's estimate of the rows that it is to read."""
     if not RUNS[run.kind].by_splits or s.preflight is None:
         return 0
-    names = {name for name, _ in run.tables}
+    names = {name for name, generation in run.tables if generation or not s.spec.begins_at_start(name)}
     return s.spec.snapshot_executors(sum(t.rows for t in s.preflight.tables if t.name in names))
 
 
@@ -157,7 +157,7 @@ RUNS: Mapping[RunKind, RunRule] = {
         serves=Need.STREAM,
         during=TablePhase.CATCHING_UP,
         after=TablePhase.STREAMING,
-        unread_fields=("snapshot", "executors"),
+        unread_fields=("snapshot", "executors", "start"),
         wanted=_stream,
         finished=_streamed,
         gives_way=_is_joined,
@@ -166,7 +166,7 @@ RUNS: Mapping[RunKind, RunRule] = {
         serves=Need.CATCH_UP,
         during=TablePhase.CATCHING_UP,
         after=TablePhase.CATCHING_UP,
-        unread_fields=("snapshot", "executors"),
+        unread_fields=("snapshot", "executors", "start"),
         wanted=_catch_up,
         finished=lambda _, __: True,
         gives_way=_is_pointless,

@@ -23,6 +23,7 @@ from cdcsync_core.runs.status import (
     effective_lag,
     with_condition,
 )
+from cdcsync_core.runs.status_part import StatusPosition
 from cdcsync_core.timestamps import utc
 from cdcsync_operator.decision.data_flow import STARTING, Doubt, flow_problem, sink_doubt, source_doubt
 from cdcsync_operator.decision.needs import all_consistent, is_read
@@ -33,6 +34,8 @@ from cdcsync_operator.decision.situation import Situation
 from cdcsync_operator.decision.summary.phase import settle_phases
 
 _SHOWN_FAILURES = 5
+#: of a position
+_SHOWN_CHARACTERS = 120
 #: why a snapshot of which nothing is left to be read is not complete
 TABLES_FAILED = "TablesFailed"
 #: a change of the spec has not reached all runs yet
@@ -43,6 +46,8 @@ SCHEDULE_MISSED = "ScheduleMissed"
 POSITION_WILL_BE_LOST = "PositionWillBeLost"
 #: a time of the schedule has come and is being caught up
 CATCHING_UP = "CatchingUp"
+#: tables began where spec.start says, without the rows of before
+WITHOUT_SNAPSHOT = "WithoutSnapshot"
 #: tables are resnapshotted without the user's request
 RESNAPSHOTTING = "Resnapshotting"
 
@@ -202,8 +207,8 @@ def _hindrance(s: Situation) -> tuple[str, str]:
 
 def _work(s: Situation) -> str:
     counts = s.status.tables
-    written = sum(t.written is not None and t.phase in CONSISTENT for t in s.assigned)
-    parts = [f"{counts.streaming - written} of {counts.total} tables consistent{_as_of(s.status)}"]
+    differ = sum((t.written is not None or t.without_snapshot) and t.phase in CONSISTENT for t in s.assigned)
+    parts = [f"{counts.streaming - differ} of {counts.total} tables consistent{_as_of(s.status)}"]
     if s.status.phase in (Phase.PLANNING, Phase.SNAPSHOTTING):
         progress = s.status.snapshot
         parts = [f"{progress.splits_finished} of {progress.splits_total} splits read"]
@@ -320,6 +325,20 @@ def _sink_written(tables: list[TableStatus]) -> str:
     return "\n".join(shown) + (f"\nand {more} more tables" if more > 0 else "")
 
 
+def _without_snapshot(tables: list[TableStatus]) -> str:
+    shown = [f"{visible(t.name)} from {_place(t.low)}" for t in tables[:_SHOWN_FAILURES]]
+    more = f" and {len(tables) - _SHOWN_FAILURES} more" if len(tables) > _SHOWN_FAILURES else ""
+    return f"begun by spec.start, without the rows of before; a resnapshot reads them: {', '.join(shown)}{more}"
+
+
+def _place(position: StatusPosition | None) -> str:
+    """For people; a GTID set may be long."""
+    if position is None:
+        return "a place that is not known"
+    text = position.place or f"the GTIDs after {position.gtid_set}"
+    return text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}..."
+
+
 def _foreign_write(name: str, write: SinkWriteStatus) -> str:
     program = f"the program {quoted(write.program)}" if write.program else "a program that does not give its name"
     when = f" at {write.at}" if write.at else ""
@@ -366,6 +385,9 @@ def _consistent(s: Situation) -> ConditionValue:
     written = [t for t in tables if t.written is not None]
     if written:
         return ("Consistent", False, Reason.SINK_WRITTEN.value, _sink_written(written))
+    started = [t for t in tables if t.without_snapshot]
+    if started:
+        return ("Consistent", False, WITHOUT_SNAPSHOT, _without_snapshot(started))
     if behind:
         named = ", ".join(map(visible, behind[:_SHOWN_FAILURES]))
         return ("Consistent", False, "CatchingUp", f"{len(behind)} of {len(tables)} tables are not consistent: {named}")

@@ -9,13 +9,14 @@ table (rule R5). Pure.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 
 from cdcsync_core.errors import CdcError, Reason, fail
 from cdcsync_core.resource.spec import Spec
-from cdcsync_core.runs.run import RunKind, TablePhase
+from cdcsync_core.runs.run import RunKind, TableAssignment, TablePhase
 from cdcsync_core.runs.status import Status, TableStatus, only_tables
+from cdcsync_core.tables.capture import Capture
 from cdcsync_operator.decision.needs import asked as generation_asked
 from cdcsync_operator.decision.observed import ObservedRun, ObservedTable
 from cdcsync_operator.decision.tables.shared_targets import shared_targets
@@ -80,13 +81,26 @@ def _merge_observed(
         if late and observed.error is not None:
             return unassigned(TableStatus(name=observed.name), observed.error)
         phase = TablePhase.PENDING if asked or appeared else TablePhase.UNASSIGNED
-        recorded = TableStatus(name=observed.name, phase=phase)
+        recorded = TableStatus(name=observed.name, phase=phase, appeared=appeared and not asked)
     if observed.error is not None and recorded.phase is TablePhase.PENDING:
         return refused(recorded, observed.error)
     if _was_refused(recorded, busy):  # this preflight decides again
         pending = recorded.model_copy(update={"phase": TablePhase.PENDING, "reason": "", "message": ""})
         return pending if observed.error is None else refused(pending, observed.error)
     return recorded
+
+
+def assigning(spec: Spec, status: Status) -> Callable[[Capture, int], TableAssignment]:
+    """Makes what a run gets of a table and its generation. A table that appeared is read: what it
+    had before it was met is nowhere else."""
+    appeared = frozenset(t.name for t in status.table_status if t.appeared)
+
+    def assignment(table: Capture, generation: int) -> TableAssignment:
+        name = str(table.id)
+        at_start = name not in appeared and spec.begins_at_start(name)
+        return TableAssignment(table, spec.nonce(name), generation, at_start)
+
+    return assignment
 
 
 def _was_refused(table: TableStatus, busy: Collection[tuple[str, str]]) -> bool:

@@ -182,6 +182,11 @@ class EventParser:
 
     # -- places
 
+    @property
+    def outside(self) -> LogOffset | None:
+        """Where the reader is; None inside a transaction, or before the first event."""
+        return self._here() if self._inside is _Inside.NOTHING and self._file and self._offset else None
+
     def _here(self) -> LogOffset:
         try:
             if self._binlog:
