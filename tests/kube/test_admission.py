@@ -254,4 +254,5 @@ def test_the_policies_lists_are_those_of_the_operators_check() -> None:
     assert set(lists["sysctls"]) == restricted_pod.SYSCTLS
     assert tuple(lists["selinuxTypes"]) == restricted_pod.SELINUX_TYPES
     assert lists["variables"] == pod_policy.ENVIRONMENT.pattern
+    assert set(lists["systemFolders"]) == pod_policy.SYSTEM_FOLDERS
     assert (lists["sparkConf"], lists["sparkClasses"]) == (pod_policy.SPARK_CONF.pattern, pod_policy.CODE_KEYS.pattern)

@@ -162,10 +162,92 @@ def test_what_a_sync_needs_is_taken(api: Api, namespace: str, in_force: None) ->
         sync(sparkConf={"spark.sql.shuffle.partitions": "9"}),
     ):
         assert applied(api, namespace, resource) == ""
-    mounted = {"containers": [{"name": "driver", "volumeMounts": [{"name": "v", "mountPath": "/lake"}]}]}
-    on_a_volume = with_pod(mounted)
-    on_a_volume["spec"]["sink"] = {"delta": {"path": "/lake/tables"}}
-    assert applied(api, namespace, on_a_volume) == ""
+    for sink, *folders in (
+        ({"delta": {"path": "/lake/tables"}}, "/lake"),
+        ({"delta": {"path": "/lake"}}, "/lake"),
+        (_iceberg(uri="jdbc:sqlite:/lake/catalog.db", type="jdbc", warehouse="/lake/tables"), "/lake"),
+        (_iceberg(warehouse="gs://bucket/any", uri="https://catalog.example:8181/v1"),),
+        (_kafka("kafka.shop.svc:9092,[2001:db8::1]:9092", **_registry("https://10.0.0.7/x")),),
+    ):
+        resource = on_a_volume(sink, *folders)
+        assert (applied(api, namespace, resource), refused_by_the_operator(resource)) == ("", []), sink
+
+
+def _iceberg(**catalog: Any) -> Object:
+    return {"iceberg": {"catalog": catalog}}
+
+
+def _kafka(servers: str, **more: Any) -> Object:
+    return {"kafka": {"bootstrapServers": servers, "staging": {"path": "s3://lake/staging"}} | more}
+
+
+def _registry(url: str) -> Object:
+    return {"format": "debezium-avro", "schemaRegistry": {"url": url}}
+
+
+def on_a_volume(sink: Object, *folders: str, parts: tuple[str, ...] = ("driver", "executors")) -> Object:
+    mounts = [{"name": f"v{n}", "mountPath": folder} for n, folder in enumerate(folders)]
+    volumes = [{"name": mount["name"], "emptyDir": {}} for mount in mounts]
+    pods = {
+        part: {"podTemplate": {"spec": {"volumes": volumes, "containers": [{"name": name, "volumeMounts": mounts}]}}}
+        for part, name in (("driver", "driver"), ("executors", "executor"))
+        if part in parts
+    }
+    resource = sync(**pods)
+    resource["spec"]["sink"] = sink
+    return resource
+
+
+def refused_by_the_operator(resource: Object) -> list[str]:
+    about = resource["metadata"] | {"namespace": "default", "uid": "u", "generation": 1}
+    policy = Policy(refused_source_networks=DEFAULT_REFUSED)
+    return violations(parse_resource(resource | {"metadata": about}), policy, Image(IMAGE))
+
+
+@pytest.mark.parametrize(
+    ("sink", "field"),
+    [
+        (_kafka("kafka.shop.svc:9092,169.254.169.254:80"), "bootstrapServers"),
+        (_kafka("[fd00:ec2::254]:9092"), "bootstrapServers"),
+        (_kafka("2852039166:80"), "bootstrapServers"),
+        (_kafka("LOCALHOST.:9092"), "bootstrapServers"),
+        (_kafka("k:9092", **_registry("https://127.0.0.1:8081")), "schemaRegistry.url"),
+        (_kafka("k:9092", staging={"path": "s3://a/b", "options": {"endpoint": "http://0xa9fea9fe"}}), "endpoint"),
+        ({"delta": {"path": "s3://a/b", "options": {"endpoint": "http://[::1]:9000"}}}, "endpoint"),
+        ({"delta": {"path": "s3://a/b", "options": {"endpoint": "http://[::ffff:127.0.0.1]:9000"}}}, "endpoint"),
+        ({"delta": {"path": "s3://a/b", "options": {"endpoint": "127.0.0.1:9000"}}}, "endpoint"),
+        (_iceberg(uri="http://169.254.169.254/v1"), "catalog.uri"),
+        (_iceberg(uri="https://c.example", oauth2={"serverUri": "https://100.100.100.200/t"}), "oauth2.serverUri"),
+        ({"iceberg": {"catalog": {"uri": "https://c.example"}, "options": {"endpoint": "http://168.63.129.16"}}},
+         "options.endpoint"),
+    ],
+)  # fmt: skip
+def test_a_sinks_host_that_the_operator_refuses_is_refused(
+    api: Api, namespace: str, in_force: None, sink: Object, field: str
+) -> None:
+    resource = sync()
+    resource["spec"]["sink"] = sink
+    (refused,) = refused_by_the_operator(resource)
+    assert field in refused.partition(": ")[0]
+    assert "policy.refusedSourceNetworks" in applied(api, namespace, resource)
+
+
+def test_a_folder_that_the_operator_refuses_is_refused(api: Api, namespace: str, in_force: None) -> None:
+    local = _iceberg(uri="jdbc:sqlite:/db/catalog.db", type="jdbc", warehouse="/lake/tables")
+    for resource in (
+        on_a_volume({"delta": {"path": "/lake/tables"}}),
+        on_a_volume({"delta": {"path": "/lake/tables"}}, "/lake", parts=("driver",)),
+        on_a_volume({"delta": {"path": "/lake/tables"}}, "/lak"),
+        on_a_volume({"delta": {"path": "/opt/cdcsync/lake"}}, "/opt/cdcsync"),
+        on_a_volume({"delta": {"path": "gs://bucket/lake"}}),
+        on_a_volume({"kafka": {"bootstrapServers": "k:9092", "staging": {"path": "/lake"}}}),
+        on_a_volume(local),
+        on_a_volume(local, "/lake"),
+        on_a_volume(local, "/db"),
+        on_a_volume(_iceberg(uri="https://catalog.example", warehouse="file:///lake")),
+    ):
+        assert refused_by_the_operator(resource), resource["spec"]["sink"]
+        assert applied(api, namespace, resource), resource["spec"]["sink"]
 
 
 @pytest.mark.parametrize("part", ["driver", "executors"])
@@ -220,12 +302,12 @@ def test_an_example_can_be_applied_as_it_is(api: Api, namespace: str, in_force: 
             api.create(path, copy.deepcopy(document))
             continue
         refusal = applied(api, namespace, document)
-        about = document["metadata"] | {"namespace": namespace, "uid": "u", "generation": 1}
-        resource = parse_resource(document | {"metadata": about})
-        found = violations(resource, Policy(refused_source_networks=DEFAULT_REFUSED), Image(IMAGE))
+        found = refused_by_the_operator(document)
         if example.stem == "shop":
             assert "policy.refusedSourceNetworks" in refusal
             assert [text.partition(":")[0] for text in found] == ["spec.source.host", "spec.sink.delta.path"]
         else:
             assert (refusal, found) == ("", [])
+            about = document["metadata"] | {"namespace": namespace, "uid": "u", "generation": 1}
+            resource = parse_resource(document | {"metadata": about})
             assert misdirected(resource, secrets, must_name_hosts=True) == {}

@@ -68,7 +68,7 @@ ENVIRONMENT = re.compile(
 #: folders below which a template may mount volumes, and where no image has programs
 _DATA_FOLDERS = ("/data", "/media", "/mnt", "/srv")
 #: the top folders of an image, and those of the operator's own mounts
-_SYSTEM_FOLDERS = frozenset((
+SYSTEM_FOLDERS = frozenset((
     "bin", "boot", "dev", "etc", "home", "lib", "lib32", "lib64", "libx32", "opt", "proc", "root", "run", "sbin", "scratch", "sys",
     "tmp", "usr", "var",
 ))  # fmt: skip
@@ -304,7 +304,7 @@ def _holds_data(path: str, lakes: tuple[str, ...]) -> bool:
     folder = PurePosixPath("/" + posixpath.normpath(path).lstrip("/"))
     if any(folder.is_relative_to(data) for data in _DATA_FOLDERS):
         return True
-    if len(folder.parts) < 2 or folder.parts[1] in _SYSTEM_FOLDERS:
+    if len(folder.parts) < 2 or folder.parts[1] in SYSTEM_FOLDERS:
         return False
     return any(PurePosixPath(lake).is_relative_to(folder) for lake in lakes)
 
