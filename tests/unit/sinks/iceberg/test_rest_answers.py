@@ -308,6 +308,17 @@ def test_a_token_by_oauth2_is_kept_renewed_before_its_end_and_when_it_is_refused
     assert not any(text in shown for text in ("the id", "the&secret", "three"))
 
 
+def test_the_tasks_of_a_worker_ask_for_configuration_and_token_once(server: JsonAnswers, tmp_path: Path) -> None:
+    for name in ("id", "secret"):
+        (tmp_path / name).write_text(name)
+    server.answers[TOKENS] = [(200, {"access_token": "t", "expires_in": 3600})]
+    server.answers[PATH] = [(200, {"metadata": METADATA})]
+    sent = pickle.dumps(catalog(server, login=OAuth2(tmp_path / "id", tmp_path / "secret")))
+    for _ in range(3):
+        assert pickle.loads(sent).load(TABLE) is not None
+    assert [len(server.of(path)) for path in (CONFIG, TOKENS, PATH)] == [1, 1, 3]
+
+
 def test_an_account_that_is_refused_says_no_secret(server: JsonAnswers, tmp_path: Path) -> None:
     (tmp_path / "username").write_text("the id")
     (tmp_path / "password").write_text("the-secret")

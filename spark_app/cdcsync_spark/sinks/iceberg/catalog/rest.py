@@ -15,9 +15,9 @@ import json
 import ssl
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, NoReturn
 from urllib.parse import quote, unquote, urlencode, urlsplit
@@ -67,9 +67,6 @@ class _Session:
         self.token: Token | None = None
         self.config: tuple[str, str] | None = None
 
-    def __reduce__(self) -> tuple[type[_Session], tuple[()]]:
-        return _Session, ()
-
 
 @dataclass(frozen=True)
 class RestCatalog:
@@ -77,6 +74,9 @@ class RestCatalog:
 
     settings: RestSettings
     _session: _Session = field(default_factory=_Session, compare=False, repr=False)
+
+    def __reduce__(self) -> tuple[Callable[[RestSettings], RestCatalog], tuple[RestSettings]]:
+        return _of_this_process, (self.settings,)
 
     def check(self) -> None:
         """Asks for the catalog's configuration, which changes nothing. Raises CdcError."""
@@ -303,6 +303,13 @@ class RestCatalog:
             needed="a catalog with Iceberg's REST protocol that lets this sync write its tables",
             remedy=remedy if reason.retried else f"{remedy}, {RUN_AGAIN}",
         )
+
+
+@lru_cache(maxsize=8)
+def _of_this_process(settings: RestSettings) -> RestCatalog:
+    """One for all tasks that a worker runs: configuration, token and connection are asked for
+    once."""
+    return RestCatalog(settings)
 
 
 _NEEDED = {"format-version": int, "table-uuid": str, "location": str}
