@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 import pytest
 from pyiceberg.table import StaticTable
 
-from cdcsync_core.errors import PermanentError
+from cdcsync_core.errors import PermanentError, TransientError
 from cdcsync_core.positions.chunk import Split
 from cdcsync_core.positions.position import FilePosition, Place
 from cdcsync_core.state import TableState
@@ -198,6 +198,30 @@ def test_a_change_of_columns_writes_no_file_again_unless_values_change(sink: Ice
     after = {f for f in files_of(sink) if f.startswith("data/")}
     assert (after != before) == any(isinstance(origin, Converted) for origin in origins)
     assert content(target) == in_order(rows)
+
+
+def test_nothing_is_committed_to_a_table_whose_location_another_program_changed(
+    sink: IcebergSink, tmp_path: Path
+) -> None:
+    """Its new files would lie elsewhere than its metadata say, and those that it has do."""
+    target, model = sink.target(ORDERS.id), Model(ORDERS, {(1,): (1, "first")})
+    whole_snapshot(target, model.rows.values())
+    writer = target.writer(tmp_path)
+    writer.commit(1, batch(1, model.apply([(2, "new")], [])))
+    location = metadata_of(sink)["location"]
+    catalog_of(sink).commit(NAME, [], [{"action": "set-location", "location": f"{location}/inside"}])
+    before = metadata_of(sink)
+    change = Model(ORDERS).apply([(1, "after")], [])
+    with pytest.raises(TransientError, match="has moved to .*/inside"):
+        writer.commit(1, batch(2, change))
+    with pytest.raises(PermanentError, match="the table names the file"):
+        writer.commit(1, batch(2, change))
+    assert metadata_of(sink) == before
+    catalog_of(sink).commit(NAME, [], [{"action": "set-location", "location": location}])
+    with pytest.raises(TransientError, match="has moved to "):
+        writer.commit(1, batch(2, change))
+    writer.commit(1, batch(2, change))
+    assert content(target) == [(1, "after"), (2, "new")]
 
 
 def test_rows_that_were_staged_for_other_columns_are_refused(sink: IcebergSink) -> None:

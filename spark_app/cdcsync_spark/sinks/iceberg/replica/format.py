@@ -79,6 +79,7 @@ class IcebergFormat:
         if loaded is None or loaded.metadata.uuid != version.metadata.uuid:
             return None
         after = loaded.metadata
+        self._refuse_moved(after)
         if after.head(version.ref) is not None and _same(version, after):
             return replace(version, metadata=after)
         return self.version(after, version)
