@@ -212,7 +212,7 @@ def test_nothing_is_committed_to_a_table_whose_location_another_program_changed(
     catalog_of(sink).commit(NAME, [], [{"action": "set-location", "location": f"{location}/inside"}])
     before = metadata_of(sink)
     change = Model(ORDERS).apply([(1, "after")], [])
-    with pytest.raises(TransientError, match="has moved to .*/inside"):
+    with pytest.raises(TransientError, match=r"has moved to .*/inside"):
         writer.commit(1, batch(2, change))
     with pytest.raises(PermanentError, match="the table names the file"):
         writer.commit(1, batch(2, change))

@@ -21,6 +21,7 @@ import pytest
 from cdcsync_spark.sinks.contract.sink import Sink
 from cdcsync_spark.sinks.lake.storage.store import Store
 from contract import crashing, stepping
+from contract.crash_sinks import sink_of
 from contract.sinkcase import ORDERS, content, in_order
 from contract.stores import STORES
 
@@ -38,6 +39,15 @@ CHAINS = {
     ("local", "committed"): 5,
     ("s3", "before-commit"): 5,
 }
+#: the same of Iceberg tables
+ICEBERG_CHAINS = [
+    pytest.param("entry-written", 4),
+    pytest.param("table-created", 1, marks=pytest.mark.long),
+    pytest.param("staged", 2, marks=pytest.mark.long),
+    pytest.param("before-commit", 5, marks=pytest.mark.long),
+    pytest.param("data-written", 3, marks=pytest.mark.long),
+    pytest.param("vectors-written", 3, marks=pytest.mark.long),
+]
 #: the same of the program whose schema changes; an undisturbed run passes step-staged 6 times
 STEP_CHAINS = {("local", "step-staged"): 2, ("local", "committed"): 5, ("s3", "step-staged"): 2}
 
@@ -54,9 +64,9 @@ def processes() -> BaseContext:
     return context
 
 
-def run(processes: BaseContext, program: ModuleType, store: Store, epoch: int, gate: str) -> int | None:
+def run(processes: BaseContext, program: ModuleType, store: Store, epoch: int, gate: str, kind: str) -> int | None:
     """The program's exit code; negative is the signal that ended it."""
-    process = processes.Process(target=program.run_armed, args=(store, epoch, gate))
+    process = processes.Process(target=program.run_armed, args=(store, epoch, gate, kind))
     process.start()
     process.join(120)
     return process.exitcode
@@ -72,6 +82,15 @@ def test_killed_at_a_gate_again_and_again(
     assert content(sink.target(ORDERS.id)) == in_order(crashing.EXPECTED)
 
 
+@pytest.mark.parametrize("store", ["local"], indirect=True)
+@pytest.mark.parametrize(("gate", "passing"), ICEBERG_CHAINS)
+def test_an_iceberg_sync_killed_at_a_gate_again_and_again(
+    processes: BaseContext, gate: str, passing: int, store: Store, tmp_path: Path
+) -> None:
+    killed_until_it_ends(processes, crashing, store, f"{gate}:{passing}", tmp_path, "iceberg")
+    assert content(sink_of("iceberg", store).target(ORDERS.id)) == in_order(crashing.EXPECTED)
+
+
 @pytest.mark.parametrize(
     ("store", "gate", "passing"), [(*c, n) for c, n in STEP_CHAINS.items() if c[0] in STORES], indirect=["store"]
 )
@@ -84,12 +103,14 @@ def test_killed_in_a_step_again_and_again(
     assert content(sink.target(stepping.OTHER.id)) == []
 
 
-def killed_until_it_ends(processes: BaseContext, program: ModuleType, store: Store, gate: str, folder: Path) -> None:
+def killed_until_it_ends(
+    processes: BaseContext, program: ModuleType, store: Store, gate: str, folder: Path, kind: str = "delta"
+) -> None:
     """Run after run is killed a little further than the one before, until one ends by itself."""
     codes: list[int | None] = []
     while len(codes) < 20 and 0 not in codes:
         once = folder / f"once-{len(codes)}"
-        codes.append(run(processes, program, store, len(codes) + 1, f"{gate}:kill:{once}"))
+        codes.append(run(processes, program, store, len(codes) + 1, f"{gate}:kill:{once}", kind))
     assert codes[-1] == 0
     assert codes[:-1] == [-signal.SIGKILL] * (len(codes) - 1)
     assert len(codes) > 2

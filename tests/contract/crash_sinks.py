@@ -1,0 +1,21 @@
+"""The sinks whose programs are killed, in a store: Delta tables, and Iceberg tables of the catalog
+in a file of SQLite."""
+
+from __future__ import annotations
+
+from cdcsync_spark.sinks.contract.sink import Sink
+from cdcsync_spark.sinks.delta.replica.sink import DeltaSink
+from cdcsync_spark.sinks.iceberg.catalog.sqlite import SqliteCatalog
+from cdcsync_spark.sinks.iceberg.catalog.stores import TableStores
+from cdcsync_spark.sinks.iceberg.replica.sink import IcebergSink
+from cdcsync_spark.sinks.lake.storage.store import Store
+from contract.sinkcase import SYNC
+
+
+def sink_of(kind: str, store: Store) -> Sink:
+    if kind == "delta":
+        return DeltaSink(store, SYNC)
+    folder = store.local_folder
+    assert folder is not None
+    stores = TableStores(folder=str(folder))
+    return IcebergSink(SqliteCatalog(f"{folder}/catalog.db", str(folder), stores), stores, SYNC)
