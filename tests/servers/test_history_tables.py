@@ -149,100 +149,95 @@ def _check_rows(rows: Iterable[Row], history: pa.Schema, server: Server, databas
 
 
 @usually_on("mariadb1011")
-def test_a_history_shows_what_happened(any_server: Server, fresh_database: FreshDatabase, tmp_path: Path) -> None:
-    """What users see: the order of changes, their transactions, `check` and `plan`; a resnapshot
-    begins again; another mode is refused."""
+def test_a_history_shows_what_happened_and_follows_what_leaves_its_rows_as_they_are(
+    any_server: Server, fresh_database: FreshDatabase, tmp_path: Path
+) -> None:
+    """What users see of `orders`: the order of changes, their transactions, `check` and `plan`. Of
+    `parts`, whose definition changes: `verify` reads it by its newest one; a change that it cannot
+    follow asks. A resnapshot begins again; another mode is refused."""
     database = fresh_database(any_server)
     any_server.run(
         "CREATE TABLE orders (id INT PRIMARY KEY, total DECIMAL(10,2))",
         "INSERT INTO orders VALUES (1, 10), (2, 20)",
+        "CREATE TABLE parts (id INT PRIMARY KEY, total INT, note VARCHAR(20))",
+        "INSERT INTO parts VALUES (1, 10, 'a'), (2, 20, 'b')",
         db=database,
     )
-    name = f"{database}.orders"
+    orders, parts = f"{database}.orders", f"{database}.parts"
     with Sync(any_server, [rf"{database}\..*"], tmp_path / "sync", spec=HISTORY) as sync:
         sync.run_to_completion()
-        gtids = run_with_gtids(
-            any_server,
-            "INSERT INTO orders VALUES (3, 30)",
-            "UPDATE orders SET total = 11 WHERE id = 1",
-            "UPDATE orders SET id = 4 WHERE id = 2",
-            "DELETE FROM orders WHERE id = 3",
+        gtids = _change_orders(any_server, database)
+        any_server.run(
+            "ALTER TABLE parts ADD city VARCHAR(20) AFTER id, DROP note",
+            "UPDATE parts SET city = 'Graz' WHERE id = 1",
             db=database,
         )
         sync.run_to_completion()
-        rows = [
-            (r["_cdc_seq"], r["_cdc_op"], r["id"], int(r["total"]))
-            for r in sync.target(name).sort_by([("_cdc_seq", "ascending"), ("id", "ascending")]).to_pylist()
-        ]
-        assert rows == [
-            (0, "+I", 1, 10),
-            (0, "+I", 2, 20),
-            (1, "+I", 3, 30),
-            (2, "-U", 1, 10),
-            (3, "+U", 1, 11),
-            (4, "-U", 2, 20),
-            (5, "+U", 4, 20),
-            (6, "-D", 3, 30),
-        ]
-        named = sync.target(name).sort_by("_cdc_seq")["_cdc_gtid"].to_pylist()
-        assert named == [None, None, *(gtids[n] for n in (0, 1, 1, 2, 2, 3))]
-        found = json.loads(_shown(sync, "check", ExitCode.DONE).stdout)
-        assert [c["name"] for c in found["tables"][0]["columns"]] == ["id", "total", *METADATA]
-        planned = json.loads(_shown(sync, "plan", ExitCode.DONE).stdout)
-        assert planned["tables"][0]["columns"] == ["id", "total", *METADATA]
+        _check_orders(sync, orders, gtids)
+        _check_parts(sync, parts)
 
-        sync.write_manifest(resnapshot=[{"table": name, "nonce": 1}])
+        before = sync.target(parts)
+        any_server.run("ALTER TABLE parts ADD paid INT NOT NULL DEFAULT 0", "DELETE FROM parts", db=database)
+        sync.start("caught-up")
+        assert sync.wait() == ExitCode.USER_MUST_ACT
+        status = {t["name"]: t for t in sync.status()["tableStatus"]}[parts]
+        assert status["reason"] == "SchemaChangePending"
+        assert "published" in status["message"]
+        assert sync.target(parts).equals(before)
+
+        sync.write_manifest(resnapshot=[{"table": name, "nonce": 1} for name in (orders, parts)])
         sync.run_to_completion()
-        again = sync.target(name)
+        assert sync.target(parts).schema.names == ["id", "city", "total", "paid", *METADATA]
+        again = sync.target(orders)
         assert sorted(zip(again["_cdc_op"].to_pylist(), again["id"].to_pylist(), strict=True)) == [("+I", 1), ("+I", 4)]
 
         sync.write_manifest(sink={"delta": {"mode": "replica"}})
         sync.start("caught-up")
         assert sync.wait() == ExitCode.USER_MUST_ACT
         assert "holds a history" in sync.logs()
-        assert sync.target(name).equals(again)
+        assert sync.target(orders).equals(again)
 
 
-@usually_on("mariadb1011")
-def test_a_history_follows_what_leaves_its_rows_as_they_are(
-    any_server: Server, fresh_database: FreshDatabase, tmp_path: Path
-) -> None:
-    """`verify` reads it by its newest definition; a change that it cannot follow asks."""
-    database = fresh_database(any_server)
-    any_server.run(
-        "CREATE TABLE orders (id INT PRIMARY KEY, total INT, note VARCHAR(20))",
-        "INSERT INTO orders VALUES (1, 10, 'a'), (2, 20, 'b')",
+def _change_orders(server: Server, database: str) -> list[str | None]:
+    return run_with_gtids(
+        server,
+        "INSERT INTO orders VALUES (3, 30)",
+        "UPDATE orders SET total = 11 WHERE id = 1",
+        "UPDATE orders SET id = 4 WHERE id = 2",
+        "DELETE FROM orders WHERE id = 3",
         db=database,
     )
-    name = f"{database}.orders"
-    with Sync(any_server, [rf"{database}\..*"], tmp_path / "sync", spec=HISTORY) as sync:
-        sync.run_to_completion()
-        any_server.run(
-            "ALTER TABLE orders ADD city VARCHAR(20) AFTER id, DROP note",
-            "UPDATE orders SET city = 'Graz' WHERE id = 1",
-            db=database,
-        )
-        sync.run_to_completion()
-        history = sync.target(name)
-        assert history.schema.names == ["id", "city", "total", "note", *METADATA]
-        later = [r for r in history.sort_by("_cdc_seq").to_pylist() if r["_cdc_seq"]]
-        assert [(r["_cdc_op"], r["city"], r["total"], r["note"]) for r in later] == [
-            ("-U", None, 10, None),
-            ("+U", "Graz", 10, None),
-        ]
-        verified = sync.command("verify", "-o", "json")
-        assert verified.returncode == ExitCode.DONE, verified.stdout + verified.stderr
-        before = sync.target(name)
-        any_server.run("ALTER TABLE orders ADD paid INT NOT NULL DEFAULT 0", "DELETE FROM orders", db=database)
-        sync.start("caught-up")
-        assert sync.wait() == ExitCode.USER_MUST_ACT
-        (status,) = sync.status()["tableStatus"]
-        assert status["reason"] == "SchemaChangePending"
-        assert "published" in status["message"]
-        assert sync.target(name).equals(before)
-        sync.write_manifest(resnapshot=[{"table": name, "nonce": 1}])
-        sync.run_to_completion()
-        assert sync.target(name).schema.names == ["id", "city", "total", "paid", *METADATA]
+
+
+def _check_orders(sync: Sync, name: str, gtids: list[str | None]) -> None:
+    history = sync.target(name).sort_by([("_cdc_seq", "ascending"), ("id", "ascending")])
+    assert [(r["_cdc_seq"], r["_cdc_op"], r["id"], int(r["total"])) for r in history.to_pylist()] == [
+        (0, "+I", 1, 10),
+        (0, "+I", 2, 20),
+        (1, "+I", 3, 30),
+        (2, "-U", 1, 10),
+        (3, "+U", 1, 11),
+        (4, "-U", 2, 20),
+        (5, "+U", 4, 20),
+        (6, "-D", 3, 30),
+    ]
+    assert history["_cdc_gtid"].to_pylist() == [None, None, *(gtids[n] for n in (0, 1, 1, 2, 2, 3))]
+    checked = json.loads(_shown(sync, "check", ExitCode.DONE).stdout)["tables"]
+    assert [[c["name"] for c in t["columns"]] for t in checked if t["name"] == name] == [["id", "total", *METADATA]]
+    planned = json.loads(_shown(sync, "plan", ExitCode.DONE).stdout)["tables"]
+    assert [t["columns"] for t in planned if t["name"] == name] == [["id", "total", *METADATA]]
+
+
+def _check_parts(sync: Sync, name: str) -> None:
+    history = sync.target(name)
+    assert history.schema.names == ["id", "city", "total", "note", *METADATA]
+    later = [r for r in history.sort_by("_cdc_seq").to_pylist() if r["_cdc_seq"]]
+    assert [(r["_cdc_op"], r["city"], r["total"], r["note"]) for r in later] == [
+        ("-U", None, 10, None),
+        ("+U", "Graz", 10, None),
+    ]
+    verified = sync.command("verify", "-o", "json")
+    assert verified.returncode == ExitCode.DONE, verified.stdout + verified.stderr
 
 
 @usually_on("mariadb1011")
