@@ -28,19 +28,23 @@ PROMETHEUS := .cache/prometheus
 GH_OST := .cache/gh-ost/gh-ost
 KEYS_PLUGIN := .cache/mariadb-plugins/file_key_management.so
 PYTEST := $(BIN)/pytest
+# Of what Maven brings only the last: each waits for the one before.
+SERVERS := $(KEYS_PLUGIN) $(MARIADB118)/usr/sbin/mariadbd $(MYSQL97)/usr/sbin/mysqld $(ICEBERG)/classes/IcebergRestServer.class
+# What waits for the network goes beside what computes.
+SIDE_BY_SIDE = $(MAKE) --no-print-directory --jobs=5
 
 # The tables of the demo: delta or iceberg
 SINK ?= delta
 # ARGS goes to pytest: make test-unit ARGS='-k gtid -x'
 ARGS ?=
-# Test processes at once; those with a server each have their own.
+# Test processes at once; those with a server each have their own, and often wait for it.
 WORKERS ?= 2
-SERVER_WORKERS ?= 3
+SERVER_WORKERS ?= 4
 # What is marked `long` is left to `make test-all`.
 LONG ?= not long
 STRESS_SECONDS ?= 20
 
-.PHONY: help venv setup servers gh-ost demo docs lint format test test-all test-unit test-servers test-stress test-kube test-cluster images release bench lock clean
+.PHONY: help venv setup servers gh-ost demo docs lint lint-types lint-all-else format test test-all test-unit test-servers test-stress test-kube test-cluster images release bench lock clean
 
 help: ## list the targets
 	@grep -hE '^[a-z][a-z-]*:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/\1|\2/' | while IFS='|' read -r target text; do printf '  make %-14s%s\n' "$$target" "$$text"; done
@@ -49,7 +53,8 @@ venv: .venv/editable ## the Python packages alone: enough for the tests without 
 
 setup: .venv/ready ## install what is needed and leave .venv/bin/cdcsync ready
 
-servers: $(STAMPS)/mariadb1011 $(KEYS_PLUGIN) $(STAMPS)/mariadb114 $(MARIADB118)/usr/sbin/mariadbd $(MYSQL97)/usr/sbin/mysqld $(KAFKA)/formatted/meta.properties $(FLINK)/jars $(REGISTRY)/app $(DEBEZIUM)/jars $(DEBEZIUM_MARIADB)/jars $(AVRO_CONVERTER)/jars $(ICEBERG)/classes/IcebergRestServer.class ## provide the servers that the tests start
+servers: setup ## provide the servers that the tests start
+	@$(SIDE_BY_SIDE) $(SERVERS)
 
 gh-ost: $(GH_OST) ## build gh-ost, which tests of `make test-all` run beside a stream (needs Go)
 
@@ -57,12 +62,17 @@ demo: setup ## copy a small shop from a MariaDB of our own into Delta tables (SI
 	@$(BIN)/cdcsync demo --sink $(SINK)
 
 lint: setup ## ruff, formatting, types, import layers, words, the manual
+	@$(SIDE_BY_SIDE) --output-sync=target lint-types lint-all-else
+
+lint-types:
+	@echo "lint: mypy"
+	@$(BIN)/mypy
+
+lint-all-else:
 	@echo "lint: ruff check"
 	@$(BIN)/ruff check .
 	@echo "lint: ruff format"
 	@$(BIN)/ruff format --check .
-	@echo "lint: mypy"
-	@$(BIN)/mypy
 	@echo "lint: import layers"
 	@$(BIN)/lint-imports --no-logo
 	@echo "lint: words"
@@ -80,7 +90,9 @@ format: setup ## format the code and repair what ruff can repair
 	@$(BIN)/ruff check --fix-only --quiet .
 	@$(BIN)/ruff format .
 
-test: test-unit test-servers ## the tests that CI runs
+test: setup ## the tests that CI runs; the servers come beside those that need none
+	@$(SIDE_BY_SIDE) test-unit $(SERVERS)
+	@$(MAKE) --no-print-directory test-servers
 
 test-all: ## the same and those that take long: more servers under stress, more interrupts and outages, new examples of laws
 	@$(MAKE) gh-ost
@@ -195,31 +207,32 @@ $(MYSQL97)/usr/sbin/mysqld: | $(STAMPS)/mariadb1011
 	@echo "servers: MySQL 9.7 by debootstrap into $(MYSQL97) (about a minute, 650 MB)"
 	@tests/support/mysql97-root.sh $(MYSQL97)
 
-$(KAFKA)/formatted/meta.properties: | $(STAMPS)/system
+# Two Mavens at once would write to one cache, so what it brings is a chain, beside what debootstrap brings.
+$(KAFKA)/formatted/meta.properties: | $(STAMPS)/mariadb114
 	@echo "servers: a Kafka broker by Maven into $(KAFKA) (44 MB)"
 	@tests/support/kafka-broker.sh $(KAFKA)
 
-$(FLINK)/jars: | $(STAMPS)/system
+$(FLINK)/jars: | $(KAFKA)/formatted/meta.properties
 	@echo "servers: Flink SQL, which reads topics, by Maven into $(FLINK) (130 MB)"
 	@tests/support/flink-jars.sh $(FLINK)
 
-$(REGISTRY)/app: | $(STAMPS)/system
+$(REGISTRY)/app: | $(FLINK)/jars
 	@echo "servers: a schema registry by Maven into $(REGISTRY) (110 MB)"
 	@tests/support/registry.sh $(REGISTRY)
 
-$(DEBEZIUM)/jars: | $(STAMPS)/system
+$(DEBEZIUM)/jars: | $(REGISTRY)/app
 	@echo "servers: Debezium's engine, whose records are compared with ours, by Maven into $(DEBEZIUM) (42 MB)"
 	@tests/support/debezium-jars.sh $(DEBEZIUM) mysql 3.3.1.Final
 
-$(DEBEZIUM_MARIADB)/jars: | $(STAMPS)/system
+$(DEBEZIUM_MARIADB)/jars: | $(DEBEZIUM)/jars
 	@echo "servers: Debezium's engine for MariaDB, by Maven into $(DEBEZIUM_MARIADB) (42 MB)"
 	@tests/support/debezium-jars.sh $(DEBEZIUM_MARIADB) mariadb 3.4.0.Final
 
-$(AVRO_CONVERTER)/jars: | $(STAMPS)/system
+$(AVRO_CONVERTER)/jars: | $(DEBEZIUM_MARIADB)/jars
 	@echo "servers: what makes Avro of Debezium's records, by Maven into $(AVRO_CONVERTER) (26 MB)"
 	@tests/support/maven-jars.sh $(AVRO_CONVERTER) io.apicurio:apicurio-registry-utils-converter:2.6.13.Final
 
-$(ICEBERG)/classes/IcebergRestServer.class: $(addprefix tests/support/,IcebergRestServer.java iceberg-jars.sh) | .venv/ready
+$(ICEBERG)/classes/IcebergRestServer.class: $(addprefix tests/support/,IcebergRestServer.java iceberg-jars.sh) | $(AVRO_CONVERTER)/jars
 	@echo "servers: Iceberg's library and a REST catalog on it, by Maven into $(ICEBERG) (60 MB)"
 	@tests/support/iceberg-jars.sh $(ICEBERG) $$($(BIN)/python -c 'import pyspark; print(pyspark.__path__[0])')/jars
 
