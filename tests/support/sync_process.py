@@ -16,6 +16,7 @@ is ever signalled.
 from __future__ import annotations
 
 import itertools
+import json
 import os
 import signal
 import subprocess
@@ -322,10 +323,10 @@ class Sync:
         return self.state_dir / f"default.{self.name}.yaml"
 
     def status(self) -> dict[str, Any]:
-        """The status as the state file has it; empty before the first."""
+        """The status as the state file, which is JSON, has it; empty before the first."""
         if not self.state_file.exists():
             return {}
-        status: dict[str, Any] = yaml.load(self.state_file.read_text(encoding="utf-8"), _Loader)["status"]
+        status: dict[str, Any] = json.loads(self.state_file.read_text(encoding="utf-8"))["status"]
         return status
 
     def path(self, table: str) -> Path:
@@ -356,7 +357,6 @@ _PROGRAM = (str(Path(sys.executable).with_name("cdcsync")),)
 _DAEMON = "cdcsync_spark.engine.worker_preload"
 #: how the program of Python's fork server begins, which is that of its forks, too
 _FORK_SERVER = "from multiprocessing.forkserver import main"
-_Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 def _forked(words: Sequence[str]) -> bool:
