@@ -46,8 +46,7 @@ FORMATS = {
     "form",
     [
         "debezium-json",
-        "changelog-json",
-        *(pytest.param(f, marks=pytest.mark.long) for f in ("canal-json", "upsert-json")),
+        *(pytest.param(f, marks=pytest.mark.long) for f in ("changelog-json", "canal-json", "upsert-json")),
     ],
 )
 def test_flink_ends_with_the_sources_table(

@@ -20,7 +20,7 @@ from cdcsync_spark.sinks.kafka.forms import AVRO, form_of
 from cdcsync_spark.sinks.kafka.topic.target import KafkaTarget
 from servers.test_verify import KEYS, NEARLY, create_key_tables, table_of_rows, verify
 from servers.test_verify_topics import equal_while_written
-from support.fixtures import FreshDatabase
+from support.fixtures import FreshDatabase, usually_on
 from support.kafka import KafkaBroker
 from support.registry import SchemaRegistry
 from support.servers import Server
@@ -61,6 +61,7 @@ def rows_of(sync: SmallSync) -> dict[int, dict[str, Any]]:
     return {row["id"]: row for row in rows}
 
 
+@usually_on("mysql97_gtid")
 def test_every_type_of_key_is_folded(any_server: Server, fresh_database: FreshDatabase, sync_of: MakeSync) -> None:
     database = fresh_database(any_server)
     tables = create_key_tables(any_server, database)
@@ -148,6 +149,7 @@ def test_the_types_of_one_program_are_equal(
     assert (result.target_rows, result.counts) == (6, {})
 
 
+@usually_on("mariadb1011")
 def test_records_of_each_definition_are_read_by_their_own_schema(
     any_server: Server, fresh_database: FreshDatabase, sync_of: MakeSync, registry: SchemaRegistry, kafka: KafkaBroker
 ) -> None:

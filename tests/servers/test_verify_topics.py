@@ -15,7 +15,7 @@ from confluent_kafka import Producer, TopicPartition
 from cdcsync_core.errors import Reason
 from cdcsync_core.runs.verification import Kind
 from servers.test_verify import KEYS, Writers, create_key_tables, table_of_rows, verify
-from support.fixtures import FreshDatabase
+from support.fixtures import FreshDatabase, usually_on
 from support.kafka import KafkaBroker
 from support.servers import Server
 from support.small_sync import SmallSync
@@ -66,6 +66,7 @@ def test_a_topic_of_each_form_equals_its_source(
     assert (result.source_rows, result.target_rows, result.equal) == (50, 50, True)
 
 
+@usually_on("mariadb1011")
 def test_every_type_of_key_is_folded(
     any_server: Server, fresh_database: FreshDatabase, sync_of: MakeSync, kafka: KafkaBroker
 ) -> None:
@@ -143,6 +144,7 @@ def equal_while_written(sync: SmallSync, server: Server) -> None:
                 assert result.equal, result
 
 
+@usually_on("mariadb1011")
 def test_a_topic_is_compared_while_writers_write(
     any_server: Server, fresh_database: FreshDatabase, sync_of: MakeSync, kafka: KafkaBroker
 ) -> None:

@@ -15,7 +15,7 @@ from cdcsync_core.positions.position import Position, TransactionId
 from cdcsync_spark.snapshot.low_mark import LowMark, prepared_xids
 from cdcsync_spark.wire.binlog.facts import TransactionEnd, XaEnd
 from support.dump import log_end, read_log
-from support.fixtures import FreshDatabase
+from support.fixtures import FreshDatabase, variants
 from support.servers import Server
 from support.source import connected, source_of
 
@@ -52,7 +52,7 @@ def _write(server: Server, database: str, writer: int, stopping: threading.Event
             cursor.execute(f"XA COMMIT {xid}")
 
 
-@pytest.mark.parametrize("variant", ["mariadb1011", "mariadb114", "mysql97_gtid", "mysql97_nogtid"])
+@variants("mariadb1011", "mysql97_gtid", "mysql97_nogtid", also=("mariadb114",))
 def test_what_low_covers_is_visible(
     variant: str, request: pytest.FixtureRequest, fresh_database: FreshDatabase
 ) -> None:
@@ -83,7 +83,7 @@ def _commits(server: Server, start: Position) -> list[TransactionId]:
     return found
 
 
-@pytest.mark.parametrize("variant", ["mariadb1011", "mariadb114"])
+@variants("mariadb1011", also=("mariadb114",))
 def test_what_stays_prepared_is_not_waited_for(
     variant: str, request: pytest.FixtureRequest, fresh_database: FreshDatabase
 ) -> None:
