@@ -67,30 +67,6 @@ def assert_equal(sync: Sync, table: str) -> None:
     assert [(row["id"], row["word"]) for row in target] == list(source)
 
 
-@usually_on("mariadb1011")
-def test_a_table_that_cannot_be_planned_stops_no_other(sync: Sync) -> None:
-    """Its fault stands under its name with its reason; what is written later reaches the others,
-    too."""
-    bad = name_of(sync, "b")
-    fill_dates(sync.server, bad.partition(".")[0], "b")
-    sync.start("forever")
-    seen = sync.wait_for(lambda s: streaming(s) == 2)
-    assert (entry(seen, bad)["phase"], entry(seen, bad)["reason"]) == ("Failed", "TypeUnsupported")
-    assert "2020-00-00" in entry(seen, bad)["message"]
-    for good in ("a", "c"):
-        assert entry(seen, name_of(sync, good))["message"] == ""
-    assert seen["tables"]["failed"] == 1
-    assert sync.terminate() == ExitCode.DONE
-    sync.server.run(f"INSERT INTO {name_of(sync, 'a')} VALUES (9001, 'later')")
-    sync.start("caught-up")
-    assert sync.wait() == ExitCode.USER_MUST_ACT
-    assert_equal(sync, "a")
-    assert_equal(sync, "c")
-    output = sync.output(2).read_text()
-    assert "2020-00-00" in output
-    assert f"{bad}: " in output
-
-
 @usually_on("mysql97_gtid")
 def test_tables_that_change_or_vanish_while_they_are_read_stop_no_other(sync: Sync) -> None:
     """R9: a split of another definition is not used. The driver stands still after LOW, before its
@@ -123,24 +99,6 @@ def test_a_plan_is_shown_of_the_tables_that_can_be_planned(sync: Sync) -> None:
     assert "2020-00-00" in shown.stderr
 
 
-@usually_on("mariadb1011")
-def test_a_dropped_table_that_is_asked_for_again_stops_no_other(sync: Sync) -> None:
-    """Neither those that stream, nor one that is read for the first time meanwhile."""
-    sync.start("forever")
-    sync.wait_for(lambda s: streaming(s) == 2)
-    gone, new = name_of(sync, "c"), name_of(sync, "d")
-    sync.server.run(f"DROP TABLE {gone}")
-    sync.wait_for(lambda s: entry(s, gone).get("phase") not in ("Streaming", "CatchingUp"))
-    fill(sync.server, gone.partition(".")[0], "d")
-    sync.write_manifest(resnapshot=[{"table": gone, "nonce": 1}])
-    seen = sync.wait_for(lambda s: entry(s, new).get("phase") == "Streaming" and streaming(s) == 2)
-    assert (entry(seen, gone)["phase"], entry(seen, gone)["reason"]) == ("Unassigned", "NoSuchTable")
-    assert seen["restarts"]["consecutive"] == 0
-    assert sync.terminate() == ExitCode.DONE
-    assert_equal(sync, "a")
-    assert_equal(sync, "d")
-
-
 @contextmanager
 def locked(sync: Sync, table: str) -> Iterator[None]:
     """By another session, until the block ends."""
@@ -158,29 +116,60 @@ def is_busy(status: dict[str, Any], name: str) -> bool:
     )
 
 
-def has_been_read(status: dict[str, Any], name: str) -> bool:
-    """Its snapshot is published; the catch-up need not have ended."""
-    return entry(status, name).get("phase") in ("CatchingUp", "Streaming")
-
-
 def rows(sync: Sync, table: str) -> int:
     return sync.target(name_of(sync, table)).num_rows
 
 
 @usually_on("mariadb1011")
-def test_a_table_that_is_locked_before_it_is_read_holds_back_no_other(sync: Sync) -> None:
-    """When the lock goes, it goes on by itself."""
-    bad = name_of(sync, "b")
-    fill(sync.server, sync.database, "b")  # type: ignore[attr-defined]
-    with locked(sync, "b"):
+def test_tables_that_cannot_be_planned_or_read_or_are_gone_stop_no_other(sync: Sync) -> None:
+    """`bad` cannot be planned, `busy` is locked before it is read and goes on by itself when the
+    lock goes, `c` is dropped and asked for again while `d` is read for the first time. Each has its
+    reason under its name; what is written later reaches the others, too."""
+    bad, busy, gone, new = (name_of(sync, table) for table in ("bad", "busy", "c", "d"))
+    fill_dates(sync.server, sync.database, "bad")  # type: ignore[attr-defined]
+    fill(sync.server, sync.database, "busy")  # type: ignore[attr-defined]
+    with locked(sync, "busy"):
         sync.start("forever")
-        seen = sync.wait_for(lambda s: streaming(s) == 2 and is_busy(s, bad))
+        seen = sync.wait_for(
+            lambda s: streaming(s) == 2 and is_busy(s, busy) and entry(s, bad).get("phase") == "Failed"
+        )
         assert seen["restarts"]["consecutive"] == 0
+        assert (entry(seen, bad)["phase"], entry(seen, bad)["reason"]) == ("Failed", "TypeUnsupported")
+        assert "2020-00-00" in entry(seen, bad)["message"]
+        for good in ("a", "c"):
+            assert entry(seen, name_of(sync, good))["message"] == ""
+        assert seen["tables"]["failed"] == 2
         sync.server.run(f"INSERT INTO {name_of(sync, 'a')} VALUES (9001, 'later')")
         sync.wait_until(lambda: rows(sync, "a") == 121, "what is written later")
-    sync.wait_for(lambda s: has_been_read(s, bad))
-    for table in ("a", "b", "c"):
+    sync.wait_for(lambda s: entry(s, busy).get("phase") == "Streaming")
+    for table in ("a", "busy", "c"):
         assert_equal(sync, table)
+    _drop_and_ask_again(sync, gone, new)
+    assert sync.terminate() == ExitCode.DONE
+    _run_again_beside(sync, bad)
+
+
+def _drop_and_ask_again(sync: Sync, gone: str, new: str) -> None:
+    """Neither those that stream stop, nor the one that is read for the first time meanwhile."""
+    sync.server.run(f"DROP TABLE {gone}")
+    sync.wait_for(lambda s: entry(s, gone).get("phase") not in ("Streaming", "CatchingUp"))
+    fill(sync.server, sync.database, "d")  # type: ignore[attr-defined]
+    sync.write_manifest(resnapshot=[{"table": gone, "nonce": 1}])
+    seen = sync.wait_for(lambda s: entry(s, new).get("phase") == "Streaming" and streaming(s) == 3)
+    assert (entry(seen, gone)["phase"], entry(seen, gone)["reason"]) == ("Unassigned", "NoSuchTable")
+    assert seen["restarts"]["consecutive"] == 0
+
+
+def _run_again_beside(sync: Sync, bad: str) -> None:
+    """A run that ends when it has caught up names the fault of the table that it could not read."""
+    sync.server.run(f"INSERT INTO {name_of(sync, 'a')} VALUES (9002, 'again')")
+    sync.start("caught-up")
+    assert sync.wait() == ExitCode.USER_MUST_ACT
+    for table in ("a", "busy", "d"):
+        assert_equal(sync, table)
+    output = sync.output(2).read_text()
+    assert "2020-00-00" in output
+    assert f"{bad}: " in output
 
 
 @usually_on()
