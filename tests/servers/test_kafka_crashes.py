@@ -119,8 +119,17 @@ def test_a_run_that_is_killed_anywhere_is_gone_on_from(runs: Runs) -> None:
     runs.check()
 
 
-@pytest.mark.parametrize("gate", ["kafka-begun:2", "kafka-sent:2", "part-sent:2"])
-@pytest.mark.parametrize("successor", ["stream", "catch-up"])
+@pytest.mark.parametrize(
+    ("successor", "gate"),
+    [
+        ("stream", "kafka-begun:2"),
+        ("stream", "kafka-sent:2"),
+        ("catch-up", "kafka-sent:2"),
+        ("catch-up", "part-sent:2"),
+        pytest.param("stream", "part-sent:2", marks=pytest.mark.long),
+        pytest.param("catch-up", "kafka-begun:2", marks=pytest.mark.long),
+    ],
+)
 def test_a_run_that_wakes_after_its_successor_changes_nothing(runs: Runs, gate: str, successor: str) -> None:
     """A successor of the same kind fences it; one of another kind is ordered by the state topic."""
     zombie = runs.start(f"{gate}:stop")
@@ -154,7 +163,7 @@ def test_without_transactions_a_kill_may_repeat_and_loses_nothing(kafka: KafkaBr
     assert runs.check_last() > 0, "what was sent before a kill is there twice"
 
 
-@pytest.mark.parametrize("gate", ["kafka-begun:2", "kafka-sent:2"])
+@pytest.mark.parametrize("gate", [pytest.param("kafka-begun:2", marks=pytest.mark.long), "kafka-sent:2"])
 def test_without_transactions_a_run_that_wakes_sees_its_successor(kafka: KafkaBroker, folder: Path, gate: str) -> None:
     """In time for the states; records that it was about to send are older ones."""
     runs = Runs(kafka, folder, plain=True)
