@@ -8,8 +8,10 @@ from collections.abc import Generator, Iterator
 import pytest
 
 from support.faults import begin_faults
+from support.kafka import KafkaBroker
 from support.node import Node, s3_server
 from support.node_sync import NodeSync
+from support.node_topics import TopicSync
 from support.servers import VARIANTS, Server
 from support.workload import Pace
 
@@ -88,3 +90,19 @@ def mysql_shop(node: Node, mysql: Server, store: str) -> Iterator[NodeSync]:
     made.create()
     yield made
     made.workload.stop()
+
+
+@pytest.fixture(scope="session")
+def broker(node: Node, tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaBroker]:
+    """One that pods reach."""
+    made = KafkaBroker(tmp_path_factory.mktemp("broker"), address=node.address).start()
+    yield made
+    made.kill()
+
+
+@pytest.fixture(scope="session")
+def topic_sync(node: Node, source: Server, store: str, broker: KafkaBroker) -> TopicSync:
+    """Of one table; the first test that needs its records waits for it."""
+    made = TopicSync(node, source, store, broker, source.create_database())
+    made.create()
+    return made

@@ -1,6 +1,8 @@
 """A manifest that says nothing of sizes, on a node of two processors: a small snapshot is read by
 its driver, and the stream lives in what its pod requests. It prints how long the snapshot took from
-the resource's creation: `make test-cluster ARGS='-s -k default_sizes'`."""
+the resource's creation: `make test-cluster ARGS='-s -k default_sizes'`.
+
+What is refused (`test_faults`) is begun here, because it takes time and no processor."""
 
 from __future__ import annotations
 
@@ -16,7 +18,7 @@ from support.node_sync import DRIVER, PASSWORD, make_namespace, make_secret, mak
 from support.servers import Server
 from support.sync_process import GRANTS
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = [pytest.mark.timeout(600), pytest.mark.usefixtures("refused")]
 
 NAME = "sizes"
 _KIND = "cdcsync.io/kind"

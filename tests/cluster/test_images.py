@@ -49,7 +49,9 @@ def test_a_build_that_is_no_release_takes_a_tag(digest: str) -> None:
     assert built.returncode == 0, built.stderr
 
 
+@pytest.mark.long
 def test_the_images_have_no_setuid_programs_and_keep_their_budgets() -> None:
+    """The build, which ends with the same check, has refused them otherwise; here it says so."""
     command = [ROOT / "tests" / "cluster" / "images.sh", "check"]
     checked = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
     assert checked.returncode == 0, checked.stderr

@@ -1,8 +1,7 @@
 """Two snapshots at once, of MariaDB and of MySQL, under writers, while executors, drivers and the
 operator are killed: the same rows.
 
-The tests of this folder are chapters of one story and run in the order of their files. What is
-refused (`test_faults`) is begun here, too, because it takes time and no processor.
+The tests of this folder are chapters of one story and run in the order of their files.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from support.workload_tables import WALK
 
 EXECUTORS = "spark-role=executor"
 
-pytestmark = [pytest.mark.timeout(1200), pytest.mark.usefixtures("refused")]
+pytestmark = pytest.mark.timeout(1200)
 
 
 def test_the_operator_has_its_rights(node: Node) -> None:

@@ -175,9 +175,11 @@ def test_the_drivers_node_falls_silent_and_answers_again(own_node: Node, shop: N
     assert shop.pods(DRIVER) == [shop.driver()]
 
 
+@pytest.mark.usefixtures("topic_sync")
 def test_a_schedule_holds_no_pod_between_its_times(shop: NodeSync) -> None:
     """It ends the stream once that has caught up; what is written then is copied at its time, by a
-    pod that ends; without it the stream flows again."""
+    pod that ends; without it the stream flows again. A sync to topics starts meanwhile, because
+    this one mostly waits."""
     shop.change(stream={"schedule": {"cron": "0 0 29 2 *"}})
     shop.until(lambda s: s.phase == "Waiting" and not shop.left(kept=False), 240, "nothing of a run is left")
     shop.arrives()
