@@ -25,6 +25,12 @@ def shown(text: str) -> str:
     return escape(visible(text))
 
 
+def _json(value: Any) -> str:
+    """The same data, with what a terminal would act on written as JSON escapes."""
+    text = json.dumps(value, ensure_ascii=False)
+    return text if visible(text) == text else "".join(c if visible(c) == c else json.dumps(c)[1:-1] for c in text)
+
+
 class Output:
     """`as_json`: the JSON twin. `console` is stdout, `notes` stderr."""
 
@@ -42,13 +48,13 @@ class Output:
 
     def line(self, value: Any) -> None:
         """One JSON object a line, at once, so that a program can follow."""
-        sys.stdout.write(json.dumps(value, ensure_ascii=False) + "\n")
+        sys.stdout.write(_json(value) + "\n")
         sys.stdout.flush()
 
     def note(self, text: str, kind: str = "note") -> None:
         """A message for people who watch."""
         if self.as_json:
-            sys.stderr.write(json.dumps({kind: text}, ensure_ascii=False) + "\n")
+            sys.stderr.write(_json({kind: text}) + "\n")
         else:
             style = {"warning": "yellow"}.get(kind, "dim")
             self.notes.print(f"[{style}]{kind}:[/] {shown(text)}")
@@ -72,7 +78,7 @@ class Output:
     def _part(self, reason: str, parts: Mapping[str, str]) -> None:
         pieces = {k: v for k, v in parts.items() if v}
         if self.as_json:
-            sys.stderr.write(json.dumps({"error": {"reason": reason, **pieces}}, ensure_ascii=False) + "\n")
+            sys.stderr.write(_json({"error": {"reason": reason, **pieces}}) + "\n")
             return
         self.notes.print(f"[bold red]error:[/] {shown(reason)}")
         for name, text in pieces.items():

