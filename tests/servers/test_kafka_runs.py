@@ -24,6 +24,7 @@ from servers.test_kafka_sink import kafka_spec, new_name, records
 from support.event_consumer import CheckingConsumer
 from support.fixtures import FreshDatabase, usually_on
 from support.kafka import KafkaBroker
+from support.lying_broker import counting_too_far, lying_broker
 from support.secure_kafka import PASSWORD, USER, SecureBroker
 from support.servers import Server
 from support.sync_process import Gate, Sync
@@ -117,6 +118,33 @@ def test_a_broker_that_hangs_is_waited_for_and_gone_on_with(
         sync.terminate()
         sync.run_to_completion()
         shop.check()
+
+
+@pytest.mark.long
+@usually_on("mariadb1011")
+def test_a_broker_that_ends_the_process_is_named_tried_again_and_gone_on_with(
+    any_server: Server, fresh_database: FreshDatabase, tmp_path: Path, kafka: KafkaBroker
+) -> None:
+    """An answer that announces more entries than there can be ends the driver by that signal, each
+    start once more, in growing pauses; nothing else of the machine is ended."""
+    with lying_broker(kafka.bootstrap) as liar:
+        shop = Shop(any_server, fresh_database(any_server), tmp_path, kafka)
+        with shop.sync as sync:
+            sync.write_manifest(sink={"kafka": {"bootstrapServers": liar.address}})
+            sync.start("forever")
+            sync.wait_for(lambda s: s.get("tables", {}).get("streaming") == 1)
+            controller = sync.controller.pid
+            liar.lie = counting_too_far
+            assert sync.signal("driver", signal.SIGABRT)
+            shop.change(1)
+            lost = sync.wait_for(lambda s: s["restarts"].get("consecutive", 0) >= 2)
+            assert lost["restarts"]["reason"] in ("DriverLost", "SinkUnreachable")
+            assert "DriverLost: the driver was ended by SIGABRT" in sync.output(1).read_text(encoding="utf-8")
+            assert sync.controller.pid == controller
+            liar.lie = None
+            sync.terminate()
+            sync.run_to_completion()
+            shop.check()
 
 
 @pytest.mark.parametrize(

@@ -47,89 +47,85 @@ def records(kafka: KafkaBroker, topic: str) -> list[tuple[Any, Any]]:
 
 
 @usually_on("mariadb1011")
-def test_a_topic_shows_what_happened(
+def test_a_topic_shows_what_happened_and_follows_what_leaves_its_rows_as_they_are(
     any_server: Server, fresh_database: FreshDatabase, tmp_path: Path, kafka: KafkaBroker
 ) -> None:
+    """The definition of `parts` changes: a change that it cannot follow asks; a resnapshot sends
+    the rows by the new definition."""
     database = fresh_database(any_server)
     any_server.run(
         "CREATE TABLE orders (id INT PRIMARY KEY, total DECIMAL(10,2))",
         "INSERT INTO orders VALUES (1, 10), (2, 20)",
+        "CREATE TABLE parts (id INT PRIMARY KEY, total INT, note VARCHAR(20))",
+        "INSERT INTO parts VALUES (1, 10, 'a'), (2, 20, 'b')",
         db=database,
     )
     name = new_name()
-    topic = f"{name}.{database}.orders"
+    orders, parts = f"{name}.{database}.orders", f"{name}.{database}.parts"
     with Sync(any_server, [rf"{database}\..*"], tmp_path / "sync", name=name, spec=kafka_spec(kafka)) as sync:
         sync.run_to_completion()
-        first = records(kafka, topic)
-        assert sorted((k["id"], v["op"], v["after"]["total"]) for k, v in first) == [
-            (1, "r", "10.00"),
-            (2, "r", "20.00"),
-        ]
-        ((server_id,),) = any_server.query("SELECT @@server_id")
-        assert {(v["source"]["name"], v["source"]["server_id"]) for _, v in first} == {(name, server_id)}
-        gtids = run_with_gtids(
-            any_server,
-            "INSERT INTO orders VALUES (3, 30)",
-            "UPDATE orders SET total = 11 WHERE id = 1",
-            "UPDATE orders SET id = 4 WHERE id = 2",
-            "DELETE FROM orders WHERE id = 3",
+        _check_snapshot(kafka, orders, any_server, name)
+        gtids = _change_orders(any_server, database)
+        any_server.run(
+            "ALTER TABLE parts ADD city VARCHAR(20) AFTER id, DROP note",
+            "UPDATE parts SET city = 'Graz' WHERE id = 1",
             db=database,
         )
         sync.run_to_completion()
-        later = records(kafka, topic)[len(first) :]
-        assert [(k["id"], v and v["op"]) for k, v in later] == [
-            (3, "c"),
-            (1, "u"),
-            (2, "d"),
-            (2, None),
-            (4, "c"),
-            (3, "d"),
-            (3, None),
-        ]
-        named = [v and v["source"]["gtid"] for _, v in later]
-        assert named == [gtids[0], gtids[1], gtids[2], None, gtids[2], gtids[3], None]
-        consumer = CheckingConsumer(("id",)).take(debezium_events(records(kafka, topic)))
-        assert consumer.faults == []
-        (table,) = sync.status()["tableStatus"]
+        _check_orders(kafka, orders, gtids)
+        table = {t["name"]: t for t in sync.status()["tableStatus"]}[f"{database}.orders"]
         assert (table["rows"], table["events"]) == (2, 6)
         assert not list((tmp_path / "sync" / "lake").rglob("*.parquet")), "the staged copy is removed"
-
-
-@usually_on("mariadb1011")
-def test_a_topic_follows_what_leaves_its_rows_as_they_are(
-    any_server: Server, fresh_database: FreshDatabase, tmp_path: Path, kafka: KafkaBroker
-) -> None:
-    """A change that it cannot follow asks; a resnapshot sends the rows by the new definition."""
-    database = fresh_database(any_server)
-    any_server.run(
-        "CREATE TABLE orders (id INT PRIMARY KEY, total INT, note VARCHAR(20))",
-        "INSERT INTO orders VALUES (1, 10, 'a'), (2, 20, 'b')",
-        db=database,
-    )
-    name = new_name()
-    topic = f"{name}.{database}.orders"
-    with Sync(any_server, [rf"{database}\..*"], tmp_path / "sync", name=name, spec=kafka_spec(kafka)) as sync:
-        sync.run_to_completion()
-        any_server.run(
-            "ALTER TABLE orders ADD city VARCHAR(20) AFTER id, DROP note",
-            "UPDATE orders SET city = 'Graz' WHERE id = 1",
-            db=database,
-        )
-        sync.run_to_completion()
-        found = records(kafka, topic)
-        (_, update) = found[2]
+        sent = records(kafka, parts)
+        (_, update) = sent[2]
         assert update["before"] == {"id": 1, "city": None, "total": 10}
         assert update["after"] == {"id": 1, "city": "Graz", "total": 10}
-        any_server.run("ALTER TABLE orders CHANGE total sum INT", "DELETE FROM orders WHERE id = 2", db=database)
+
+        any_server.run("ALTER TABLE parts CHANGE total sum INT", "DELETE FROM parts WHERE id = 2", db=database)
         sync.start("caught-up")
         assert sync.wait() == ExitCode.USER_MUST_ACT
-        (status,) = sync.status()["tableStatus"]
+        status = {t["name"]: t for t in sync.status()["tableStatus"]}[f"{database}.parts"]
         assert status["reason"] == "SchemaChangePending"
-        assert records(kafka, topic) == found
-        sync.write_manifest(resnapshot=[{"table": f"{database}.orders", "nonce": 1}])
+        assert records(kafka, parts) == sent
+        sync.write_manifest(resnapshot=[{"table": f"{database}.parts", "nonce": 1}])
         sync.run_to_completion()
-        again = records(kafka, topic)[len(found) :]
+        again = records(kafka, parts)[len(sent) :]
         assert [(v["op"], v["after"]) for _, v in again] == [("r", {"id": 1, "city": "Graz", "sum": 10})]
+
+
+def _check_snapshot(kafka: KafkaBroker, topic: str, server: Server, name: str) -> None:
+    first = records(kafka, topic)
+    assert sorted((k["id"], v["op"], v["after"]["total"]) for k, v in first) == [(1, "r", "10.00"), (2, "r", "20.00")]
+    ((server_id,),) = server.query("SELECT @@server_id")
+    assert {(v["source"]["name"], v["source"]["server_id"]) for _, v in first} == {(name, server_id)}
+
+
+def _change_orders(server: Server, database: str) -> list[str | None]:
+    return run_with_gtids(
+        server,
+        "INSERT INTO orders VALUES (3, 30)",
+        "UPDATE orders SET total = 11 WHERE id = 1",
+        "UPDATE orders SET id = 4 WHERE id = 2",
+        "DELETE FROM orders WHERE id = 3",
+        db=database,
+    )
+
+
+def _check_orders(kafka: KafkaBroker, topic: str, gtids: list[str | None]) -> None:
+    sent = records(kafka, topic)
+    assert [(k["id"], v and v["op"]) for k, v in sent[2:]] == [
+        (3, "c"),
+        (1, "u"),
+        (2, "d"),
+        (2, None),
+        (4, "c"),
+        (3, "d"),
+        (3, None),
+    ]
+    named = [v and v["source"]["gtid"] for _, v in sent[2:]]
+    assert named == [gtids[0], gtids[1], gtids[2], None, gtids[2], gtids[3], None]
+    consumer = CheckingConsumer(("id",)).take(debezium_events(sent))
+    assert consumer.faults == []
 
 
 def test_a_run_counts_the_records_that_are_acknowledged(kafka: KafkaBroker, tmp_path: Path) -> None:
