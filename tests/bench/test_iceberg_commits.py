@@ -3,9 +3,10 @@ in a folder.
 
     ICEBERG_ROWS=1000000,10000000,50000000 make bench ARGS='-k iceberg_'
 
-Keys and batches are those of the Delta benchmark; after each commit comes a step of maintenance, as
-in the stream, which is timed for itself. CPU is this process's, without the catalog's server. Every
-table ends in a count and sums that must be the model's.
+Beside it Spark's MERGE by deletion vectors into a table that was filled in the same way. Keys and
+batches are those of the Delta benchmark; after each commit of ours comes a step of maintenance, as
+in the stream, which is timed for itself. CPU is that of the process, and of Spark's JVM, without
+the catalog's server. Every table ends in a count and sums that must be the model's.
 """
 
 from __future__ import annotations
@@ -16,8 +17,10 @@ import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 import pytest
 
 from bench.commit_times import HEAD, Show, measured
@@ -27,12 +30,13 @@ from cdcsync_spark.sinks.iceberg.catalog.rest import RestCatalog, RestSettings
 from cdcsync_spark.sinks.iceberg.replica.sink import IcebergSink, IcebergTarget
 from contract.sinkcase import SYNC, batch
 from support.folder_catalog import LocalStores
-from support.iceberg_catalog import IcebergCatalog
+from support.iceberg_catalog import ICEBERG, IcebergCatalog
+from support.iceberg_spark import IcebergSpark
 
 pytestmark = [pytest.mark.bench, pytest.mark.timeout(3600)]
 
 SIZES = [int(n) for n in os.environ.get("ICEBERG_ROWS", "1000000").split(",")]
-COMMITS, CHANGES = 30, 10_000
+COMMITS, MERGES, CHANGES = 30, 5, 10_000
 
 
 class OwnSnapshot:
@@ -53,6 +57,38 @@ class OwnSnapshot:
         return time.process_time()
 
 
+class SparkMerge:
+    """Spark's MERGE, without maintenance; the changes are in a Parquet file before it begins."""
+
+    def __init__(self, spark: IcebergSpark, table: str, folder: Path) -> None:
+        self._spark, self._table, self._folder = spark, table, folder
+
+    def commit(self, number: int, change: Upsert) -> None:
+        gone = change.deletes.append_column("gone", pa.array([True] * change.deletes.num_rows))
+        new = change.upserts.append_column("gone", pa.array([False] * change.upserts.num_rows))
+        file = self._folder / f"changes-{number}.parquet"
+        pq.write_table(pa.concat_tables([new, gone], promote_options="default"), file)
+        self._spark.sql(
+            f"MERGE INTO {self._table} t USING parquet.`{file}` s ON t.id = s.id "
+            "WHEN MATCHED AND s.gone THEN DELETE WHEN MATCHED THEN UPDATE SET * "
+            "WHEN NOT MATCHED AND NOT s.gone THEN INSERT *"
+        )
+
+    def maintain(self) -> None:
+        """Nothing."""
+
+    def cpu(self) -> float:
+        session = psutil.Process(self._spark.pid)
+        spent = [process.cpu_times() for process in (session, *session.children(recursive=True))]
+        return sum(times.user + times.system for times in spent)
+
+
+@pytest.fixture(scope="module")
+def spark(catalog: IcebergCatalog, tmp_path_factory: pytest.TempPathFactory) -> Iterator[IcebergSpark]:
+    with IcebergSpark(catalog.uri, ICEBERG / "jars", tmp_path_factory.mktemp("spark")) as session:
+        yield session
+
+
 @pytest.fixture(scope="module")
 def catalog(tmp_path_factory: pytest.TempPathFactory) -> Iterator[IcebergCatalog]:
     server = IcebergCatalog(tmp_path_factory.mktemp("catalog")).start()
@@ -71,6 +107,24 @@ def test_iceberg_commits(catalog: IcebergCatalog, rows: int, kind: str, tmp_path
     stream, folder = Stream(rows, kind, CHANGES), Path(catalog.warehouse, *namespace)
     times = measured(OwnSnapshot(target, tmp_path), stream, folder, COMMITS, warm_up=1)
     show(HEAD, times.row(rows, kind, CHANGES, "own snapshot"))
+    assert sums(target) == stream.expected
+
+
+@pytest.mark.parametrize("kind", ["uniform", "newest"])
+@pytest.mark.parametrize("rows", SIZES)
+def test_iceberg_merges(
+    catalog: IcebergCatalog, spark: IcebergSpark, rows: int, kind: str, tmp_path: Path, show: Show
+) -> None:
+    namespace = (f"n{uuid.uuid4().hex}",)
+    rest = RestCatalog(RestSettings(catalog.uri, seconds=600))
+    by_vectors = (("write.merge.mode", "merge-on-read"),)
+    target = IcebergSink(rest, LocalStores(), SYNC, namespace, by_vectors).target(TABLE.id)
+    fill(target, rows)
+    os.sync()
+    stream, folder = Stream(rows, kind, CHANGES), Path(catalog.warehouse, *namespace)
+    table = f"lake.{namespace[0]}.{TABLE.id.name}"
+    times = measured(SparkMerge(spark, table, tmp_path), stream, folder, MERGES, warm_up=1)
+    show(HEAD, times.row(rows, kind, CHANGES, "Spark's MERGE"))
     assert sums(target) == stream.expected
 
 

@@ -45,6 +45,11 @@ class IcebergSpark:
             raise RuntimeError(json.loads(line.removeprefix("error ")))
         raise RuntimeError(f"Spark ended; see {self._log.name}")
 
+    @property
+    def pid(self) -> int:
+        """The process from which the session's JVM comes."""
+        return self._process.pid
+
     def __enter__(self) -> IcebergSpark:
         return self
 

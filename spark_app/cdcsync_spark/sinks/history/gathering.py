@@ -8,6 +8,7 @@ deletion vectors take part by their size class as they do in every table.
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 import pyarrow as pa
 
@@ -17,6 +18,7 @@ from cdcsync_spark.sinks.lake.compaction import next_compaction
 from cdcsync_spark.sinks.lake.file_changes import AddedFile, FileChanges
 from cdcsync_spark.sinks.lake.format import FileCommit, Operation, TableVersion
 from cdcsync_spark.sinks.lake.policy import MaintenancePolicy
+from cdcsync_spark.sinks.lake.row_lineage import NO_LINEAGE, RowLineage
 from cdcsync_spark.sinks.lake.snapshot import live_rows
 from cdcsync_spark.sinks.lake.staging import Stamp, stage_groups
 from cdcsync_spark.sinks.lake.table_folder import TableFolder
@@ -31,6 +33,7 @@ def gathered(
     columns: EventColumns,
     policy: MaintenancePolicy,
     stamp: Stamp | None,
+    lineage: RowLineage = NO_LINEAGE,
 ) -> FileCommit | None:
     """Writes the live rows of the files that are due to new ones, in the order of the binlog and in
     the form that `stamp` gives them; None where none are."""
@@ -42,10 +45,11 @@ def gathered(
         # it would forget the values of columns that another program added
         return None
     parts: list[pa.RecordBatch] = []
+    read, ids = pa.schema([*schema, *lineage.fields]), lineage.field_ids(version.field_ids)
     for file in map(version.files.__getitem__, due.names):
-        path, deleted = f"{folder.folder}/{file.path}", folder.deleted(file)
-        parts += live_rows(files, path, schema, deleted, 0, file.rows or 0, version.field_ids)
-    rows = pa.Table.from_batches(parts, schema).sort_by(columns.seq)
+        path, complete = f"{folder.folder}/{file.path}", partial(lineage.inherited, file)
+        parts += live_rows(files, path, read, folder.deleted(file), 0, file.rows or 0, ids, complete)
+    rows = pa.Table.from_batches(parts, read).sort_by(columns.seq)
     written = write_rows(folder, stamp(rows) if stamp else rows, (*state.schema.key, columns.seq), "compacted")
     return FileCommit(state, Operation.COMPACT, FileChanges(due.names), lambda: written, data_change=False)
 

@@ -100,5 +100,5 @@ class HistoryWriter(LakeWriter[V]):
         if version.state is None or self._format.unsupported_reason(version, merging=False):
             return None
         stamp = self._history.event_stamp(version, version.state)
-        compaction = gathered(self._folder, version, self._columns, self._policy, stamp)
+        compaction = gathered(self._folder, version, self._columns, self._policy, stamp, self._lineage)
         return self._enter_compaction(version, compaction) if compaction else None

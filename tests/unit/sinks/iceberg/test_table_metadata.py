@@ -222,7 +222,7 @@ def test_columns_are_found_by_their_ids() -> None:
 def test_rows_get_the_form_of_files() -> None:
     target = TargetSchema.of(WIDE)
     schema = file_schema(new_schema(target, 0, 6), target)
-    rows = in_files(rows_of(WIDE, [(1, -128, None)]), schema, {})
+    rows = in_files(rows_of(WIDE, [(1, -128, None)]), schema)
     assert rows.schema.types == [pa.int32(), pa.int32(), pa.string()]
     assert [f.metadata for f in rows.schema] == [{b"PARQUET:field_id": n} for n in (b"7", b"8", b"9")]
     assert [f.nullable for f in rows.schema] == [False, True, True]

@@ -28,7 +28,6 @@ from cdcsync_spark.sinks.iceberg.replica.lineage import IcebergLineage
 from cdcsync_spark.sinks.iceberg.replica.maintenance import IcebergExpiry
 from cdcsync_spark.sinks.iceberg.replica.place import IcebergFolder, TablePlace
 from cdcsync_spark.sinks.iceberg.replica.schemas import next_schema
-from cdcsync_spark.sinks.iceberg.table.lineage import file_fields
 from cdcsync_spark.sinks.iceberg.table.metadata import MAIN, TableMetadata, parsing
 from cdcsync_spark.sinks.iceberg.table.schema import TableSchema, file_schema, in_files, same_type
 from cdcsync_spark.sinks.iceberg.table.view import IcebergVersion, branch_schema
@@ -162,7 +161,7 @@ class IcebergFormat:
 
 def stamp(schema: TableSchema, target: TargetSchema) -> Stamp:
     """What gives rows of `target` the form of the table's files."""
-    return partial(in_files, schema=file_schema(schema, target), lineage=file_fields(schema.names))
+    return partial(in_files, schema=file_schema(schema, target), taken=schema.names)
 
 
 def _same(version: IcebergVersion, metadata: TableMetadata) -> bool:

@@ -79,7 +79,7 @@ class IcebergLineage:
         entry = cast(IcebergFile, file).entry
         ids, updated = rows.column(ROW_ID), rows.column(LAST_UPDATED)
         columns = {
-            ROW_ID: nullable(row_ids(entry, ids, first)),
+            ROW_ID: nullable(row_ids(entry.first_row_id, ids, first)),
             LAST_UPDATED: updated.fill_null(entry.sequence_number),
         }
         arrays = [columns.get(name, column) for name, column in zip(rows.schema.names, rows.columns, strict=True)]
@@ -120,7 +120,7 @@ class IcebergLineage:
             first = 0
             for batch in key_batches(files, path, _COLUMN, [ROW_ID], column):
                 explicit |= batch.column(0).null_count < batch.num_rows
-                yield row_ids(file.entry, batch.column(0), first)
+                yield row_ids(file.entry.first_row_id, batch.column(0), first)
                 first += batch.num_rows
 
         written = self._written(ids())
@@ -136,7 +136,7 @@ class IcebergLineage:
         """See `RowLineage`. The ids of files that are live no more go."""
         for path, column in ids.items():
             file = cast(IcebergFile, files[path])
-            self._keep(_key(file), self._written(iter([row_ids(file.entry, column, 0)])))
+            self._keep(_key(file), self._written(iter([row_ids(file.entry.first_row_id, column, 0)])))
         for path, first in [key for key in self._ids if key[0] not in files]:
             del self._ids[path, first]
 

@@ -14,7 +14,6 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from cdcsync_spark.sinks.iceberg.table.manifests import Entry
 from cdcsync_spark.sinks.lake.field_ids import FIELD_ID
 from cdcsync_spark.sinks.lake.row_ids import LAST_UPDATED, ROW_ID
 
@@ -37,12 +36,13 @@ def file_fields(taken: Collection[str]) -> dict[str, pa.Field]:
     return fields
 
 
-def row_ids(entry: Entry, column: pa.Array | pa.ChunkedArray, first: int) -> npt.NDArray[np.int64]:
+def row_ids(first_id: int | None, column: pa.Array | pa.ChunkedArray, first: int) -> npt.NDArray[np.int64]:
     """The ids of the rows of a file from its row `first` on, of which `column` has those that are
-    written down; `NONE` where a table of before version 3 has not got any yet."""
-    if entry.first_row_id is None:
+    written down. `first_id` is the id of the file's first row; `NONE` where that is None, because a
+    table of before version 3 has given it none yet."""
+    if first_id is None:
         return filled(column, np.full(len(column), NONE))
-    start = entry.first_row_id + first
+    start = first_id + first
     return filled(column, np.arange(start, start + len(column)))
 
 

@@ -8,7 +8,7 @@ table never had: no value of a dropped column comes back in a later one of its n
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
 from typing import Any
@@ -20,6 +20,7 @@ from cdcsync_core.tables.schema_change import Filled, Kept, Origin
 from cdcsync_core.tables.target_schema import TargetSchema
 from cdcsync_spark.rows.arrow_types import arrow_schema
 from cdcsync_spark.sinks.iceberg.table.defaults import default_json, default_value
+from cdcsync_spark.sinks.iceberg.table.lineage import file_fields
 from cdcsync_spark.sinks.lake.field_ids import FIELD_ID, FieldIds
 
 Field = Mapping[str, Any]
@@ -205,12 +206,10 @@ def _numbered_as(number: int) -> dict[bytes, bytes]:
     return {FIELD_ID: str(number).encode()}
 
 
-def in_files(rows: pa.Table, schema: pa.Schema, lineage: Mapping[str, pa.Field]) -> pa.Table:
-    """Rows in the form of a file; `lineage` are the columns of identity (`lake.row_ids`) in it."""
+def in_files(rows: pa.Table, schema: pa.Schema, taken: Collection[str] = ()) -> pa.Table:
+    """Rows in the form of a file, with their identities (`lake.row_ids`) if they have any; `taken`
+    are names of columns that the table has and the file has not."""
+    lineage = file_fields({*schema.names, *taken})
     carried = [lineage[name] for name in rows.schema.names if name in lineage]
     form = pa.schema([*schema, *carried])
-    return (
-        rows.rename_columns([*schema.names, *(field.name for field in carried)]).cast(form)
-        if carried
-        else rows.cast(form)
-    )
+    return (rows.rename_columns(form.names) if carried else rows).cast(form)
