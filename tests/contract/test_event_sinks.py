@@ -155,6 +155,13 @@ def _wave(found: TableState, split: Split, append: Append, epoch: int) -> Commit
     return Commit(replace(after, epoch=epoch), append)
 
 
+def begin(sink: Sink) -> None:
+    """As the snapshot's run does for a table that is not read."""
+    target = sink.target(ORDERS.id)
+    target.prepare(first_state(epoch=1))
+    target.commit(1, lambda found: Commit(found.begun_at(place(LOW)), Append(())))
+
+
 def applier(sink: Sink, folder: Path, repair: Repair | None = None, epoch: int = 0) -> Applier:
     """A stream's run that begins where the target is, of the next epoch where none is given."""
     writer = sink.target(ORDERS.id).writer(folder)
@@ -180,6 +187,19 @@ def follow(sink: Sink, source: Source, folder: Path, *, end: int = END) -> Appli
                 run.checkpoint_idle(older_than=float("inf"))
                 assert run.tables[NAME].error is None
                 return run
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_target_that_begins_without_a_snapshot_has_every_change_since(sink: Sink, tmp_path: Path, seed: int) -> None:
+    source = Source(random.Random(seed))
+    begin(sink)
+    follow(sink, source, tmp_path)
+    events = published(sink.target(ORDERS.id))
+    changes = [image for end in source.log for image in source.log[end]]
+    assert [(e.row["id"], e.row["note"]) for e in events] == [(key, value) for _, key, value in changes]
+    state = sink.target(ORDERS.id).last_commit()
+    assert state is not None
+    assert (state.without_snapshot, state.events) == (True, len(changes))
 
 
 @pytest.mark.parametrize("seed", range(20))

@@ -131,6 +131,20 @@ def test_merge_updates_inserts_and_deletes_in_one_commit(target: Target) -> None
     assert content(target) == [(1, "a"), (2, "B"), (4, None)]
 
 
+def test_a_target_that_begins_without_a_snapshot_has_what_changes_since(target: Target) -> None:
+    """Its position is fixed by the commit that begins it; a row that it never had may go."""
+    target.prepare(first_state())
+    start = FilePosition(Place("binlog.000001", 500, "mysql:uuid"))
+    begun = target.commit(1, lambda found: Commit(found.begun_at(start), Append(())))
+    assert (begun.position, begun.consistent, begun.without_snapshot) == (start, True, True)
+    assert content(target) == []
+    target.commit(1, batch(1, Upsert(rows_of(ORDERS, [(2, "b")]), keys_of(ORDERS, [(1,)]))))
+    assert content(target) == [(2, "b")]
+    state = target.last_commit()
+    assert state is not None
+    assert state.without_snapshot
+
+
 def test_a_replayed_merge_is_a_no_op_by_the_state(target: Target) -> None:
     whole_snapshot(target, [(1, "a")])
     change = Upsert(rows_of(ORDERS, [(2, "b")]), keys_of(ORDERS, [(1,)]))
