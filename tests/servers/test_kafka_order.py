@@ -10,14 +10,18 @@ import uuid
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from cdcsync_core.errors import CdcError, Reason
+from cdcsync_core.positions.chunk import Split
+from cdcsync_spark.rows.changes import ChangeKind
+from cdcsync_spark.sinks.contract.changes import Commit
 from cdcsync_spark.sinks.kafka.state.table_record import TableRecord
 from cdcsync_spark.sinks.kafka.transactions.session import KafkaSession, OnDelivery
-from contract.sinkcase import ORDERS, content, first_state
-from contract.test_event_sinks import END, HIGH, NAME, Source, applier, follow, read_snapshot
+from contract.sinkcase import ORDERS, content, first_state, stage
+from contract.test_event_sinks import END, HIGH, LOW, NAME, Source, applier, follow, place, read_snapshot
 from contract.test_lost_copies import LOST, read_again, refuse
 from servers.test_kafka_transactions import Case
 from support.event_consumer import CheckingConsumer, Event
@@ -26,6 +30,15 @@ from support.kafka_stream import kafka_sink
 
 pytestmark = pytest.mark.timeout(300)
 BESIDE = "shop.b"
+#: without a key; two rows are equal
+BAG = replace(ORDERS, key=())
+ROWS = [(1, "x"), (1, "x"), (2, None)]
+OPS = {
+    ChangeKind.INSERT: "+I",
+    ChangeKind.UPDATE_BEFORE: "-U",
+    ChangeKind.UPDATE_AFTER: "+U",
+    ChangeKind.DELETE: "-D",
+}
 
 
 @pytest.fixture
@@ -73,7 +86,7 @@ class Interrupted(KafkaSession):
     before_state: Callable[[], None] | None = None
 
     def _produce(
-        self, topic: str, value: bytes | None, key: bytes, on_delivery: OnDelivery | None, partition: int = -1
+        self, topic: str, value: bytes | None, key: bytes | None, on_delivery: OnDelivery | None, partition: int = -1
     ) -> None:
         if self.before_state is not None and topic == self.state and key == NAME.encode():
             call, self.before_state = self.before_state, None
@@ -159,3 +172,42 @@ def test_a_copy_that_is_gone_before_its_publication_is_not_claimed(
     refuse(table, LOST)
     assert sink.target(ORDERS.id).last_commit() == before
     follow(kafka_sink(kafka.bootstrap, folder, "stream"), source, tmp_path)
+
+
+@pytest.mark.parametrize("form", ["changelog-json", "debezium-json"])
+def test_a_topic_of_a_table_without_a_key(kafka: KafkaBroker, folder: Path, tmp_path: Path, form: str) -> None:
+    """A record of each row and change, none with a key, in one partition in the binlog's order."""
+    source = Source(random.Random(7))
+    target = kafka_sink(kafka.bootstrap, folder, "snapshot", form).target(BAG.id)
+    target.prepare(first_state(BAG))
+    append = stage(target, BAG, ROWS)
+    start = place(LOW)
+    target.commit(1, lambda found: Commit(found.after_wave([Split()], start, start.at, len(ROWS), 0), append))
+    follow(kafka_sink(kafka.bootstrap, folder, "stream", form), source, tmp_path)
+    records = kafka.read(f"{folder.name}.{BAG.id.database}.{BAG.id.name}")
+    assert {(r.partition, r.key) for r in records} == {(0, None)}
+    changes = [(OPS[kind], {"id": key, "note": note}) for end in source.log for kind, key, note in source.log[end]]
+    rows = [("+I", {"id": key, "note": note}) for key, note in ROWS]
+    assert _images([json.loads(r.value or b"") for r in records]) == rows + changes
+
+
+def _images(values: list[dict[str, Any]]) -> list[tuple[str, dict[str, Any]]]:
+    """As the form with a record for each image has them."""
+    images: list[tuple[str, dict[str, Any]]] = []
+    for value in values:
+        match value:
+            case {"op": "r" | "c", "before": None, "after": row}:
+                images.append(("+I", row))
+            case {"op": "u", "before": before, "after": after}:
+                images += [("-U", before), ("+U", after)]
+            case {"op": "d", "before": row, "after": None}:
+                images.append(("-D", row))
+            case {"op": op, "data": row}:
+                images.append((op, row))
+    return images
+
+
+def test_the_history_has_changes_of_each_kind() -> None:
+    source = Source(random.Random(7))
+    kinds = {kind for end in range(LOW + 100, END + 1, 100) for kind, _, _ in source.log[end]}
+    assert kinds == set(OPS)

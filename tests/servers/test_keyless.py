@@ -36,6 +36,7 @@ from support.source import source_of
 from support.sync_process import Gate, Sync
 
 HISTORY = {"sink": {"delta": {"mode": "history"}}}
+TOPICS = {"bootstrapServers": "b:9092", "staging": {"path": "/lake"}}
 COLUMNS = ("a", "word", "v")
 Row = tuple[object, ...]
 
@@ -198,9 +199,13 @@ def test_a_change_beside_the_view(
     [
         {"delta": {"path": "/lake"}},
         {"delta": {"path": "/lake", "mode": "history"}},
-        {"kafka": {"bootstrapServers": "b:9092", "staging": {"path": "/lake"}}},
+        {"kafka": TOPICS},
+        {"kafka": TOPICS | {"format": "changelog-json"}},
+        {"kafka": TOPICS | {"compatible": "exact"}},
+        {"kafka": TOPICS | {"format": "canal-json"}},
+        {"kafka": TOPICS | {"format": "upsert-json"}},
     ],
-    ids=["replica", "history", "topic"],
+    ids=["replica", "history", "debezium", "changelog", "exact", "canal", "upsert"],
 )
 def test_who_needs_a_key_refuses_the_table(
     mariadb1011: Server, fresh_database: FreshDatabase, sink: dict[str, Any]
@@ -210,7 +215,9 @@ def test_who_needs_a_key_refuses_the_table(
     reference = {"host": "127.0.0.1", "credentialsSecretRef": {"name": "x"}}
     spec = {"source": reference, "tables": {"include": [rf"{database}\..*"]}, "sink": sink}
     [table] = preflight(source_of(mariadb1011), Spec.model_validate(spec)).tables
-    if "mode" in sink.get("delta", {}):
+    topics = sink.get("kafka", {})
+    changes = topics.get("format", "debezium-json") in ("debezium-json", "changelog-json")
+    if "mode" in sink.get("delta", {}) or (topics and changes and "compatible" not in topics):
         assert table.error is None
         assert (table.splits, "one SELECT" in table.warnings[0]) == (1, True)
     else:

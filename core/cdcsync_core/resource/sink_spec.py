@@ -24,6 +24,8 @@ from cdcsync_core.tables.event_columns import EventColumns
 
 #: host:port, separated by commas
 _SERVERS = r"^([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]):[0-9]{1,5}(,([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]):[0-9]{1,5})*$"
+#: forms of records of tables without a key
+_WITHOUT_KEY = ("debezium-json", "changelog-json")
 #: what the columns of events are called where the resource does not say
 NAMES = EventColumns()
 
@@ -364,8 +366,12 @@ class Kafka(SinkKind):
 
     @property
     def needs_row_key(self) -> bool:
-        """A record's key decides its partition, and so the order."""
-        return True
+        """Records of changes, each sent once, can do without keys; in the other forms a record
+        stands for its key, or has it, and only a key shows which record was sent twice. A compacted
+        topic takes no record without one."""
+        changes = self.format in _WITHOUT_KEY and self.compatible == "envelope"
+        compacted = "compact" in self.topic_config.get("cleanup.policy", "")
+        return not changes or compacted or self.delivery != "exactly-once"
 
     @property
     def keeps_events(self) -> bool:

@@ -145,3 +145,20 @@ def test_a_number_among_settings_is_asked_for_in_quotes(field: str, value: objec
     with pytest.raises(ValidationError, match=f"write linger.ms: {shown}, in quotes"):
         kafka(**{field: {"linger.ms": value}})
     assert kafka(**{field: {"linger.ms": shown.strip('"')}})
+
+
+@pytest.mark.parametrize(
+    ("fields", "needed"),
+    [
+        ({}, False),
+        ({"format": "changelog-json"}, False),
+        ({"compatible": "exact"}, True),
+        ({"format": "canal-json"}, True),
+        ({"format": "upsert-json"}, True),
+        (AVRO | {"schemaRegistry": REGISTRY}, True),
+        ({"delivery": "at-least-once"}, True),
+        ({"topicConfig": {"cleanup.policy": "compact,delete"}}, True),
+    ],
+)
+def test_which_topics_take_tables_without_a_key(fields: dict[str, Any], needed: bool) -> None:
+    assert kafka(**fields).needs_row_key is needed

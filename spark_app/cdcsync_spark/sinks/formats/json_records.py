@@ -54,14 +54,14 @@ Header: TypeAlias = tuple[str, bytes]
 
 
 class Records(NamedTuple):
-    """`keys` and `values` are binary arrays of one length; a NULL value is a tombstone. `headers`:
-    of the records that have one, by their number."""
+    """`keys` and `values` are binary arrays of one length; a NULL value is a tombstone. Keys are
+    NULL where the table has none. `headers`: of the records that have one, by their number."""
 
     keys: pa.Array
     values: pa.Array
     headers: Mapping[int, Header] = MappingProxyType({})
 
-    def pairs(self) -> Iterator[tuple[bytes, bytes | None]]:
+    def pairs(self) -> Iterator[tuple[bytes | None, bytes | None]]:
         """Each key and value. A few at a time: the memory of what was sent is that of the next
         ones, which costs an eighth of new memory for all [measured]."""
         for begin in range(0, len(self.keys), _PAIRS):
@@ -131,11 +131,12 @@ def debezium_json(changes: Events, origin: Origin) -> Records:
     """Debezium's envelope without schema, with its string modes of decimals and times.
 
     After a delete comes a tombstone, as by its default; a changed key is a delete with a tombstone
-    and a create.
+    and a create. Without a key there is neither.
     """
     images = changes.images
     keys, rows = _keys(images, origin), json_parts(columns_of(images), _EXACT)
-    steps = record_steps(keys, kinds_of(images), tombstones=True)
+    compared = keys if origin.key else pa.repeat("", images.num_rows)
+    steps = record_steps(compared, kinds_of(images), tombstones=bool(origin.key))
     source = Pick([pa.array(_debezium_sources(changes, origin), pa.string())], _transactions(images, steps))
     name = Pick([pa.array(["r" if origin.snapshot else "c", "u", "d"])], steps.op)
     values = join(
@@ -183,7 +184,10 @@ def _transactions(images: pa.Table, steps: Steps) -> pa.Array:
 
 
 def _keys(images: pa.Table, origin: Origin) -> pa.Array:
-    """The key columns as an object: Debezium's key without its schema."""
+    """The key columns as an object: Debezium's key without its schema; NULL where there are
+    none."""
+    if not origin.key:
+        return pa.nulls(images.num_rows, pa.string())
     return json_rows(images.select(list(origin.key)), _EXACT)
 
 

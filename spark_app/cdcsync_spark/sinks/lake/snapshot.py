@@ -90,7 +90,8 @@ class LakeSnapshot:
 
     @cached_property
     def _groups(self) -> dict[tuple[str, int], _Part]:
-        files, key = self._files, self.schema.field(self.state.schema.key[0])
+        files, names = self._files, self.state.schema.key
+        key = self.schema.field(names[0]) if names else None
         read = partial(read_range, self.store.files())
         with ThreadPoolExecutor(_FOOTERS_AT_ONCE) as pool:
             found = pool.map(

@@ -254,12 +254,14 @@ class KafkaSession:
             self._send_with_headers(piece)
             return
         produce, topic, on_delivery = self._live.produce, piece.topic, self._on_delivery
+        # without keys, one partition has the order
+        partition = 0 if piece.records.keys.null_count else -1
         with faults_of(piece.table):
             for key, value in piece.records.pairs():
                 try:  # here and not by `_produce`: a call a record costs a third of the sending
-                    produce(topic, value, key, on_delivery=on_delivery)
+                    produce(topic, value, key, partition, on_delivery=on_delivery)
                 except (BufferError, KafkaException):
-                    self._produce(topic, value, key, on_delivery)
+                    self._produce(topic, value, key, on_delivery, partition)
         self._pace.moved()
 
     def _send_with_headers(self, piece: Piece) -> None:
@@ -274,7 +276,7 @@ class KafkaSession:
         self,
         topic: str,
         value: bytes | None,
-        key: bytes,
+        key: bytes | None,
         on_delivery: OnDelivery | None,
         partition: int = -1,
         headers: Sequence[Header] = (),
