@@ -15,6 +15,7 @@ from cdcsync_core.positions.failover import Copied
 from cdcsync_core.positions.gtid import GtidSet
 from cdcsync_core.positions.lineage import BinlogId, Lineage
 from cdcsync_core.positions.position import (
+    FilePosition,
     GtidPosition,
     Position,
     Watermark,
@@ -219,7 +220,7 @@ class TableState:
             splits=self.splits + len(splits),
             rows=self.rows + rows,
             nulled_dates=self.nulled_dates + nulled_dates,
-            touched=met.gtids.filled(_MOST_INTERVALS) if finished.complete and isinstance(met, GtidPosition) else None,
+            touched=_of_the_snapshot(met) if finished.complete else None,
         )
 
     def begun_at(self, start: Position) -> TableState:
@@ -244,11 +245,12 @@ class TableState:
         )
 
     def _touched_by(self, changing: GtidSet) -> GtidSet | None:
-        """Adds `changing`; a state without the set counts all that its position includes."""
-        if not isinstance(self.position, GtidPosition):
-            return None
-        before = self.position.gtids if self.touched is None else self.touched
-        return before.union(changing).filled(_MOST_INTERVALS)
+        """Adds `changing`; a state without the set counts all that its position includes, which a
+        place does not say."""
+        before = self.touched
+        if before is None and isinstance(self.position, GtidPosition):
+            before = self.position.gtids
+        return None if before is None else before.union(changing).filled(_MOST_INTERVALS)
 
     @property
     def copied(self) -> Copied:
@@ -256,14 +258,15 @@ class TableState:
         assert self.position is not None
         return Copied(str(self.capture.id), self.position, self.touched, self.consistent)
 
-    def moved(self, binlog: BinlogId, position: GtidPosition) -> TableState:
+    def moved(self, binlog: BinlogId, position: Position) -> TableState:
         """On another server, whose `binlog` leads on from `position`. What is only compared keeps
-        its GTIDs; its places were in the binlog before."""
+        its GTIDs; its places were in the binlog before, and a low watermark that is one becomes the
+        place of the move."""
         return replace(
             self,
             commit_number=self.commit_number + 1,
             identity=replace(self.identity, lineage=self.identity.lineage.moved_to(binlog)),
-            low=_without_places(self.low),
+            low=_low_there(self.low, position),
             high=position.at,
             position=position,
             replaying=_without_places(self.replaying),
@@ -368,6 +371,19 @@ class TableState:
             without_snapshot=data.get("withoutSnapshot", False),
             touched=GtidSet.parse(data["touched"]) if "touched" in data else None,
         )
+
+
+def _of_the_snapshot(low: Position) -> GtidSet | None:
+    """The transactions that a snapshot may have; None where they are not known."""
+    if isinstance(low, GtidPosition):
+        return low.gtids.filled(_MOST_INTERVALS)
+    return low.gtid_pos.up_to or None
+
+
+def _low_there(low: Position | None, position: Position) -> Position | None:
+    if isinstance(position, FilePosition):
+        return replace(position, witnesses=(), others=None)
+    return _without_places(low)
 
 
 def _without_places(position: Position | None) -> Position | None:

@@ -112,5 +112,5 @@ def test_many_of_mariadb_are_added_as_one_by_one(gtids: list[tuple[tuple[int, in
 @given(ids=IDS, most=st.integers(1, 3))
 def test_the_gtids_of_some_of_them_cover_each(ids: list[TransactionId], most: int) -> None:
     indexes = np.arange(0, len(ids), 2, dtype=np.int32)
-    some = GtidSet().with_gtids([gtid for i in indexes.tolist() if (gtid := ids[i].gtid) is not None])
+    some = GtidSet().with_gtids([gtid for i in indexes.tolist() if (gtid := ids[i].numbered) is not None])
     assert TransactionIds(ids).gtids(indexes, most) == some.filled(most)

@@ -2,7 +2,7 @@
 
 Theory of operation. A failover leaves a server that has the same rows and another binlog. GTIDs
 name its transactions, so our position, a set of them, has a meaning there. Three things may be
-wrong with it, and each is asked for (MySQL with GTIDs):
+wrong with it, and each is asked for:
 
 - *A lost tail.* Transactions that we applied and the new server never had are what our set has
   beyond its `gtid_executed`. Nothing can take them back out of a copy: the tables that they touched
@@ -18,6 +18,12 @@ A server that only lacks transactions may be one that never had anything to do w
 has diverged only where the commit times prove that the server has the same history; a resnapshot
 that no user requested would else replace the copy by the rows of any server that answers.
 
+A position on MariaDB is a place, and a place means nothing there; its last transactions are named
+by GTIDs as well. With one domain they are numbered one after the other, so the question is a dump
+from before one of them (`numbered_question`): it has to begin with that one, committed in the same
+second, and the server lists which servers' transactions come before: none that our binlog did not
+have. A server that refuses to begin there has not all of ours, or no longer.
+
 Order matters only there: what we lack and the old server wrote stands behind ours, and a replica
 keeps the order of changes of one row. A transaction of the replica itself has no place in our
 order.
@@ -27,9 +33,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from cdcsync_core.positions.gtid import GtidSet
-from cdcsync_core.positions.position import Anchor, GtidPosition, Position
+from cdcsync_core.positions.gtid import Gtid, GtidSet
+from cdcsync_core.positions.mariadb_gtid import MariaDbGtid, MariaDbGtidPos
+from cdcsync_core.positions.position import Anchor, FilePosition, GtidPosition, Position
 from cdcsync_core.positions.witness import Witness
+
+_NO_TIMES = "no transaction's commit time is recorded, because none was read since the table was copied"
+_ONE_OF_OURS = "one of the last transactions, by which the server's binlog is known to lead on from ours"
 
 
 @dataclass(frozen=True)
@@ -63,21 +73,25 @@ class Question:
 class Answer:
     """What the dump had. `committed` is when the witness was, None where it did not come; `missing`
     is what did not come of the others. `between` are the tables that transactions which we lack
-    changed before the last one of ours, which is `last` and ends at `end`."""
+    changed before the last one of ours, which is `last` and ends at `end`. `before`: on MariaDB,
+    the last GTIDs of all servers before the witness."""
 
     committed: int | None
     missing: GtidSet
     between: frozenset[str]
     last: Witness | None = None
     end: Anchor | None = None
+    before: MariaDbGtidPos | None = None
 
 
 @dataclass(frozen=True)
 class Unproved:
-    """The table cannot go on there; `found` and `needed` as in an error."""
+    """The table cannot go on there; `found` and `needed` as in an error. `lacking`: a replica may
+    still get what the server has not."""
 
     found: str
     needed: str
+    lacking: bool = False
 
 
 @dataclass(frozen=True)
@@ -92,7 +106,7 @@ class Moved:
     """The table goes on from `position`; `cut` is what it had and the server has not, which never
     touched it."""
 
-    position: GtidPosition
+    position: Position
     cut: GtidSet = field(default_factory=GtidSet)
 
 
@@ -113,8 +127,8 @@ def _question(position: GtidPosition, kept: GtidSet, purged: GtidSet) -> Questio
         return Unproved(
             "the server has none of the transactions whose commit times are recorded"
             if position.witnesses
-            else "no transaction's commit time is recorded, because none was read since the table was copied",
-            "one of the last transactions, by which the server's binlog is known to lead on from ours",
+            else _NO_TIMES,
+            _ONE_OF_OURS,
         )
     witness = position.witnesses[there[0]]
     if position.gtids.count(without=witness.gtid.source) != witness.others:
@@ -128,6 +142,31 @@ def _question(position: GtidPosition, kept: GtidSet, purged: GtidSet) -> Questio
             f"the server purged {witness.gtid} from its binlog", "the last transactions of ours in its binlog"
         )
     return Question(after, awaited, witness, position.witnesses[there[0] + 1 :])
+
+
+def not_numbered(position: FilePosition) -> Unproved | None:
+    """Why no other MariaDB can be asked; None where one can."""
+    if len(position.gtid_pos.gtids) > 1:
+        return Unproved(
+            f"the copy has transactions of several domains ({position.gtid_pos}), whose order differs by server",
+            "one gtid_domain_id",
+        )
+    if not position.witnesses:
+        return Unproved(f"{_NO_TIMES}, or another server wrote only one since", _ONE_OF_OURS)
+    if position.others is None:
+        return Unproved(
+            "it is not recorded which servers wrote before the last transactions",
+            "a run of the stream on the server before, which records it",
+        )
+    return None
+
+
+def numbered_question(position: FilePosition, witness: Witness, last: int) -> Question:
+    """On MariaDB: the transactions from `witness` to number `last` of its server."""
+    source, first, oldest = witness.gtid.source, witness.gtid.number, position.witnesses[-1].gtid.number
+    after = GtidSet({source: [(oldest, first - 1)]} if oldest < first else {})
+    older = position.witnesses[position.witnesses.index(witness) + 1 :]
+    return Question(after, GtidSet({source: [(first, last)]}), witness, older)
 
 
 def judge(copied: Copied, asked: Question, answer: Answer) -> Moved | Unproved | Diverged:
@@ -144,7 +183,8 @@ def judge(copied: Copied, asked: Question, answer: Answer) -> Moved | Unproved |
             " 1970) on the server before: other transactions have the same GTIDs",
             "the same transaction",
         )
-    assert isinstance(copied.position, GtidPosition)
+    if answer.before is not None and (unlike := _unlike(copied.position, asked.witness.gtid, answer.before)):
+        return unlike
     tail = copied.position.gtids.subtract(asked.kept)
     diverged = _divergence(copied, tail)
     if diverged is not None:
@@ -155,7 +195,22 @@ def judge(copied: Copied, asked: Question, answer: Answer) -> Moved | Unproved |
             "changes of the table in the order in which they were copied",
         )
     older = (asked.witness, *asked.older) if answer.last != asked.witness else asked.older
-    return Moved(GtidPosition(asked.kept, answer.end.at, answer.end, (answer.last, *older)), tail)
+    return Moved(copied.position.moved(asked.kept, answer.end, (answer.last, *older)), tail)
+
+
+def _unlike(position: Position, witness: Gtid, before: MariaDbGtidPos) -> Unproved | None:
+    """On MariaDB, an errant transaction stays in the list of what comes before: one of a server, or
+    with a number, that our own binlog did not have there."""
+    assert isinstance(position, FilePosition)
+    assert position.others is not None
+    ours = {*position.others.gtids, MariaDbGtid.of(Gtid(witness.source, witness.number - 1))}
+    foreign = MariaDbGtidPos(tuple(g for g in before.gtids if g not in ours))
+    if not foreign:
+        return None
+    return Unproved(
+        f"the server's binlog has {foreign} before {witness}, which the server before did not have there",
+        "the transactions of the server before, in their order, and no others",
+    )
 
 
 def _divergence(copied: Copied, tail: GtidSet) -> Diverged | None:

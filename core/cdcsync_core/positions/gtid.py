@@ -2,8 +2,9 @@
 
 Membership is exact and sets may have gaps, so a set, unlike an offset, says precisely which
 transactions a table has. Intervals are kept closed, sorted and merged per source (`uuid` or
-`uuid:tag`), which makes equality structural. Source: MySQL manual, "GTID Format and Storage" (tags
-since 8.3: `uuid:tag:first-last`).
+`uuid:tag`), which makes equality structural. MariaDB's transactions of one server in one domain are
+numbered likewise: their source is `domain-server`. Source: MySQL manual, "GTID Format and Storage"
+(tags since 8.3: `uuid:tag:first-last`).
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 _UUID = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
+#: the transactions of one server in one domain of MariaDB
+_GROUP = re.compile(r"\d{1,10}-\d{1,10}")
 _TAG = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]{0,31}")
 _RANGE = re.compile(r"(\d+)(?:-(\d+))?")
 
@@ -21,7 +24,8 @@ Interval = tuple[int, int]
 
 @dataclass(frozen=True)
 class Gtid:
-    """One transaction: `source` is `uuid` or `uuid:tag` in lower case, `number` starts at 1."""
+    """One transaction: `source` is `uuid` or `uuid:tag` in lower case, or `domain-server` of
+    MariaDB; `number` starts at 1."""
 
     source: str
     number: int
@@ -172,7 +176,7 @@ def _merge(intervals: Iterable[Interval]) -> tuple[Interval, ...]:
 
 def _parse_part(part: str, sources: dict[str, list[Interval]]) -> None:
     uuid, *fields = (f.strip() for f in part.split(":"))
-    if not _UUID.fullmatch(uuid) or not fields or not _RANGE.fullmatch(fields[-1]):
+    if not (_UUID.fullmatch(uuid) or _GROUP.fullmatch(uuid)) or not fields or not _RANGE.fullmatch(fields[-1]):
         raise ValueError(f"not a GTID set: {part!r}; needed uuid[:tag]:first-last")
     source = uuid.lower()
     for field in fields:

@@ -11,6 +11,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from cdcsync_core.positions.gtid import Gtid, GtidSet
+
 _GTID = re.compile(r"(\d+)-(\d+)-(\d+)")
 
 
@@ -22,6 +24,16 @@ class MariaDbGtid:
 
     def __str__(self) -> str:
         return f"{self.domain}-{self.server}-{self.sequence}"
+
+    @property
+    def numbered(self) -> Gtid:
+        """As a number among the transactions of its server in its domain."""
+        return Gtid(f"{self.domain}-{self.server}", self.sequence)
+
+    @classmethod
+    def of(cls, gtid: Gtid) -> MariaDbGtid:
+        """The inverse of `numbered`."""
+        return cls.parse(f"{gtid.source}-{gtid.number}")
 
     @classmethod
     def parse(cls, text: str) -> MariaDbGtid:
@@ -63,6 +75,16 @@ class MariaDbGtidPos:
         for gtid in sorted((*self.gtids, *other.gtids), key=lambda g: g.sequence):
             newest[gtid.domain] = gtid
         return MariaDbGtidPos(tuple(newest.values()))
+
+    @property
+    def only(self) -> Gtid | None:
+        """The GTID where there is one domain; None for none and for several."""
+        return self.gtids[0].numbered if len(self.gtids) == 1 and self.gtids[0].sequence else None
+
+    @property
+    def up_to(self) -> GtidSet:
+        """All transactions of these servers up to these GTIDs."""
+        return GtidSet({g.numbered.source: [(1, g.sequence)] for g in self.gtids if g.sequence})
 
     def _sequences(self) -> dict[int, int]:
         found: dict[int, int] = {}

@@ -33,7 +33,7 @@ from typing import Any, TypeVar
 from cdcsync_core.errors import CdcError, Reason, fail
 from cdcsync_core.positions.gtid import Gtid, GtidSet
 from cdcsync_core.positions.lineage import BinlogId
-from cdcsync_core.positions.mariadb_gtid import UNKNOWN, MariaDbGtidPos
+from cdcsync_core.positions.mariadb_gtid import UNKNOWN, MariaDbGtid, MariaDbGtidPos
 from cdcsync_core.positions.witness import Witness
 from cdcsync_core.remedies import RESNAPSHOT_ALL
 
@@ -156,6 +156,14 @@ class TransactionId:
     mariadb_gtid: str = ""
 
     @property
+    def numbered(self) -> Gtid | None:
+        """The GTID of either server; None for an anonymous transaction."""
+        if self.gtid is not None or not self.mariadb_gtid:
+            return self.gtid
+        numbered = MariaDbGtid.parse(self.mariadb_gtid).numbered
+        return numbered if numbered.number else None
+
+    @property
     def gtid_text(self) -> str | None:
         """As the server writes it; None for an anonymous transaction."""
         return str(self.gtid) if self.gtid else self.mariadb_gtid or None
@@ -165,11 +173,26 @@ class TransactionId:
 class FilePosition:
     """Everything before `at`. What proves the history: `gtid_pos`, MariaDB's GTID position there,
     empty where unknown; `file_created_at`, the second since 1970 in which the file was begun (the
-    timestamp of its first event), 0 where unknown."""
+    timestamp of its first event), 0 where unknown.
+
+    What proves it on another MariaDB: `witnesses`, the last transaction and some before it, all of
+    one server and numbered without a gap; `others`, the last GTIDs of all other servers before
+    them, None where unknown. They follow from the place, so they are not compared.
+    """
 
     at: LogOffset
     gtid_pos: MariaDbGtidPos = UNKNOWN
     file_created_at: int = 0
+    witnesses: tuple[Witness, ...] = field(default=(), compare=False)
+    others: MariaDbGtidPos | None = field(default=None, compare=False)
+
+    @property
+    def gtids(self) -> GtidSet:
+        """The transactions from the oldest witness on; not all that the position has."""
+        if not self.witnesses:
+            return GtidSet()
+        newest, oldest = self.witnesses[0].gtid, self.witnesses[-1].gtid
+        return GtidSet({newest.source: [(oldest.number, newest.number)]})
 
     @property
     def binlog(self) -> BinlogId | None:
@@ -205,8 +228,15 @@ class FilePosition:
     def to_dict(self) -> dict[str, Any]:
         """The fields of `status.….position` but for the binlog; MariaDB's GTID position travels as
         `gtidSet`."""
-        place = self.at.to_dict() | {"gtidSet": str(self.gtid_pos)}
-        return place | ({"created": self.file_created_at} if self.file_created_at else {})
+        data = self.at.to_dict() | {"gtidSet": str(self.gtid_pos)}
+        data |= {"created": self.file_created_at} if self.file_created_at else {}
+        data |= {"others": str(self.others)} if self.others is not None else {}
+        return data | ({"witnesses": [w.to_list() for w in self.witnesses]} if self.witnesses else {})
+
+    def moved(self, gtids: GtidSet, end: Anchor, witnesses: tuple[Witness, ...]) -> FilePosition:
+        """The position at `end` of another server's binlog, where the newest witness ends."""
+        gtid_pos = MariaDbGtidPos((MariaDbGtid.of(witnesses[0].gtid),))
+        return FilePosition(end.at, gtid_pos, end.file_created_at, witnesses, self.others)
 
     def __str__(self) -> str:
         return str(self.at)
@@ -282,6 +312,11 @@ class GtidPosition:
         met = self.gtids.intersection(other.gtids)
         return GtidPosition(met, place, _later(self.anchor, other.anchor), _witnesses_of(met, self, other))
 
+    def moved(self, gtids: GtidSet, end: Anchor, witnesses: tuple[Witness, ...]) -> GtidPosition:
+        """The position of `gtids` in another server's binlog, where the newest of the `witnesses`
+        ends at `end`."""
+        return GtidPosition(gtids, end.at, end, witnesses)
+
     def to_dict(self) -> dict[str, Any]:
         place = self.at.to_dict() if self.at else {"file": "", "offset": 0}
         data = place | {"gtidSet": str(self.gtids), "exact": True}
@@ -354,13 +389,14 @@ def position_from_dict(data: dict[str, Any], binlog: BinlogId = "") -> Position:
         raise other_binlog(named, binlog)
     binlog = binlog or named
     at = _offset(data, binlog) if data.get("file") else None
+    witnesses = tuple(Witness.from_list(w) for w in data.get("witnesses", ()))
     if data.get("exact"):
         anchor = Anchor.from_dict(data["anchor"], binlog) if data.get("anchor") else None
-        witnesses = tuple(Witness.from_list(w) for w in data.get("witnesses", ()))
         return GtidPosition(GtidSet.parse(data["gtidSet"]), at, anchor, witnesses)
     if at is None:
         raise ValueError(f"not a position: {data!r}; needed file and offset")
-    return FilePosition(at, MariaDbGtidPos.parse(data.get("gtidSet", "")), data.get("created", 0))
+    others = MariaDbGtidPos.parse(data["others"]) if "others" in data else None
+    return FilePosition(at, MariaDbGtidPos.parse(data.get("gtidSet", "")), data.get("created", 0), witnesses, others)
 
 
 def meet_all(positions: list[Position]) -> Position:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Collection, Iterator, Mapping
 from typing import TYPE_CHECKING
 
+from cdcsync_core.positions.mariadb_gtid import MariaDbGtidPos
+from cdcsync_core.tables.source_table import TableId
 from cdcsync_mysql.checks import Check, passed
 from cdcsync_mysql.server import ServerFacts
 from cdcsync_mysql.sessions.connection import Connection, fetch
@@ -16,23 +19,58 @@ if TYPE_CHECKING:
 _ORDER = ("replica_preserve_commit_order", "slave_preserve_commit_order")
 _WORKERS = ("replica_parallel_workers", "slave_parallel_workers")
 ORDER_VARIABLES = (*_ORDER, *_WORKERS)
+_LITERAL = re.compile(r"'(?:[^'\\]|\\.|'')*'|`[^`]*`", re.DOTALL)
+_CALL = re.compile(r"([A-Za-z_][A-Za-z_0-9]*)\s*\(")
+#: their values are replicated with the statement
+_OF_THE_STATEMENT = frozenset({"current_timestamp", "now", "localtimestamp", "curdate", "curtime", "utc_timestamp"})
+_PROVED = (
+    "a table goes on where the new server is proved to lead on; source.lostTail decides where transactions that it lacks"
+    " changed the table, or where the table is catching up"
+)
 #: columns of SHOW REPLICA STATUS
 _IO_RUNNING, _SQL_RUNNING = 10, 11
 
 
 def failover(server: Server) -> Iterator[Check]:
     if not server.is_mysql:
-        yield passed("failover", "another server is refused (PositionLost): no proof is made on MariaDB")
+        yield _of_mariadb(server)
     elif not server.facts.gtid:
         yield passed("failover", "another server is refused (PositionLost): gtid_mode is not ON")
     elif not keeps_order(server.variables):
         yield passed("failover", "a replica with replica_preserve_commit_order=OFF, as here, is refused (PositionLost)")
     else:
-        yield passed(
-            "failover",
-            "a table goes on where the new server is proved to lead on; source.lostTail decides where transactions that"
-            " it lacks changed the table, or where the table is catching up",
+        yield passed("failover", _PROVED)
+
+
+def _of_mariadb(server: Server) -> Check:
+    domains = {gtid.domain for gtid in MariaDbGtidPos.parse(server.variables.get("gtid_binlog_state", "")).gtids}
+    if len(domains) > 1:
+        return passed(
+            "failover", "another server is refused (PositionLost): the binlog has transactions of several domains"
         )
+    strict = server.variables.get("gtid_strict_mode", "OFF") == "ON"
+    hint = "" if strict else "; gtid_strict_mode=ON keeps a replica from writes of its own that would make it refused"
+    return passed("failover", f"{_PROVED}{hint}")
+
+
+def drawn_defaults(connection: Connection, table: TableId, key: Collection[str]) -> list[str]:
+    """The columns beside the key whose default is another value each time, as `column (default)`. A
+    statement that adds such a column to a MariaDB gives the rows that are there other values on
+    each server, with no trace in the binlog."""
+    rows = fetch(
+        connection,
+        "SELECT COLUMN_NAME, COLUMN_DEFAULT FROM information_schema.COLUMNS"
+        " WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s AND COLUMN_DEFAULT LIKE %s ORDER BY ORDINAL_POSITION",
+        (table.database, table.name, "%(%"),
+    )
+    return [f"{name} ({default})" for name, default in rows if name not in key and is_drawn(str(default))]
+
+
+def is_drawn(default: str) -> bool:
+    """Whether a default, as MariaDB prints it, calls a function whose value does not follow
+    from the statement."""
+    called = {name.lower() for name in _CALL.findall(_LITERAL.sub("''", default))}
+    return bool(called - _OF_THE_STATEMENT)
 
 
 def keeps_order(variables: Mapping[str, str]) -> bool:

@@ -64,9 +64,9 @@ class SourceMoved(TransientError):
 
 
 def may_lead_on(facts: ServerFacts, lineage: Lineage) -> bool:
-    """Whether another server's binlog can be proved to lead on from that of `lineage`: GTIDs of
-    MySQL mean the same on both."""
-    return facts.gtid and lineage.newest.startswith("mysql:")
+    """Whether another server's binlog can be proved to lead on from that of `lineage`: GTIDs mean
+    the same on both."""
+    return (facts.gtid or facts.flavor == "mariadb") and lineage.newest.startswith(f"{facts.flavor}:")
 
 
 def source_moved(found: BinlogId, lineage: Lineage) -> SourceMoved:

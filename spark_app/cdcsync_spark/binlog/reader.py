@@ -287,6 +287,8 @@ class BinlogReader:
         with self._open_dump(settings, position, self._wanted) as dump:
             with self._changed:
                 self._client = dump.client
+                if dump.state is not None:
+                    self._assembler.learn_state(dump.state)
                 for table, error in dump.refused.items():
                     self._assembler.refuse(table, error)
             try:

@@ -13,17 +13,29 @@ from dataclasses import dataclass, replace
 
 from cdcsync_core.errors import CdcError, Reason, fail
 from cdcsync_core.gates import gate
-from cdcsync_core.positions.failover import Answer, Diverged, Moved, Question, Unproved, judge, question
-from cdcsync_core.positions.gtid import GtidSet
-from cdcsync_core.positions.position import GtidPosition
+from cdcsync_core.positions.failover import (
+    Answer,
+    Copied,
+    Diverged,
+    Moved,
+    Question,
+    Unproved,
+    judge,
+    not_numbered,
+    question,
+)
+from cdcsync_core.positions.gtid import Gtid, GtidSet
+from cdcsync_core.positions.position import FilePosition
+from cdcsync_core.positions.witness import Witness
 from cdcsync_core.remedies import resnapshot
 from cdcsync_core.state import TableState
 from cdcsync_core.tables.source_table import TableId
-from cdcsync_mysql.readiness.failover_check import ORDER_VARIABLES, keeps_order
+from cdcsync_mysql.readiness.failover_check import ORDER_VARIABLES, drawn_defaults, keeps_order, still_replicates
 from cdcsync_mysql.readiness.proof import SourceSession
 from cdcsync_mysql.server import global_variables
 from cdcsync_mysql.sessions.connection import Source
-from cdcsync_spark.binlog.search.other_server import ask, executed_and_purged
+from cdcsync_spark.binlog.search.numbered_server import ask_numbered
+from cdcsync_spark.binlog.search.other_server import ask, executed_and_purged, not_applied_yet
 from cdcsync_spark.logs import get_logger
 from cdcsync_spark.sinks.contract.changes import AdvancePosition, Commit
 from cdcsync_spark.sinks.contract.writer import Writer
@@ -44,6 +56,7 @@ class Failover:
     def __post_init__(self) -> None:
         self._answers: dict[Question, Answer] = {}
         self._sets: dict[GtidSet, tuple[GtidSet, GtidSet]] = {}
+        self._numbered: dict[tuple[FilePosition, tuple[Witness, ...]], tuple[Question, Answer] | Unproved] = {}
 
     def move(self, target: Writer, state: TableState) -> TableState:
         """The state of the table there. Raises PositionLost where it is not proved that the
@@ -67,8 +80,8 @@ class Failover:
 
     def _judged(self, state: TableState) -> Moved | Unproved | Diverged:
         copied, connection = state.copied, self.session.unproved()
-        if not isinstance(copied.position, GtidPosition):
-            return Unproved("a position by file and offset, which means nothing on another server", "GTIDs")
+        if isinstance(copied.position, FilePosition):
+            return self._judged_by_numbers(copied, copied.position, state)
         if not keeps_order(global_variables(connection, *ORDER_VARIABLES)):
             return Unproved("replica_preserve_commit_order is OFF", "a server that keeps its source's order")
         ours = copied.position.gtids
@@ -80,6 +93,43 @@ class Failover:
         if asked not in self._answers:
             self._answers[asked] = ask(self.source, self.session.facts, asked, self.tables)
         return judge(copied, asked, self._answers[asked])
+
+    def _judged_by_numbers(
+        self, copied: Copied, position: FilePosition, state: TableState
+    ) -> Moved | Unproved | Diverged:
+        """On MariaDB, whose position is a place."""
+        if self.session.facts.flavor != "mariadb":
+            return Unproved("a position by file and offset, which means nothing on another server", "GTIDs")
+        if state.replaying is not None:
+            return Unproved("changes are being applied again that another program took back", "all of them applied")
+        refusal = not_numbered(position)
+        if refusal is not None:
+            return refusal
+        place = position, position.witnesses
+        if place not in self._numbered:
+            self._numbered[place] = self._ask_numbered(position)
+        answered = self._numbered[place]
+        judged = answered if isinstance(answered, Unproved) else judge(copied, *answered)
+        return self._as_defined(judged, state) if isinstance(judged, Moved) else judged
+
+    def _as_defined(self, moved: Moved, state: TableState) -> Moved | Diverged:
+        columns = drawn_defaults(self.session.unproved(), state.capture.id, state.capture.key)
+        if not columns:
+            return moved
+        return Diverged(f"the statement that added a column gave each server other values: {', '.join(columns)}")
+
+    def _ask_numbered(self, position: FilePosition) -> tuple[Question, Answer] | Unproved:
+        """Raises SourceUnreachable where the server is a replica that may still get what it lacks
+        of ours."""
+        server, newest = self.session.facts, position.witnesses[0].gtid
+        answered = ask_numbered(self.source, server, position)
+        if not _lacks(answered, newest):
+            return answered
+        replicates = still_replicates(self.session.unproved(), server)
+        answered = ask_numbered(self.source, server, position)  # a replica that has ended may have applied more
+        if replicates and _lacks(answered, newest):
+            raise not_applied_yet(str(newest))
+        return answered
 
     def _commit(self, target: Writer, state: TableState, moved: Moved) -> TableState:
         epoch = max(self.epoch, state.epoch + 1)
@@ -100,6 +150,11 @@ class Failover:
                 table=state.identity.table,
             )
         return after
+
+
+def _lacks(answered: tuple[Question, Answer] | Unproved, newest: Gtid) -> bool:
+    """Whether the server has not all of ours."""
+    return answered.lacking if isinstance(answered, Unproved) else newest not in answered[0].kept
 
 
 def _unproved(why: Unproved, binlog: str, state: TableState) -> CdcError:

@@ -40,7 +40,7 @@ def step_commit(
     if state.undescribed and not consistent and _may_define(step, state):
         why = "the table was read meanwhile, and the rows before it do not name their columns"
         raise not_followed(why, step.statement, state.capture.id)
-    gtid = step.transaction.gtid
+    gtid = step.transaction.numbered
     after = state.after_batch(upto, changing=GtidSet().with_gtids([gtid] if gtid else []))
     if found is None:
         return Commit(replace(after, change=_not_named(state.change, step)), AdvancePosition())

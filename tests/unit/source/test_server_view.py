@@ -285,7 +285,9 @@ def test_a_snapshot_is_estimated_by_what_is_read_at_once(readers: int, seconds: 
 @pytest.mark.parametrize(
     ("facts", "variables", "found"),
     [
-        (MARIADB, {}, "no proof is made on MariaDB"),
+        (MARIADB, {"gtid_binlog_state": "0-1-7,0-2-5"}, "gtid_strict_mode=ON keeps a replica from writes"),
+        (MARIADB, {"gtid_binlog_state": "0-1-7", "gtid_strict_mode": "ON"}, "proved to lead on"),
+        (MARIADB, {"gtid_binlog_state": "0-1-7,1-1-5"}, "several domains"),
         (replace(MYSQL, gtid=False), {}, "gtid_mode is not ON"),
         (replace(MYSQL, gtid=True), {"replica_preserve_commit_order": "ON"}, "proved to lead on"),
         (

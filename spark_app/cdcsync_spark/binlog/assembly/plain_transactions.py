@@ -60,9 +60,10 @@ class PlainTransactions:
         return GtidSet(found)
 
     def witnesses(self) -> Iterator[tuple[Gtid, float, int]]:
-        """The first and the last transaction of each source's run: its GTID, when it was committed,
-        how many are read since the one before."""
-        for source, low, high in self.runs():
+        """The first and the last transaction of each source's run, on MariaDB of a run without a
+        gap in one second: its GTID, when it was committed, how many are read since the one
+        before."""
+        for source, low, high in self.runs() if self.stretch.domains is None else self._numbered_runs():
             if source is not None and low < high:
                 yield self._witness(source, low, 1)
                 if high - low > 1:
@@ -76,6 +77,21 @@ class PlainTransactions:
         starts = [(source, low) for source, low in self.stretch.sources if low < self.count]
         for (source, low), (_, high) in pairwise([*starts, (None, self.count)]):
             yield source, low, high
+
+    def _numbered_runs(self) -> Iterator[tuple[str | None, int, int]]:
+        assert self.stretch.domains is not None
+        assert self.stretch.servers is not None
+        columns = (self.stretch.domains, self.stretch.servers, self.stretch.numbers)
+        domains, servers, numbers = (column[: self.count].astype(np.int64) for column in columns)
+        times = self.stretch.times[: self.count]
+        same = (
+            (times[1:] == times[:-1])
+            & (domains[1:] == domains[:-1])
+            & (servers[1:] == servers[:-1])
+            & (numbers[1:] == numbers[:-1] + 1)
+        )
+        for low, high in pairwise([0, *(np.flatnonzero(~same) + 1).tolist(), self.count]):
+            yield f"{domains[low]}-{servers[low]}", low, high
 
     def blocks(self, first: int) -> Iterator[tuple[TableId, RowsBlock]]:
         """The kept rows of each table; `first` is the number of the first of the `changing`

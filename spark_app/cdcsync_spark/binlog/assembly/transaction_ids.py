@@ -156,8 +156,10 @@ class TransactionIds(Sequence[TransactionId]):
     def gtids(self, indexes: npt.NDArray[np.int32], most: int) -> GtidSet:
         """Covers the GTIDs of those with these indexes, with at most `most` intervals of each
         source."""
-        sources, numbers = np.array(self._sources)[indexes], np.array(self._numbers, np.uint64)[indexes]
-        names = list(self._names)
+        of_mysql, groups = np.array(self._sources)[indexes], np.array(self._groups)[indexes]
+        sources, numbers = np.where(of_mysql == _NONE, groups, of_mysql), np.array(self._numbers, np.uint64)[indexes]
+        names, numbered = list(self._names), numbers > 0
+        sources, numbers = sources[numbered], numbers[numbered]
         found = {
             names[source]: intervals_of(np.sort(numbers[sources == source]))
             for source in np.unique(sources).tolist()

@@ -37,7 +37,7 @@ from cdcsync_spark.binlog.assembly.open_transaction import OpenTransaction
 from cdcsync_spark.binlog.assembly.plain_transactions import TRANSACTION_BYTES, PlainTransactions
 from cdcsync_spark.binlog.assembly.prepared import PreparedTransactions
 from cdcsync_spark.binlog.assembly.read_gtids import ReadGtids
-from cdcsync_spark.binlog.assembly.read_witnesses import ReadWitnesses
+from cdcsync_spark.binlog.assembly.read_witnesses import witnesses_since
 from cdcsync_spark.binlog.assembly.sealed import KeptRows, PrepareNeeded, ReachNeeded, SealedTransactions, Stop, begun
 from cdcsync_spark.binlog.assembly.spool import EVENT_BYTES, Spool, Spooled
 from cdcsync_spark.binlog.assembly.temporary_tables import TemporaryTables
@@ -71,7 +71,7 @@ class TransactionAssembler:
         self.temporary = TemporaryTables()
         self._prepared = PreparedTransactions(spool)
         self._sealed_at = start
-        self._witnesses = ReadWitnesses(start)
+        self._witnesses = witnesses_since(start)
         #: grows with each progress of the position, and with each confirmation of the same one
         self.progress_count = 0
         #: the transactions so far that change a table of ours, or stop one
@@ -105,13 +105,17 @@ class TransactionAssembler:
     def position(self) -> Position:
         """After the last whole transaction: where a reader goes on after a lost connection."""
         if isinstance(self._sealed_at, FilePosition):
-            return (
-                FilePosition(self._at, MariaDbGtidPos.parse(self._gtid_pos), self._created)
-                if self._at
-                else self._sealed_at
-            )
+            return self._place(self._at) if self._at else self._sealed_at
         anchor = Anchor(self._at, self._created) if self._at and self._created else self._sealed_at.anchor
-        return GtidPosition(self._gtids.added_to(self._sealed_at.gtids), self._at, anchor, self._witnesses.found)
+        return GtidPosition(self._gtids.added_to(self._sealed_at.gtids), self._at, anchor, self._witnesses.witnesses)
+
+    def _place(self, at: LogOffset) -> FilePosition:
+        witnesses, gtid_pos = self._witnesses, MariaDbGtidPos.parse(self._gtid_pos)
+        return FilePosition(at, gtid_pos, self._created, witnesses.witnesses, witnesses.others)
+
+    def learn_state(self, state: MariaDbGtidPos) -> None:
+        """The last GTIDs of all servers that wrote up to `position`."""
+        self._witnesses.learn(state)
 
     @property
     def at(self) -> LogOffset | None:
@@ -189,7 +193,7 @@ class TransactionAssembler:
 
     def _pass(self, transaction: TransactionId, end: facts.TransactionEnd | facts.TransactionRollback) -> None:
         self._gtids.add(transaction.gtid)
-        self._witnesses.add(transaction.gtid, end.timestamp)
+        self._witnesses.add(transaction, end.timestamp)
         self._progress(transaction.end, end.timestamp)
         self._gtid_pos = end.gtid_pos
 
@@ -213,7 +217,8 @@ class TransactionAssembler:
         self.changes += plain.add_to(self._transactions, self._committed_at)
         self.size += plain.size
         self._gtids.join(plain.gtids)
-        self._witnesses.add_all(plain.witnesses())
+        if plain.stretch.domains is not None or isinstance(self._sealed_at, GtidPosition):
+            self._witnesses.add_all(plain.witnesses())
         self._progress(plain.end, plain.timestamp)
         self.progress_count += plain.count - 1
         self._gtid_pos = plain.gtid_pos

@@ -22,6 +22,7 @@ from pymysql.cursors import Cursor
 
 from cdcsync_core.errors import CdcError, DecodeError, Reason, TransientError, fail
 from cdcsync_core.positions.gtid import GtidSet
+from cdcsync_core.positions.mariadb_gtid import MariaDbGtid
 from cdcsync_core.positions.position import FilePosition, GtidPosition, LogOffset, Position
 from cdcsync_core.quoting import quoted
 from cdcsync_core.remedies import RESNAPSHOT_ALL
@@ -73,7 +74,8 @@ class BinlogClient:
     """One dump. Use as a context manager; `events` or `arrivals` once.
 
     `connection` is authenticated and idle, and belongs to the client from now on. `start` says from
-    where: a `FilePosition`, or a `GtidPosition` (MySQL: everything that is not in its set).
+    where: a `FilePosition`, a `GtidPosition` (MySQL: everything that is not in its set), or on
+    MariaDB a GTID, behind which it begins.
     `replica_id` is the same for successive runs; with 0 the dump is of no replica: it ends no other
     one and no other one ends it. With `nonblocking` the stream ends at the end of the binlog. A
     connection that is silent for `silence_seconds` (default: `silence_timeout`) is lost; one whose
@@ -85,7 +87,7 @@ class BinlogClient:
         connection: pymysql.Connection[Any],
         *,
         flavor: Flavor,
-        start: Position,
+        start: Position | MariaDbGtid,
         replica_id: int,
         heartbeat_seconds: float,
         nonblocking: bool = False,
@@ -142,6 +144,8 @@ class BinlogClient:
             for name, value in (("heartbeat_period", period), ("binlog_checksum", "CRC32")):
                 cursor.execute(f"SET @master_{name} = %s, @source_{name} = %s", (value, value))
             cursor.execute("SET @mariadb_slave_capability = 4")
+            if isinstance(self._start, MariaDbGtid):
+                cursor.execute("SET @slave_connect_state = %s, @slave_gtid_strict_mode = 1", (str(self._start),))
             if self._replica_id:
                 self._register(cursor)
         send_command(self._connection, *self._dump())
@@ -159,6 +163,8 @@ class BinlogClient:
         if isinstance(self._start, GtidPosition):
             gtids = encode_gtid_set(self._start.gtids)
             return _COM_BINLOG_DUMP_GTID, struct.pack("<HIIQI", flags, self._replica_id, 0, 4, len(gtids)) + gtids
+        if isinstance(self._start, MariaDbGtid):
+            return _COM_BINLOG_DUMP, struct.pack("<IHI", 4, flags, self._replica_id)
         at = dump_begin(self._start.at)
         return _COM_BINLOG_DUMP, struct.pack("<IHI", at.offset, flags, self._replica_id) + at.file.encode()
 
@@ -217,7 +223,7 @@ def encode_gtid_set(gtids: GtidSet) -> bytes:
     return b"".join(parts)
 
 
-def _server_error(packet: memoryview, start: Position) -> CdcError:
+def _server_error(packet: memoryview, start: Position | MariaDbGtid) -> CdcError:
     """An error packet: 0xff, number, `#` and five characters of state, text."""
     raw = bytes(packet)
     if len(raw) < 3 or raw[0] != _ERROR:
@@ -226,7 +232,7 @@ def _server_error(packet: memoryview, start: Position) -> CdcError:
     return _explained(int.from_bytes(raw[1:3], "little"), text.decode("utf-8", "replace"), start)
 
 
-def _refusal(error: Exception, start: Position) -> CdcError:
+def _refusal(error: Exception, start: Position | MariaDbGtid) -> CdcError:
     if isinstance(error, TimeoutError):
         return fail(Reason.SOURCE_UNREACHABLE, "no heartbeat from the server in time", needed="a live connection")
     if isinstance(error, pymysql.err.MySQLError) and len(error.args) >= 2 and isinstance(error.args[0], int):
@@ -236,7 +242,7 @@ def _refusal(error: Exception, start: Position) -> CdcError:
     )
 
 
-def _explained(number: int, text: str, start: Position) -> CdcError:
+def _explained(number: int, text: str, start: Position | MariaDbGtid) -> CdcError:
     found = f"the server ended the dump: {text} ({number})"
     if number in _ER_PRIVILEGE:
         return fail(
@@ -262,5 +268,7 @@ def _explained(number: int, text: str, start: Position) -> CdcError:
     return fail(Reason.SOURCE_UNREACHABLE, found, needed="a running dump")
 
 
-def _place(start: Position) -> str:
-    return str(start.at) if isinstance(start, FilePosition) else f"the GTID set {start}"
+def _place(start: Position | MariaDbGtid) -> str:
+    if isinstance(start, FilePosition):
+        return str(start.at)
+    return f"the GTID {start}" if isinstance(start, MariaDbGtid) else f"the GTID set {start}"

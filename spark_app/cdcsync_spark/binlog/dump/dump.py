@@ -14,18 +14,23 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 
-from cdcsync_core.errors import CdcError
+from cdcsync_core.errors import CdcError, TransientError
 from cdcsync_core.positions.lineage import Lineage
+from cdcsync_core.positions.mariadb_gtid import MariaDbGtidPos
 from cdcsync_core.positions.position import FilePosition, GtidPosition, LogOffset, Position
 from cdcsync_core.tables.source_table import TableId
 from cdcsync_mysql.positions.watermark import high
 from cdcsync_mysql.readiness.proof import open_session, tables_with_unlogged_cascades
+from cdcsync_mysql.server import ServerFacts
 from cdcsync_mysql.sessions.connection import Source
+from cdcsync_spark.binlog.dump.behind_gtid import state_at
 from cdcsync_spark.binlog.dump.client import BinlogClient, dump_begin
 from cdcsync_spark.binlog.dump.event_bound import bound_unpacked_events
 from cdcsync_spark.binlog.settings import ReaderSettings
+from cdcsync_spark.logs import get_logger
 from cdcsync_spark.wire.binlog.parser import EventParser
 
+_log = get_logger()
 #: of one statement of a proof: meanwhile nothing is received
 _PROOF_SECONDS = 10
 
@@ -35,13 +40,15 @@ class Dump:
     """One dump connection whose history is verified and that is about to send: raw events, and the
     parser that knows where they begin. `end` is where the binlog ended before: a heartbeat from
     there or beyond is from its end. `prove_end` is `end_of_ours` of its source. `refused` are the
-    tables whose changes this server hides."""
+    tables whose changes this server hides. `state`: on MariaDB, the last GTIDs of all servers up to
+    where it begins, if they were not known."""
 
     client: BinlogClient
     parser: EventParser
     prove_end: Callable[[Position], LogOffset]
     end: LogOffset | None = None
     refused: Mapping[TableId, CdcError] = field(default_factory=dict)
+    state: MariaDbGtidPos | None = None
 
 
 #: settings, where to go on, whose rows are wanted; raises CdcError
@@ -68,7 +75,8 @@ def open_dump(settings: ReaderSettings, start: Position, wanted: Callable[[Table
         )
         covered = _sent_again(start)
         parser = EventParser(facts.flavor, file=file, gtid_pos=gtid_pos, known=covered, wanted=wanted, binlog=facts.log)
-        yield Dump(client, parser, partial(end_of_ours, settings.source, settings.lineage), end, refused)
+        state = _unknown_state(settings.source, facts, start)
+        yield Dump(client, parser, partial(end_of_ours, settings.source, settings.lineage), end, refused, state)
 
 
 def end_of_ours(source: Source, lineage: Lineage, position: Position) -> LogOffset:
@@ -76,6 +84,17 @@ def end_of_ours(source: Source, lineage: Lineage, position: Position) -> LogOffs
     `position`. Raises CdcError as `SourceSession.proved`; nothing is waited for."""
     with open_session(source, max_seconds=_PROOF_SECONDS, read_timeout=_PROOF_SECONDS) as session:
         return high(session.proved(lineage, position, commit_seconds=0), session.facts)
+
+
+def _unknown_state(source: Source, facts: ServerFacts, start: Position) -> MariaDbGtidPos | None:
+    """What a later proof on another MariaDB needs of this one; the reader does without it."""
+    if not isinstance(start, FilePosition) or start.others is not None or start.gtid_pos.only is None:
+        return None
+    try:
+        return state_at(source, facts, start.gtid_pos.only)
+    except TransientError as e:
+        _log.warning("which servers wrote before is not known", error=e.message)
+        return None
 
 
 def _oldest_file(positions: Iterable[Position]) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
-from cdcsync_core.errors import Reason, fail
+from cdcsync_core.errors import CdcError, Reason, fail
 from cdcsync_core.positions.failover import Answer, Question
 from cdcsync_core.positions.gtid import Gtid, GtidSet
 from cdcsync_core.positions.position import Anchor, GtidPosition, LogOffset, TransactionId
@@ -93,13 +93,18 @@ def executed_and_purged(connection: Connection, server: ServerFacts, ours: GtidS
     replicates = still_replicates(connection, server)
     executed, purged = gtid_sets(connection)  # a replica that has ended may have applied more
     if replicates and not executed.covers(ours):
-        raise fail(
-            Reason.SOURCE_UNREACHABLE,
-            f"the server is a replica that has not applied {ours.subtract(executed)} yet",
-            needed="a replica that has caught up, or was promoted (STOP REPLICA; RESET REPLICA ALL)",
-            remedy="wait until it has caught up, or promote it",
-        )
+        raise not_applied_yet(str(ours.subtract(executed)))
     return executed, purged
+
+
+def not_applied_yet(lacking: str) -> CdcError:
+    """The refusal of a replica that may still get what it lacks."""
+    return fail(
+        Reason.SOURCE_UNREACHABLE,
+        f"the server is a replica that has not applied {lacking} yet",
+        needed="a replica that has caught up, or was promoted (STOP REPLICA; RESET REPLICA ALL)",
+        remedy="wait until it has caught up, or promote it",
+    )
 
 
 def ask(source: Source, server: ServerFacts, asked: Question, tables: Collection[TableId]) -> Answer:

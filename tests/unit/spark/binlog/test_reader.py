@@ -150,6 +150,7 @@ class _FakeDump:
     prove_end: Any = None
     end: Any = None
     process: Any = None
+    state: Any = None
 
 
 @pytest.fixture

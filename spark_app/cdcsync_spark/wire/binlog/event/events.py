@@ -240,12 +240,14 @@ def _alter(body: Buffer, flags: int) -> int:
 def parse_gtid_list(body: Buffer) -> dict[int, str]:
     """MariaDB's state at the beginning of a file: per domain the last GTID (of several servers, the
     last one listed)."""
+    return {domain: f"{domain}-{server}-{number}" for domain, server, number in listed_gtids(body)}
+
+
+def listed_gtids(body: Buffer) -> list[tuple[int, int, int]]:
+    """Domain, server and number of each GTID of a list: the last ones of each server in each
+    domain."""
     cursor = Cursor(body)
-    last: dict[int, str] = {}
-    for _ in range(cursor.uint(4) & 0x0FFFFFFF):
-        domain, server = cursor.uint(4), cursor.uint(4)
-        last[domain] = f"{domain}-{server}-{cursor.uint(8)}"
-    return last
+    return [(cursor.uint(4), cursor.uint(4), cursor.uint(8)) for _ in range(cursor.uint(4) & 0x0FFFFFFF)]
 
 
 def is_begin(body: Buffer) -> bool:
