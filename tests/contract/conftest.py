@@ -21,6 +21,8 @@ from contract.stores import STORES, S3Server, s3_server
 from support import delta_jars
 from support.catalog_sink import CatalogSink
 from support.folder_catalog import iceberg_sink
+from support.iceberg_catalog import ICEBERG, IcebergCatalog
+from support.iceberg_spark import IcebergSpark
 from support.memory_target import MemorySink
 
 #: `delta` commits by deletion vectors, `delta-rewritten` by rewriting files; `catalog` has the
@@ -53,6 +55,13 @@ def delta_spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSessi
     extra = delta_jars.settings() | INTERPRETED | {"spark.databricks.delta.snapshotPartitions": "1"}
     with start_session("delta", cores=2, memory="1g", scratch_dir=folder, extra=extra) as spark:
         yield spark
+
+
+@pytest.fixture(scope="session")
+def iceberg_spark(iceberg_catalog: IcebergCatalog, tmp_path_factory: pytest.TempPathFactory) -> Iterator[IcebergSpark]:
+    """Another program's session for all tests of a process."""
+    with IcebergSpark(iceberg_catalog.uri, ICEBERG / "jars", tmp_path_factory.mktemp("iceberg-spark")) as session:
+        yield session
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

@@ -7,15 +7,16 @@ was read at another place between LOW and HIGH. The applier is the stream's own.
 
 from __future__ import annotations
 
+import itertools
 import random
-import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from _pytest.mark import ParameterSet
 
 from cdcsync_core.errors import CdcError, Reason
 from cdcsync_core.gates import observed
@@ -31,6 +32,8 @@ from cdcsync_spark.rows.changes import ChangeKind, changes_schema
 from cdcsync_spark.sinks.contract.changes import Append, Commit, Emit, Evolve, Replace, Upsert
 from cdcsync_spark.sinks.contract.sink import Sink, Target
 from cdcsync_spark.sinks.delta.history.target import HistorySink, HistoryTarget
+from cdcsync_spark.sinks.iceberg.history.target import IcebergHistory, IcebergHistorySink
+from cdcsync_spark.sinks.iceberg.replica.sink import discard_copy
 from cdcsync_spark.sinks.lake.policy import MaintenancePolicy
 from cdcsync_spark.sinks.lake.storage.stores import open_store
 from cdcsync_spark.stream.applier import Applier
@@ -43,7 +46,8 @@ from cdcsync_spark.wire.sql.syntax.tokens import Session, Started
 from contract.sinkcase import ORDERS, SYNC, content, first_state, rows_of
 from support.deaths import Died, dying_at
 from support.event_consumer import CheckingConsumer, Event
-from support.history import history_events
+from support.folder_catalog import iceberg_sink
+from support.history import history_events, iceberg_history_events
 from support.memory_target import MemorySink, MemoryTarget
 
 FILE = "binlog.000001"
@@ -112,6 +116,8 @@ def published(target: Target) -> list[Event]:
     """What a consumer reads of the target, in order."""
     if isinstance(target, HistoryTarget):
         return history_events(target.path)
+    if isinstance(target, IcebergHistory):
+        return iceberg_history_events(target)
     assert isinstance(target, MemoryTarget)
     return target.events
 
@@ -121,7 +127,20 @@ SMALL = MaintenancePolicy(checkpoint_entries=7, gathered_files=3)
 SINKS: dict[str, Callable[[Path], Sink]] = {
     "memory": lambda folder: MemorySink(sync=SYNC, events=True),
     "delta-history": lambda folder: HistorySink(open_store(str(folder / "lake")), SYNC, policy=SMALL),
+    "iceberg-history": lambda folder: IcebergHistorySink(iceberg_sink(open_store(str(folder)), SYNC, policy=SMALL)),
 }
+
+
+#: tables of a lake
+HISTORIES = [kind for kind in SINKS if kind.endswith("history")]
+
+
+def seeds(count: int, kinds: Iterable[str] = SINKS) -> Iterator[ParameterSet]:
+    """Each kind of sink with random sources; most of Iceberg's are `long`, because what they share
+    with Delta's is in both."""
+    for kind, seed in itertools.product(kinds, range(count)):
+        rare = kind.startswith("iceberg") and seed >= 4
+        yield pytest.param(kind, seed, marks=[pytest.mark.long] if rare else [])
 
 
 @pytest.fixture(params=SINKS)
@@ -202,7 +221,7 @@ def test_a_target_that_begins_without_a_snapshot_has_every_change_since(sink: Si
     assert (state.without_snapshot, state.events) == (True, len(changes))
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize(("sink", "seed"), [*seeds(20)], indirect=["sink"])
 def test_a_snapshot_that_was_read_while_the_source_changed_has_no_false_row(
     sink: Sink, tmp_path: Path, seed: int
 ) -> None:
@@ -255,9 +274,9 @@ def folded(events: list[Event]) -> dict[int, str]:
     return rows
 
 
-@pytest.mark.parametrize("seed", range(20))
-def test_rows_that_are_delivered_early_end_right(tmp_path: Path, seed: int) -> None:
-    sink, source = SINKS["delta-history"](tmp_path), Source(random.Random(seed))
+@pytest.mark.parametrize(("kind", "seed"), [*seeds(20, HISTORIES)])
+def test_rows_that_are_delivered_early_end_right(tmp_path: Path, kind: str, seed: int) -> None:
+    sink, source = SINKS[kind](tmp_path), Source(random.Random(seed))
     target, rows = sink.target(ORDERS.id), source.snapshot()
     state = read_early(sink, rows)
     assert (state.consistent, state.published) == (False, True)
@@ -274,10 +293,11 @@ def test_rows_that_are_delivered_early_end_right(tmp_path: Path, seed: int) -> N
     assert found.events == sum(len(images) for images in source.log.values()), "each change since LOW, once"
 
 
+@pytest.mark.parametrize("kind", HISTORIES)
 @pytest.mark.parametrize("point", ["table-created", "staged", "before-commit", "entry-written", "committed"])
 @pytest.mark.parametrize("passed", [1, 2])
-def test_a_wave_that_is_delivered_early_is_there_once(tmp_path: Path, point: str, passed: int) -> None:
-    sink, source = SINKS["delta-history"](tmp_path), Source(random.Random(6))
+def test_a_wave_that_is_delivered_early_is_there_once(tmp_path: Path, kind: str, point: str, passed: int) -> None:
+    sink, source = SINKS[kind](tmp_path), Source(random.Random(6))
     rows, died = source.snapshot(), False
     try:
         with dying_at(point, passed):
@@ -291,8 +311,9 @@ def test_a_wave_that_is_delivered_early_is_there_once(tmp_path: Path, point: str
     assert content(sink.target(ORDERS.id)) == sorted(source.at[END].items(), key=repr)
 
 
-def test_an_early_resnapshot_replaces_the_history_by_one_commit(tmp_path: Path) -> None:
-    sink, source = SINKS["delta-history"](tmp_path), Source(random.Random(7))
+@pytest.mark.parametrize("kind", HISTORIES)
+def test_an_early_resnapshot_replaces_the_history_by_one_commit(tmp_path: Path, kind: str) -> None:
+    sink, source = SINKS[kind](tmp_path), Source(random.Random(7))
     read_early(sink, source.snapshot())
     follow(sink, source, tmp_path)
     rows = source.snapshot()
@@ -328,8 +349,9 @@ def error_of_a_crash(sink: Sink, folder: Path) -> CdcError | None:
     return run.tables[NAME].error
 
 
-def test_an_early_table_stops_where_the_source_crashed_before_it_is_consistent(tmp_path: Path) -> None:
-    sink, source = SINKS["delta-history"](tmp_path), Source(random.Random(8))
+@pytest.mark.parametrize("kind", HISTORIES)
+def test_an_early_table_stops_where_the_source_crashed_before_it_is_consistent(tmp_path: Path, kind: str) -> None:
+    sink, source = SINKS[kind](tmp_path), Source(random.Random(8))
     state, rows = read_early(sink, source.snapshot()), published(sink.target(ORDERS.id))
     assert not state.consistent
     error = error_of_a_crash(sink, tmp_path)
@@ -357,10 +379,11 @@ def test_rows_that_are_delivered_early_keep_their_values_when_the_definition_cha
         made()
 
 
+@pytest.mark.parametrize("kind", HISTORIES)
 @pytest.mark.parametrize("before", [False, True])
-def test_a_snapshot_ends_in_the_way_that_it_began(tmp_path: Path, before: bool) -> None:
+def test_a_snapshot_ends_in_the_way_that_it_began(tmp_path: Path, kind: str, before: bool) -> None:
     """`snapshot.delivery` is changed between two runs."""
-    sink = SINKS["delta-history"](tmp_path)
+    sink = SINKS[kind](tmp_path)
     target = sink.target(ORDERS.id)
     first = replace(first_state(epoch=1, nonce=0), early=before)
     assert target.prepare(first).early is before
@@ -409,29 +432,29 @@ def test_a_resnapshot_begins_again_and_is_silent_until_it_is_consistent(sink: Si
     assert {k: r["note"] for (k,), r in consumer.rows.items()} == source.at[END]
 
 
-def test_a_resnapshot_whose_copy_is_gone_is_helped_by_another_one(tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", HISTORIES)
+def test_a_resnapshot_whose_copy_is_gone_is_helped_by_another_one(tmp_path: Path, kind: str) -> None:
     """As the error says; the same one again does not begin an empty copy, and a batch of a stream
     that had it does not go on from its state."""
-    sink, source = SINKS["delta-history"](tmp_path), Source(random.Random(3))
+    sink, source = SINKS[kind](tmp_path), Source(random.Random(3))
     read_snapshot(sink, source.snapshot())
     follow(sink, source, tmp_path, end=HIGH)
     before = list(published(sink.target(ORDERS.id)))
     read_snapshot(sink, source.snapshot(), nonce=1)
     stream = applier(sink, tmp_path)
     target = sink.target(ORDERS.id)
-    assert isinstance(target, HistoryTarget)
-    shutil.rmtree(tmp_path / "lake" / target.copy(1).path.folder)
+    lose_copy(sink, 1)
     stream.apply(source.batch(LOW, END, tmp_path))
     stream.checkpoint_idle(older_than=float("inf"))
     raised = [stream.tables[NAME].error]
-    for use in (target.writer().last_commit, target.open_snapshot):
+    for use in (target.writer(tmp_path).last_commit, target.open_snapshot):
         with pytest.raises(CdcError) as error:
             use()
         raised.append(error.value)
     with pytest.raises(CdcError) as again:
         read_snapshot(sink, source.snapshot(), nonce=1)
     assert {e and (e.reason, str(e)) for e in raised} == {(Reason.SINK_CONFLICT, str(again.value))}
-    assert "_resnapshot-1 " in str(again.value)
+    assert "resnapshot-1 of the snapshot is gone" in str(again.value)
     read_snapshot(sink, source.snapshot(), nonce=2)
     assert published(target) == before
     follow(sink, source, tmp_path)
@@ -439,6 +462,17 @@ def test_a_resnapshot_whose_copy_is_gone_is_helped_by_another_one(tmp_path: Path
     consumer = CheckingConsumer(("id",)).take(published(target))
     assert consumer.faults == []
     assert {k: r["note"] for (k,), r in consumer.rows.items()} == source.at[END]
+
+
+def lose_copy(sink: Sink, generation: int) -> None:
+    """By another program."""
+    target = sink.target(ORDERS.id)
+    if isinstance(target, IcebergHistory):
+        discard_copy(target.copy(generation).place, target.table.limits)
+        return
+    assert isinstance(target, HistoryTarget)
+    path = target.copy(generation).path
+    path.lake.delete_folder(path.folder)
 
 
 def apply_while_completed_by(before: Applier, run: Applier, source: Source, folder: Path) -> None:
@@ -457,10 +491,11 @@ def apply_while_completed_by(before: Applier, run: Applier, source: Source, fold
     assert run.tables[NAME].error is None
 
 
-def test_a_copy_that_another_run_completes_meanwhile_loses_no_change(tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", HISTORIES)
+def test_a_copy_that_another_run_completes_meanwhile_loses_no_change(tmp_path: Path, kind: str) -> None:
     """Between what a run has found of the staged copy and its commit, its predecessor makes it
     consistent, at a position before the end of the run's batch."""
-    sink, source = SINKS["delta-history"](tmp_path), Source(random.Random(5))
+    sink, source = SINKS[kind](tmp_path), Source(random.Random(5))
     read_snapshot(sink, source.snapshot())
     before = applier(sink, tmp_path)
     run = applier(sink, tmp_path, epoch=before.epoch + 1)

@@ -5,19 +5,29 @@ from __future__ import annotations
 
 import random
 import re
+import uuid
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
+from pyiceberg.catalog.rest import RestCatalog as PyIcebergCatalog
 from pyspark.sql import SparkSession
 
+from cdcsync_spark.sinks.contract.sink import Sink
 from cdcsync_spark.sinks.delta.history.target import HistorySink, HistoryTarget
+from cdcsync_spark.sinks.iceberg.catalog.rest import RestCatalog, RestSettings
+from cdcsync_spark.sinks.iceberg.history.target import IcebergHistorySink
+from cdcsync_spark.sinks.iceberg.replica.sink import IcebergSink
 from cdcsync_spark.sinks.lake.storage.stores import open_store
+from contract.iceberg_duckdb import duckdb_connection as iceberg_duckdb_connection
 from contract.lives import duckdb_connection, read_by_delta_rs
 from contract.sinkcase import ORDERS, SYNC
-from contract.test_event_sinks import END, HIGH, LOW, SMALL, Source, applier, follow, read_snapshot
+from contract.test_event_sinks import END, HIGH, LOW, SMALL, Source, applier, follow, read_early, read_snapshot
+from support.folder_catalog import LocalStores
+from support.iceberg_catalog import IcebergCatalog
+from support.iceberg_spark import IcebergSpark
 
 MANUAL = Path(__file__).parents[2] / "docs" / "history.md"
 #: the manual's current rows, then its view of versions, about a table with another column
@@ -28,19 +38,25 @@ Version = tuple[int, str, datetime | None, datetime | None, bool]
 
 
 class Followed:
-    """A history that was published as of HIGH and followed to the end."""
+    """A history that is published as of HIGH, and followed to the `end` that is given."""
 
-    def __init__(self, folder: Path, seed: int) -> None:
-        self.source = Source(random.Random(seed))
-        sink = HistorySink(open_store(str(folder / "lake")), SYNC, policy=SMALL)
+    def __init__(self, sink: Sink, folder: Path, seed: int) -> None:
+        self.source, self.sink, self._folder = Source(random.Random(seed)), sink, folder
         read_snapshot(sink, self.source.snapshot())
         run = applier(sink, folder)
         run.apply(self.source.batch(LOW, HIGH, folder))
         run.checkpoint_idle(older_than=float("inf"))
-        follow(sink, self.source, folder)
-        target = sink.target(ORDERS.id)
+
+    def follow(self, end: int = END) -> Followed:
+        follow(self.sink, self.source, self._folder, end=end)
+        return self
+
+    @property
+    def uri(self) -> str:
+        """Where its Delta table is."""
+        target = self.sink.target(ORDERS.id)
         assert isinstance(target, HistoryTarget)
-        self.target = target
+        return target.uri
 
     def versions(self) -> list[Version]:
         """What was there from which transaction to which."""
@@ -81,25 +97,28 @@ def by_duckdb(uri: str, statements: list[str]) -> list[Any]:
 
 @pytest.fixture(params=range(3))
 def followed(request: pytest.FixtureRequest, tmp_path: Path) -> Followed:
-    return Followed(tmp_path, 100 + request.param)
+    sink = HistorySink(open_store(str(tmp_path / "lake")), SYNC, policy=SMALL)
+    return Followed(sink, tmp_path, 100 + request.param).follow()
 
 
 def test_duckdb_reads_the_versions_and_the_current_rows(followed: Followed) -> None:
-    _check(followed, lambda statements: by_duckdb(followed.target.uri, statements))
+    check_versions(followed, lambda statements: by_duckdb(followed.uri, statements))
 
 
 @pytest.mark.spark
 def test_spark_reads_the_versions_and_the_current_rows(followed: Followed, delta_spark: SparkSession) -> None:
     def run(statements: list[str]) -> list[Any]:
-        view = f"CREATE OR REPLACE TEMP VIEW orders_history AS SELECT * FROM delta.`{followed.target.uri}`"
+        view = f"CREATE OR REPLACE TEMP VIEW orders_history AS SELECT * FROM delta.`{followed.uri}`"
         for statement in [view, *statements]:
             result = delta_spark.sql(statement)
         return [tuple(row) for row in result.collect()]
 
-    _check(followed, run)
+    check_versions(followed, run)
 
 
-def _check(followed: Followed, run: Callable[[list[str]], list[Any]]) -> None:
+def check_versions(followed: Followed, run: Callable[[list[str]], list[Any]]) -> None:
+    """The manual's statements, which `run` runs on a view `orders_history`, return what the source
+    had."""
     select = "SELECT id, note, valid_from, valid_to, is_current FROM orders_versions"
     assert in_order(utc(run([VERSIONS, select]))) == followed.versions()
     current = f"SELECT id, note FROM ({CURRENT}) AS c"
@@ -107,6 +126,68 @@ def _check(followed: Followed, run: Callable[[list[str]], list[Any]]) -> None:
 
 
 def test_delta_rs_reads_the_same_rows(followed: Followed) -> None:
-    rows = read_by_delta_rs(followed.target.uri)
-    found = by_duckdb(followed.target.uri, ["SELECT * FROM orders_history"])
+    rows = read_by_delta_rs(followed.uri)
+    found = by_duckdb(followed.uri, ["SELECT * FROM orders_history"])
     assert in_order(utc(list(rows))) == in_order(utc(found))
+
+
+def iceberg_by_duckdb(metadata: str) -> Callable[[list[str]], list[Any]]:
+    def run(statements: list[str]) -> list[Any]:
+        view = f"CREATE OR REPLACE VIEW orders_history AS SELECT * FROM iceberg_scan('{metadata}')"
+        for statement in [view, *statements]:
+            result = iceberg_duckdb_connection().execute(statement)
+        return result.fetchall()
+
+    return run
+
+
+@pytest.mark.spark
+def test_a_history_is_read_whole_and_followed_by_its_appends(
+    iceberg_catalog: IcebergCatalog, iceberg_spark: IcebergSpark, tmp_path: Path
+) -> None:
+    """As the manual says: all rows as of a snapshot, then what is appended after it, through
+    compactions; a resnapshot is no append."""
+    namespace = f"n{uuid.uuid4().hex}"
+    name, catalog = f"{namespace}.orders", RestCatalog(RestSettings(iceberg_catalog.uri))
+    sink = IcebergHistorySink(IcebergSink(catalog, LocalStores(), SYNC, (namespace,), policy=SMALL))
+    followed, stream = Followed(sink, tmp_path, 100), tmp_path / "stream"
+    ((begun, at),) = iceberg_spark.sql(
+        f"SELECT snapshot_id, unix_millis(committed_at) FROM lake.{name}.snapshots "
+        "WHERE operation = 'overwrite' ORDER BY committed_at DESC LIMIT 1"
+    )
+    first = iceberg_spark.sql(f"SELECT * FROM lake.{name} VERSION AS OF {begun}")
+    options = {"stream-from-timestamp": str(at + 1)}
+    followed.follow((HIGH + END) // 2)
+    iceberg_spark.stream(name, stream, **options)
+    followed.follow()
+    appended = iceberg_spark.stream(name, stream, **options)
+    table = PyIcebergCatalog("rest", uri=iceberg_catalog.uri).load_table((namespace, "orders"))
+    assert {s.summary.operation.value for s in table.snapshots() if s.summary} >= {"append", "overwrite", "replace"}
+    rows = in_order(utc(iceberg_spark.sql(f"SELECT * FROM lake.{name}")))
+    assert in_order(utc([*first, *appended])) == rows
+    added = table.incremental_append_scan(from_snapshot_id_exclusive=begun).to_arrow()
+    assert in_order(utc(list(zip(*added.to_pydict().values(), strict=True)))) == in_order(utc(appended))
+    duck = iceberg_by_duckdb(table.metadata_location)
+    assert in_order(utc(duck(["SELECT * FROM orders_history"]))) == rows
+    iceberg_spark.sql(f"CREATE OR REPLACE TEMP VIEW orders_history AS SELECT * FROM lake.{name}")
+    for run in (duck, lambda statements: [iceberg_spark.sql(statement) for statement in statements][-1]):
+        check_versions(followed, run)
+    read_snapshot(sink, followed.source.snapshot(), nonce=1)
+    followed.follow()
+    with pytest.raises(RuntimeError, match="Cannot process overwrite snapshot"):
+        iceberg_spark.stream(name, stream, **options)
+
+
+@pytest.mark.spark
+def test_a_history_of_early_delivery_is_followed_from_its_beginning(
+    iceberg_catalog: IcebergCatalog, iceberg_spark: IcebergSpark, tmp_path: Path
+) -> None:
+    namespace = f"n{uuid.uuid4().hex}"
+    name, catalog = f"{namespace}.orders", RestCatalog(RestSettings(iceberg_catalog.uri))
+    sink = IcebergHistorySink(IcebergSink(catalog, LocalStores(), SYNC, (namespace,), policy=SMALL))
+    source = Source(random.Random(101))
+    read_early(sink, source.snapshot())
+    follow(sink, source, tmp_path)
+    rows = in_order(utc(iceberg_spark.sql(f"SELECT * FROM lake.{name}")))
+    assert in_order(utc(iceberg_spark.stream(name, tmp_path / "stream"))) == rows
+    assert len(rows) > len(source.at[END])

@@ -6,7 +6,6 @@ The catalog is Iceberg's own REST server, the tables' files lie in a folder.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from decimal import Decimal
@@ -26,7 +25,7 @@ from cdcsync_spark.sinks.lake.policy import MaintenancePolicy
 from contract.iceberg_duckdb import duckdb_connection
 from contract.sinkcase import SYNC, Model, Row, batch, content, in_order, make_table, step, whole_snapshot
 from support.folder_catalog import LocalStores
-from support.iceberg_catalog import ICEBERG, IcebergCatalog
+from support.iceberg_catalog import IcebergCatalog
 from support.iceberg_spark import IcebergSpark
 
 pytestmark = pytest.mark.spark
@@ -123,10 +122,9 @@ class Life:
         self.model.rows = {self.model.key(row): row for row in rows}
 
 
-@pytest.fixture(scope="module")
-def spark(iceberg_catalog: IcebergCatalog, tmp_path_factory: pytest.TempPathFactory) -> Iterator[IcebergSpark]:
-    with IcebergSpark(iceberg_catalog.uri, ICEBERG / "jars", tmp_path_factory.mktemp("iceberg-spark")) as session:
-        yield session
+@pytest.fixture
+def spark(iceberg_spark: IcebergSpark) -> IcebergSpark:
+    return iceberg_spark
 
 
 def read_by_all(spark: IcebergSpark, table: Table, patch: pytest.MonkeyPatch) -> dict[str, list[Row]]:

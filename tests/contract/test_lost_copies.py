@@ -19,11 +19,13 @@ from cdcsync_spark.sinks.contract.checks import Superseded
 from cdcsync_spark.sinks.contract.sink import Sink, Target
 from cdcsync_spark.sinks.delta.history.target import HistorySink
 from cdcsync_spark.sinks.delta.replica.staging_table import DeltaStaging
+from cdcsync_spark.sinks.iceberg.history.target import IcebergHistorySink
 from cdcsync_spark.sinks.lake.storage.stores import open_store
 from cdcsync_spark.snapshot.plan_reader import PlanFeed
 from cdcsync_spark.snapshot.table import SnapshotTable, open_table
 from contract.sinkcase import ORDERS, SYNC, WATERMARK, content, first_state, stage, stamp, whole_snapshot
 from contract.test_sink_contract import wave
+from support.folder_catalog import iceberg_sink
 from support.memory_target import MemorySink
 
 LOST = "the staged copy of the snapshot is gone"
@@ -31,6 +33,7 @@ OTHER = "the staged copy is not as the snapshot left it: it has 0 rows of 0 spli
 HISTORIES: dict[str, Callable[[Path], Sink]] = {
     "memory": lambda folder: MemorySink(sync=SYNC, events=True),
     "delta-history": lambda folder: HistorySink(open_store(str(folder / "lake")), SYNC),
+    "iceberg-history": lambda folder: IcebergHistorySink(iceberg_sink(open_store(str(folder)), SYNC)),
 }
 
 
@@ -98,9 +101,10 @@ def test_a_table_of_events_keeps_its_state_where_the_copy_is_lost(
     assert target.last_commit() == before
 
 
-def test_a_history_refuses_a_copy_that_changes_while_it_is_published(tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", [kind for kind in HISTORIES if kind != "memory"])
+def test_a_history_refuses_a_copy_that_changes_while_it_is_published(tmp_path: Path, kind: str) -> None:
     """Of early delivery, where the commit that claims the copy names its files."""
-    sink = HISTORIES["delta-history"](tmp_path)
+    sink = HISTORIES[kind](tmp_path)
     target = sink.target(ORDERS.id)
     before = whole_snapshot(target, [(1, "old")])
     table = read_again(sink, tmp_path, early=True)

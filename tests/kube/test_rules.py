@@ -44,6 +44,10 @@ def iceberg(uri: str = "https://catalog", namespace: str = "", properties: Any =
     return {"iceberg": {"catalog": {"uri": uri, **catalog}, "namespace": namespace, "properties": properties or {}}}
 
 
+def iceberg_history(columns: Object) -> Object:
+    return {"iceberg": {**iceberg()["iceberg"], "mode": "history", "historyColumns": columns}}
+
+
 #: a catalog that is a file, an authority, an account
 FILE = {"type": "jdbc", "uri": "jdbc:sqlite:/lake/catalog.db", "warehouse": "/lake"}
 TLS = {"tls": {"caSecretRef": {"name": "ca"}}}
@@ -102,7 +106,8 @@ BROKEN = [
     ("spec.sink", iceberg(properties={"cdcsync.state": "x"}), "sink.iceberg.properties has a property that the sink sets itself"),
     ("spec.sink", iceberg(properties={"write.location-provider.impl": "x.Y"}), "sink.iceberg.properties has a property"),
     ("spec.sink", {"iceberg": {"catalog": {"uri": "https://c"}, "formatVersion": 2}}, "supported values:"),
-    ("spec.sink", {"iceberg": {"catalog": {"uri": "https://c"}, "mode": "history"}}, "supported values:"),
+    ("spec.sink", {"iceberg": {"catalog": {"uri": "https://c"}, "mode": "scd2"}}, "supported values:"),
+    ("spec.sink", iceberg_history({"op": "Change", "ts": "change"}), "historyColumns are different names"),
     ("spec.sink", {**kafka(), "delta": {"path": "s3://a/b"}}, "sink has exactly one kind of sink"),
     ("spec.sink", {**kafka(), "type": "delta"}, "sink.type names the field that is given"),
     ("spec.sink", kafka(topic="all"), "sink.kafka.topic has {database} and {table}"),
@@ -147,6 +152,18 @@ FROZEN = [
     ("spec.sink.delta.historyColumns", {}, {"op": "change"}, "sink.delta.historyColumns cannot be changed"),
     ("spec.sink", {"delta": {"path": "s3://lake/cdc"}}, {"delta": None}, "sink has exactly one kind of sink"),
     ("spec.sink", iceberg(), iceberg(namespace="other"), "sink.iceberg.namespace cannot be changed"),
+    (
+        "spec.sink",
+        iceberg(),
+        {"iceberg": {**iceberg()["iceberg"], "mode": "history"}},
+        "sink.iceberg.mode cannot be changed",
+    ),
+    (
+        "spec.sink",
+        iceberg(),
+        {"iceberg": {**iceberg()["iceberg"], "historyColumns": {"op": "c"}}},
+        "sink.iceberg.historyColumns cannot be changed",
+    ),
     ("spec.sink", iceberg(), iceberg(warehouse="other"), "sink.iceberg.catalog.warehouse cannot be changed"),
     ("spec.sink", iceberg(warehouse="/lake"), iceberg(**FILE), "sink.iceberg.catalog.type cannot be changed"),
     ("spec.sink", kafka(), kafka(format="changelog-json"), "sink.kafka.format cannot be changed"),

@@ -1,8 +1,8 @@
 """Spark with Iceberg, as another program that reads and changes tables of a REST catalog: a process
 of its own, because a process has one session, and other tests' sessions know Delta.
 
-Run as a program it answers each statement (a line of JSON) with the rows, pickled in a line, or
-with what it raised.
+Run as a program it answers each line of JSON (a statement, or what a stream reads) with the rows,
+pickled in a line, or with what it raised.
 """
 
 from __future__ import annotations
@@ -14,7 +14,10 @@ import subprocess
 import sys
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
 
 CATALOG = "lake"
 
@@ -35,9 +38,17 @@ class IcebergSpark:
 
     def sql(self, statement: str) -> list[tuple[Any, ...]]:
         """The rows of a statement."""
+        return self._answer(statement)
+
+    def stream(self, table: str, folder: Path, **options: str) -> list[tuple[Any, ...]]:
+        """What a structured stream has read of a table since it began, to its newest snapshot; in
+        `folder` it keeps its place and its rows."""
+        return self._answer({"table": table, "folder": str(folder), "options": options})
+
+    def _answer(self, asked: str | dict[str, Any]) -> list[tuple[Any, ...]]:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        self._process.stdin.write(json.dumps(statement) + "\n")
+        self._process.stdin.write(json.dumps(asked) + "\n")
         self._process.stdin.flush()
         for line in self._process.stdout:
             if line.startswith("rows "):
@@ -77,11 +88,22 @@ def serve(uri: str, jars: str, folder: str) -> None:
     with start_session("iceberg", cores=2, memory="1g", scratch_dir=folder, extra=extra) as spark:
         for line in sys.stdin:
             try:
-                rows = [tuple(row) for row in spark.sql(json.loads(line)).collect()]
+                asked = json.loads(line)
+                frame = spark.sql(asked) if isinstance(asked, str) else streamed(spark, **asked)
+                rows = [tuple(row) for row in frame.collect()]
                 answers.write(f"rows {base64.b64encode(pickle.dumps(rows)).decode()}\n")
             except Exception as error:  # noqa: BLE001 (the test shows it)
                 answers.write(f"error {json.dumps(str(error))}\n")
             answers.flush()
+
+
+def streamed(spark: SparkSession, table: str, folder: str, options: dict[str, str]) -> DataFrame:
+    """One run of the stream."""
+    rows = f"{folder}/rows"
+    reader = spark.readStream.format("iceberg").options(**options).load(f"{CATALOG}.{table}")
+    writer = reader.writeStream.format("parquet").option("checkpointLocation", f"{folder}/place")
+    writer.trigger(availableNow=True).start(rows).awaitTermination()
+    return spark.read.parquet(rows)
 
 
 if __name__ == "__main__":

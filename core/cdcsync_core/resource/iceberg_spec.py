@@ -132,7 +132,6 @@ def _has_host(uri: str) -> bool:
 
 Namespace = Annotated[str, Field(strict=True, pattern=_LEVELS, max_length=249)]
 FormatVersion = Annotated[Literal[3], _not_yet("formatVersion", ("1", "2"), "3")]
-Mode = Annotated[Literal["replica"], _not_yet("mode", ("history",), "replica")]
 
 
 def check_properties(properties: dict[str, str]) -> dict[str, str]:

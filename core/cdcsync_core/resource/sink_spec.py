@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from cdcsync_core.resource.connection_spec import CaRef, CredentialsRef, TlsPart, is_loopback, joined
-from cdcsync_core.resource.iceberg_spec import FormatVersion, IcebergCatalog, Mode, Namespace, check_properties
+from cdcsync_core.resource.iceberg_spec import FormatVersion, IcebergCatalog, Namespace, check_properties
 from cdcsync_core.resource.spec_part import Flag, Part, SecretName, Text, Whole
 from cdcsync_core.resource.topic_names import check_template
 from cdcsync_core.tables.event_columns import EventColumns
@@ -172,7 +172,7 @@ class HistoryColumns(Part):
         return EventColumns(self.op, self.ts, self.seq, self.position, self.gtid)
 
 
-class DeltaMode(StrEnum):
+class TableMode(StrEnum):
     """What a table of the lake holds."""
 
     REPLICA = "replica"
@@ -192,21 +192,21 @@ class Delta(SinkKind):
     path: Annotated[str, Field(strict=True, min_length=1, max_length=1024), AfterValidator(_check_path)]
     credentials_secret_ref: SinkCredentialsRef | None = None
     options: DeltaOptions = DeltaOptions()
-    mode: DeltaMode = DeltaMode.REPLICA
+    mode: TableMode = TableMode.REPLICA
     history_columns: HistoryColumns = HistoryColumns()
 
     @model_validator(mode="after")
     def _publishable(self) -> Delta:
-        if self.mode is DeltaMode.HISTORY and not self.options.deletion_vectors:
+        if self.mode is TableMode.HISTORY and not self.options.deletion_vectors:
             raise ValueError("mode history needs options.deletionVectors: its snapshot is published with them")
         return self
 
     @property
     def keeps_events(self) -> bool:
-        return self.mode is DeltaMode.HISTORY
+        return self.mode is TableMode.HISTORY
 
     def event_columns(self) -> EventColumns | None:
-        return self.history_columns.names if self.mode is DeltaMode.HISTORY else None
+        return self.history_columns.names if self.mode is TableMode.HISTORY else None
 
     def stores(self) -> tuple[StoreUse, ...]:
         secret = self.credentials_secret_ref.name if self.credentials_secret_ref else ""
@@ -431,7 +431,8 @@ class Iceberg(SinkKind):
     catalog: IcebergCatalog
     namespace: Namespace = ""
     format_version: FormatVersion = 3
-    mode: Mode = "replica"
+    mode: TableMode = TableMode.REPLICA
+    history_columns: HistoryColumns = HistoryColumns()
     properties: Annotated[
         dict[Text, Text], BeforeValidator(_in_quotes), AfterValidator(check_properties), Field(max_length=100)
     ] = Field(default_factory=dict)
@@ -446,10 +447,10 @@ class Iceberg(SinkKind):
 
     @property
     def keeps_events(self) -> bool:
-        return False
+        return self.mode is TableMode.HISTORY
 
     def event_columns(self) -> EventColumns | None:
-        return None
+        return self.history_columns.names if self.mode is TableMode.HISTORY else None
 
     @property
     def store_secret(self) -> str:

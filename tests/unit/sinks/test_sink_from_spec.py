@@ -8,6 +8,7 @@ import pytest
 
 from cdcsync_core.errors import CdcError, Reason
 from cdcsync_core.resource.sink_spec import Sink
+from cdcsync_core.tables.event_columns import EventColumns
 from cdcsync_lake.location import Location
 from cdcsync_spark.sinks import sink_from_spec
 from cdcsync_spark.sinks.contract.driver import Role
@@ -16,6 +17,7 @@ from cdcsync_spark.sinks.iceberg.catalog.login import OAuth2
 from cdcsync_spark.sinks.iceberg.catalog.rest import RestCatalog, RestSettings
 from cdcsync_spark.sinks.iceberg.catalog.sqlite import SqliteCatalog
 from cdcsync_spark.sinks.iceberg.catalog.stores import TableStores
+from cdcsync_spark.sinks.iceberg.history.target import IcebergHistorySink
 from cdcsync_spark.sinks.iceberg.replica.sink import IcebergSink
 from cdcsync_spark.sinks.lake.policy import LEAVING_SMALL_FILES
 from cdcsync_spark.sinks.lake.storage.local_store import LocalStore
@@ -61,6 +63,15 @@ def test_a_catalog_in_a_file() -> None:
     sink = sink_from_spec(Sink.model_validate({"iceberg": {"catalog": catalog}}), Path("/secrets"), "shop/orders")
     stores = TableStores(folder="/lake/tables")
     assert sink == IcebergSink(SqliteCatalog("/lake/catalog.db", "/lake/tables", stores), stores, "shop/orders")
+
+
+def test_history_tables_of_a_catalog() -> None:
+    catalog = {"type": "jdbc", "uri": "jdbc:sqlite:/lake/catalog.db", "warehouse": "/lake/tables"}
+    section = {"catalog": catalog, "mode": "history", "historyColumns": {"op": "change"}}
+    sink = sink_from_spec(Sink.model_validate({"iceberg": section}), Path("/secrets"), "shop/orders")
+    stores = TableStores(folder="/lake/tables")
+    tables = IcebergSink(SqliteCatalog("/lake/catalog.db", "/lake/tables", stores), stores, "shop/orders")
+    assert sink == IcebergHistorySink(tables, EventColumns(op="change"))
 
 
 def test_a_store_that_is_not_supported() -> None:

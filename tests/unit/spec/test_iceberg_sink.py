@@ -8,6 +8,7 @@ import pytest
 from pydantic import ValidationError
 
 from cdcsync_core.resource.sink_spec import Endpoint, Iceberg, Sink, StoreUse
+from cdcsync_core.tables.event_columns import EventColumns
 
 ACCOUNT = {"credentialsSecretRef": {"name": "account"}}
 AUTHORITY = {"tls": {"caSecretRef": {"name": "ca"}}}
@@ -25,7 +26,7 @@ def iceberg(catalog: dict[str, Any] | None = None, **more: Any) -> Iceberg:
         ({"type": "glue"}, {}, "type glue is not there yet; needed: rest or jdbc"),
         ({"authentication": "sigv4"}, {}, "authentication sigv4 is not there yet; needed: oauth2 or token"),
         ({}, {"formatVersion": 2}, "formatVersion 2 is not there yet; needed: 3"),
-        ({}, {"mode": "history"}, "mode history is not there yet; needed: replica"),
+        ({}, {"historyColumns": {"op": "TS", "ts": "ts"}}, "historyColumns are different names"),
         ({"type": "jdbc"}, {}, "type jdbc with a uri like jdbc:sqlite:/folder/catalog.db"),
         ({**FILE, "type": "rest"}, {}, "type jdbc with a uri like jdbc:sqlite:/folder/catalog.db"),
         ({"type": "jdbc", "uri": "jdbc:postgresql://db/lake"}, {}, "pattern"),
@@ -85,3 +86,9 @@ def test_folders_that_all_runs_share() -> None:
 def test_the_kind_is_named_by_its_section() -> None:
     sink = Sink.model_validate({"iceberg": {"catalog": {"uri": "https://c"}}})
     assert (sink.type, sink.kind.keeps_events, sink.kind.event_columns()) == ("iceberg", False, None)
+
+
+def test_a_history_keeps_events_in_columns_that_may_be_named() -> None:
+    sink = iceberg(mode="history", historyColumns={"op": "change"})
+    assert (sink.keeps_events, sink.needs_row_key) == (True, False)
+    assert sink.event_columns() == EventColumns(op="change")

@@ -40,16 +40,15 @@ def gathered(
     state, due = version.state, next_compaction(version.files, replace(policy, peeled_bytes=_NEVER))
     if due is None or state is None:
         return None
-    schema, files = history_schema(state.schema, columns), folder.lake.files()
-    if set(version.names) != set(schema.names):
+    ours, files, ids = history_schema(state.schema, columns), folder.lake.files(), lineage.field_ids(version.field_ids)
+    if set(version.names) != set(ours.names):
         # it would forget the values of columns that another program added
         return None
-    parts: list[pa.RecordBatch] = []
-    read, ids = pa.schema([*schema, *lineage.fields]), lineage.field_ids(version.field_ids)
+    schema, parts = pa.schema([*ours, *lineage.fields]), list[pa.RecordBatch]()
     for file in map(version.files.__getitem__, due.names):
-        path, complete = f"{folder.folder}/{file.path}", partial(lineage.inherited, file)
-        parts += live_rows(files, path, read, folder.deleted(file), 0, file.rows or 0, ids, complete)
-    rows = pa.Table.from_batches(parts, read).sort_by(columns.seq)
+        path, deleted, complete = f"{folder.folder}/{file.path}", folder.deleted(file), partial(lineage.inherited, file)
+        parts += live_rows(files, path, schema, deleted, 0, file.rows or 0, ids, complete)
+    rows = pa.Table.from_batches(parts, schema).sort_by(columns.seq)
     written = write_rows(folder, stamp(rows) if stamp else rows, (*state.schema.key, columns.seq), "compacted")
     return FileCommit(state, Operation.COMPACT, FileChanges(due.names), lambda: written, data_change=False)
 

@@ -17,6 +17,7 @@ from cdcsync_spark.sinks.iceberg.catalog.port import Catalog
 from cdcsync_spark.sinks.iceberg.catalog.rest import RestCatalog, RestSettings
 from cdcsync_spark.sinks.iceberg.catalog.sqlite import SqliteCatalog
 from cdcsync_spark.sinks.iceberg.catalog.stores import TableStores
+from cdcsync_spark.sinks.iceberg.history.target import IcebergHistorySink
 from cdcsync_spark.sinks.iceberg.replica.sink import IcebergSink
 from cdcsync_spark.sinks.lake.policy import LEAVING_SMALL_FILES, POLICY
 
@@ -45,10 +46,10 @@ class IcebergDriver:
                 errors.append(error)
         return Checks(f"{self.section.catalog.uri} has Iceberg's REST protocol", errors=tuple(errors))
 
-    def open(self, role: Role) -> IcebergSink:
-        section = self.section
+    def open(self, role: Role) -> IcebergSink | IcebergHistorySink:
+        section, columns = self.section, self.section.event_columns()
         namespace = tuple(section.namespace.split(".")) if section.namespace else ()
-        return IcebergSink(
+        tables = IcebergSink(
             self._catalog(),
             self._stores(),
             self.sync,
@@ -56,6 +57,7 @@ class IcebergDriver:
             tuple(sorted(section.properties.items())),
             LEAVING_SMALL_FILES if role.followed else POLICY,
         )
+        return IcebergHistorySink(tables, columns) if columns else tables
 
     def _catalog(self) -> Catalog:
         catalog = self.section.catalog

@@ -12,10 +12,12 @@ import pytest
 
 from cdcsync_core.errors import PermanentError
 from cdcsync_core.state import TableState
+from cdcsync_core.tables.event_columns import EventColumns
 from cdcsync_core.tables.schema_change import Converted, Filled, Kept
 from cdcsync_core.tables.target_schema import TargetSchema
+from cdcsync_spark.sinks.history.rows import HISTORY, mark
 from cdcsync_spark.sinks.iceberg.table.defaults import default_json, default_value
-from cdcsync_spark.sinks.iceberg.table.expiry import DEFAULT_AGE, NEWEST, Gone, dead, expired
+from cdcsync_spark.sinks.iceberg.table.expiry import DEFAULT_AGE, HISTORY_AGE, MOST_AGE, NEWEST, Gone, dead, expired
 from cdcsync_spark.sinks.iceberg.table.metadata import TableMetadata
 from cdcsync_spark.sinks.iceberg.table.schema import evolved_schema, file_schema, in_files, new_schema
 from cdcsync_spark.sinks.iceberg.table.state import RecordedState, found_state, property_of
@@ -126,6 +128,12 @@ def test_the_newest_snapshots_stay_and_one_a_minute_of_the_older_ones() -> None:
     assert kept[0] >= 3600
     again = table([s for s in snapshots if s["snapshot-id"] in kept], seconds[-1])
     assert expired(again, NOW) == []
+
+
+def test_a_history_keeps_each_snapshot_that_a_reader_may_be_at() -> None:
+    snapshots = [snapshot(n, n - 1, NOW - 1000 * (3600 * 2 - n)) for n in range(1, 3600 * 2)]
+    properties = {HISTORY: mark(EventColumns()), MOST_AGE: str(HISTORY_AGE)}
+    assert expired(table(snapshots, 3600 * 2 - 1, properties), NOW) == list(range(1, 3600))
 
 
 def test_what_others_hold_stays() -> None:

@@ -52,20 +52,22 @@ Json = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Publication:
-    """A commit `commit` on the version `on`."""
+    """A commit `commit` on the version `on`. `copy` is the staged copy whose files, with their
+    vectors, are the content then, where they lie; None where the commit brings its own."""
 
     place: TablePlace
     folder: IcebergFolder
     on: IcebergVersion
     commit: FileCommit
+    copy: IcebergVersion | None = None
 
     def publish(self) -> IcebergVersion:
         """The next version. Raises LostRace, and then has removed what it wrote."""
         vectors = self._vectors()
         if self.commit.operation is Operation.MERGE:
             gate("vectors-written")
-        files = self._files()
-        change = Difference(list(files.values()), self._gone, vectors)
+        files = [*self._files().values(), *self._files_of_copy()]
+        change = Difference(files, self._gone, {**vectors, **self._vectors_of_copy()})
         tree = next_manifests(self.on.manifests, change, self._of)
         manifests = self._write_manifests(tree)
         snapshot = self._snapshot(change, tree, manifests)
@@ -85,7 +87,7 @@ class Publication:
             before.id if before else None,
             metadata.last_sequence_number + 1,
             metadata.next_row_id,
-            next_schema(self.on, self.commit),
+            self.copy.schema if self.copy else next_schema(self.on, self.commit),
         )
 
     @cached_property
@@ -139,7 +141,15 @@ class Publication:
             "content_size_in_bytes": vector.size,
         }
 
+    def _vectors_of_copy(self) -> dict[str, Record]:
+        files = self.copy.files.values() if self.copy else ()
+        return {file.entry.path: file.vector.file for file in files if file.vector is not None}
+
     # -- manifests
+
+    def _files_of_copy(self) -> list[Record]:
+        """Its rows get ids of this commit: to this branch its files are new."""
+        return [{**file.entry.file, "first_row_id": None} for file in self.copy.files.values()] if self.copy else []
 
     def _files(self) -> dict[str, Record]:
         """A manifest's record for each new data file, by its name."""
@@ -281,10 +291,11 @@ class Publication:
 
     @property
     def _copy(self) -> str:
-        """The branch that this commit publishes; empty where it publishes none."""
+        """The branch that goes by this commit, because it is published; empty where none goes. That
+        of a history goes later, because a run that writes to it finds there that it is complete."""
         copy = branch_of(self.commit.state.generation)
-        replaces = self.commit.operation is Operation.REPLACE
-        return copy if replaces and copy != MAIN and copy in self.on.metadata.refs else ""
+        replaces = self.commit.operation is Operation.REPLACE and self.copy is None
+        return copy if replaces and copy in self.on.metadata.refs else ""
 
     def _copy_updates(self) -> list[Json]:
         return copy_removal(self._copy) if self._copy else []

@@ -10,29 +10,33 @@ that was taken back is refused (`sinks.iceberg.table.state`).
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
+import pyarrow as pa
+
 from cdcsync_core.errors import RUN_AGAIN, CdcError, Reason, TransientError, fail
 from cdcsync_core.remedies import RESNAPSHOT
 from cdcsync_core.state import TableState
+from cdcsync_core.tables.event_columns import EventColumns
 from cdcsync_core.tables.schema_change import Converted, Origin
 from cdcsync_core.tables.target_schema import TargetSchema
-from cdcsync_spark.rows.arrow_types import arrow_schema
 from cdcsync_spark.sinks.contract.changes import Commit
 from cdcsync_spark.sinks.contract.writer import Step
+from cdcsync_spark.sinks.history.rows import snapshot_rows
 from cdcsync_spark.sinks.iceberg.replica.commit import Publication
 from cdcsync_spark.sinks.iceberg.replica.lineage import IcebergLineage
 from cdcsync_spark.sinks.iceberg.replica.maintenance import IcebergExpiry
 from cdcsync_spark.sinks.iceberg.replica.place import IcebergFolder, TablePlace
 from cdcsync_spark.sinks.iceberg.replica.schemas import next_schema
 from cdcsync_spark.sinks.iceberg.table.metadata import MAIN, TableMetadata, parsing
-from cdcsync_spark.sinks.iceberg.table.schema import TableSchema, file_schema, in_files, same_type
+from cdcsync_spark.sinks.iceberg.table.schema import TableSchema, all_columns, file_schema, in_files, same_type
 from cdcsync_spark.sinks.iceberg.table.view import IcebergVersion, branch_schema
 from cdcsync_spark.sinks.lake.format import FileCommit, Operation, Writing
 from cdcsync_spark.sinks.lake.policy import POLICY, MaintenancePolicy
+from cdcsync_spark.sinks.lake.row_ids import without_identity
 from cdcsync_spark.sinks.lake.staging import Stamp
 
 
@@ -96,7 +100,7 @@ class IcebergFormat:
         """Rows with the field ids that the table has for them then."""
         operation = Operation.EVOLVE if origins else Operation.MERGE
         schema = next_schema(on, FileCommit(after, operation, origins=origins))
-        return stamp(schema, after.schema)
+        return stamp(schema, after.schema, self.place.events)
 
     def lineage(self, scratch: Path) -> IcebergLineage:
         return IcebergLineage(self.folder, scratch)
@@ -130,7 +134,7 @@ class IcebergFormat:
         program's."""
         assert version.state is not None
         fields = version.schema.by_name
-        for field in arrow_schema(version.state.schema):
+        for field in all_columns(version.state.schema, self.place.events):
             found = fields.get(field.name)
             if found is None or not same_type(found, field.type):
                 raise self._altered(f"the target's column {field.name!r} is missing or has another type")
@@ -159,9 +163,24 @@ class IcebergFormat:
         return self.place.foreign_table_error()
 
 
-def stamp(schema: TableSchema, target: TargetSchema) -> Stamp:
-    """What gives rows of `target` the form of the table's files."""
-    return partial(in_files, schema=file_schema(schema, target), taken=schema.names)
+def stamp(schema: TableSchema, target: TargetSchema, events: EventColumns | None = None) -> Stamp:
+    """What gives rows of `target` the form of the table's files: to rows of a snapshot the metadata
+    columns `events` of a history table, too."""
+    return partial(_in_files, schema=file_schema(schema, target, events), taken=schema.names, events=events)
+
+
+def _in_files(rows: pa.Table, schema: pa.Schema, taken: Collection[str], events: EventColumns | None) -> pa.Table:
+    return in_files(with_events(rows, events) if events else rows, schema, taken)
+
+
+def with_events(rows: pa.Table, events: EventColumns) -> pa.Table:
+    """Rows of a snapshot with the metadata columns before those of identity."""
+    ours = without_identity(rows.schema).names
+    extended = snapshot_rows(rows.select(ours), events)
+    for name in rows.schema.names:
+        if name not in ours:
+            extended = extended.append_column(name, rows[name])
+    return extended
 
 
 def _same(version: IcebergVersion, metadata: TableMetadata) -> bool:

@@ -9,9 +9,12 @@ from typing import Protocol
 
 from cdcsync_core.errors import RUN_AGAIN, CdcError, Reason, fail
 from cdcsync_core.quoting import quoted
+from cdcsync_core.tables.event_columns import EventColumns
 from cdcsync_core.tables.source_table import TableId
+from cdcsync_spark.sinks.history.rows import HISTORY, refuse_other_mode
 from cdcsync_spark.sinks.iceberg.catalog.port import Catalog, TableName
 from cdcsync_spark.sinks.iceberg.table.metadata import FORMAT_VERSION, MAIN, TableMetadata, parsing
+from cdcsync_spark.sinks.iceberg.table.state import property_of
 from cdcsync_spark.sinks.iceberg.table.view import DATA, Reader
 from cdcsync_spark.sinks.lake.storage.store import Store
 from cdcsync_spark.sinks.lake.table_folder import TableFolder
@@ -52,27 +55,29 @@ class Loaded:
 
 @dataclass(frozen=True)
 class TablePlace:
-    """The table `table`, or (`generation` above 0) a staged copy of it, which is a branch of the
-    same table. Picklable."""
+    """The table `table`, or (with a `generation`) a staged copy of it, which is a branch of the
+    same table. `events` are the metadata columns of a history table and of its staged copies; None
+    for a replica. Picklable."""
 
     catalog: Catalog
     stores: Stores
     name: TableName
     sync: str
     table: TableId
-    generation: int = 0
+    generation: int | None = None
+    events: EventColumns | None = None
 
     @property
     def ref(self) -> str:
-        return branch_of(self.generation)
+        return MAIN if self.generation is None else branch_of(self.generation)
 
     @property
     def staged(self) -> str:
-        return folder_of(self.generation)
+        return "" if self.generation is None else folder_of(self.generation)
 
     def load(self) -> Loaded | None:
         """None where the catalog has no such table. Raises SinkConflict for a table of another
-        format version."""
+        format version or mode."""
         found = self.catalog.load(self.name)
         if found is None:
             return None
@@ -80,6 +85,8 @@ class TablePlace:
             metadata = TableMetadata(found.metadata)
         if metadata.format_version != FORMAT_VERSION:
             raise self._other_version(metadata.format_version)
+        if property_of(MAIN) in metadata.properties:  # another program's table is refused as that
+            refuse_other_mode(metadata.properties.get(HISTORY), self.events, str(self), str(self.table))
         return Loaded(metadata, found.config)
 
     def folder(self, loaded: Loaded) -> IcebergFolder:
@@ -118,9 +125,10 @@ class TablePlace:
 
 
 def folder_of(generation: int) -> str:
-    """The folder of a staged copy's files; empty for the table itself."""
-    return f"{FOLDER}{generation}" if generation else ""
+    """The folder of a staged copy's files."""
+    return f"{FOLDER}{generation}"
 
 
 def branch_of(generation: int) -> str:
-    return f"{BRANCH}{generation}" if generation else MAIN
+    """The branch of a staged copy."""
+    return f"{BRANCH}{generation}"

@@ -15,6 +15,7 @@ from cdcsync_core.tables.target_schema import TargetSchema
 from cdcsync_spark.sinks.iceberg.replica.place import branch_of, folder_of
 from cdcsync_spark.sinks.iceberg.table.metadata import MAIN, TableMetadata
 from cdcsync_spark.sinks.iceberg.table.schema import TableSchema, evolved_schema, new_schema
+from cdcsync_spark.sinks.iceberg.table.state import event_names
 from cdcsync_spark.sinks.iceberg.table.view import IcebergVersion, branch_schema
 from cdcsync_spark.sinks.lake.format import FileCommit, Operation
 
@@ -48,7 +49,8 @@ def _evolved(on: IcebergVersion, commit: FileCommit) -> TableSchema:
     """New columns get ids that the table never had."""
     assert on.state is not None
     ours, numbered = on.state.schema.names, _next_numbers(on.metadata)
-    theirs = () if commit.rewritten else tuple(f for f in on.schema.fields if f["name"] not in ours)
+    beside = set(on.schema.names) if not commit.rewritten else event_names(on.metadata)
+    theirs = tuple(f for f in on.schema.fields if f["name"] not in ours and f["name"] in beside)
     return known(on.metadata, evolved_schema(on.schema, commit.state.schema, commit.origins, theirs, *numbered))
 
 
@@ -60,7 +62,7 @@ def _replaced(on: IcebergVersion, commit: FileCommit) -> TableSchema:
     """That of the branch whose files are published; else that of the files themselves."""
     paths, generation = [file.path for file in commit.adding()], commit.state.generation
     copy = branch_of(generation)
-    if copy != MAIN and all(path.startswith(f"{folder_of(generation)}/") for path in paths):
+    if all(path.startswith(f"{folder_of(generation)}/") for path in paths):
         if copy in on.metadata.refs:
             return branch_schema(on.metadata, copy, MAIN)
         if paths:

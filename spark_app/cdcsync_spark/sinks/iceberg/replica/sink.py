@@ -28,6 +28,7 @@ from cdcsync_spark.sinks.contract.changes import Build, Staged
 from cdcsync_spark.sinks.contract.checks import no_copy_error, refuse_other_identity
 from cdcsync_spark.sinks.contract.sink import Capabilities
 from cdcsync_spark.sinks.contract.writer import Outcome, Writer, commit_each
+from cdcsync_spark.sinks.history.rows import HISTORY, mark
 from cdcsync_spark.sinks.iceberg.catalog.port import Catalog, CommitLost, NewTable, OutcomeUnknown, TableName
 from cdcsync_spark.sinks.iceberg.replica.commit import Publication, copy_removal, remove
 from cdcsync_spark.sinks.iceberg.replica.format import IcebergFormat, stamp
@@ -36,7 +37,7 @@ from cdcsync_spark.sinks.iceberg.replica.place import Loaded, Stores, TablePlace
 from cdcsync_spark.sinks.iceberg.replica.schemas import known, staged_name
 from cdcsync_spark.sinks.iceberg.replica.writer import IcebergWriter
 from cdcsync_spark.sinks.iceberg.table.bounds import file_bounds
-from cdcsync_spark.sinks.iceberg.table.expiry import DEFAULT_AGE, MOST_AGE
+from cdcsync_spark.sinks.iceberg.table.expiry import DEFAULT_AGE, HISTORY_AGE, MOST_AGE
 from cdcsync_spark.sinks.iceberg.table.metadata import FORMAT_VERSION, MAIN, parsing
 from cdcsync_spark.sinks.iceberg.table.schema import TableSchema, new_schema
 from cdcsync_spark.sinks.iceberg.table.state import RecordedState, branch_in, property_of
@@ -78,31 +79,42 @@ class IcebergSink:
 
     def target(self, table: TableId, *, generation: int = 0) -> IcebergTarget:
         name = TableName(self.namespace or (segment(table.database),), segment(table.name))
-        place = TablePlace(self.catalog, self.stores, name, self.sync, table, generation)
+        place = TablePlace(self.catalog, self.stores, name, self.sync, table, generation or None)
         return IcebergTarget(place, self.properties, self.policy, self.limits)
 
     def commit_all(self, epoch: int, parts: Sequence[tuple[Writer, Build]]) -> Iterator[Outcome]:
         return commit_each(epoch, parts)
 
     def discard(self, table: TableId, generation: int) -> None:
-        """The branch goes first: a copy without it is none, and its files that no snapshot of the
-        table has are orphans then."""
-        place = self.target(table, generation=generation).place
-        for _ in range(self.limits.attempts):
-            loaded = place.load()
-            if loaded is None or place.ref not in loaded.metadata.refs:
-                break
-            with suppress(CommitLost, OutcomeUnknown):
-                _remove_branch(place, loaded)
-        else:
-            raise place.contention_error(self.limits.attempts)
-        if loaded is not None:
-            folder = place.folder(loaded)
-            with folder.translating_errors("removing a staged copy"):
-                names = [f"{folder.folder}/{name}" for name in folder.lake.listed(folder.folder)]
-                if names:
-                    named = named_files(folder, loaded.metadata)
-                    remove(folder, (name for name in names if name not in named))
+        """See `Sink.discard`."""
+        discard_copy(self.target(table, generation=generation).place, self.limits)
+
+
+def discard_copy(place: TablePlace, limits: Limits) -> bool:
+    """The branch goes first: a copy without it is none, and its files that no snapshot of the table
+    has are orphans then. Whether there was anything of it."""
+    branch_removed = False
+    for _ in range(limits.attempts):
+        loaded = place.load()
+        if loaded is None or place.ref not in loaded.metadata.refs:
+            break
+        with suppress(CommitLost, OutcomeUnknown):
+            _remove_branch(place, loaded)
+            branch_removed = True
+    else:
+        raise place.contention_error(limits.attempts)
+    return (loaded is not None and _remove_unnamed(place, loaded)) or branch_removed
+
+
+def _remove_unnamed(place: TablePlace, loaded: Loaded) -> bool:
+    """Removes the files of a staged copy's folder that no snapshot has; whether there were any."""
+    folder = place.folder(loaded)
+    with folder.translating_errors("removing a staged copy"):
+        names = [f"{folder.folder}/{name}" for name in folder.lake.listed(folder.folder)]
+        named = named_files(folder, loaded.metadata) if names else ()
+        unnamed = [name for name in names if name not in named]
+        remove(folder, unnamed)
+    return bool(unnamed)
 
 
 def _remove_branch(place: TablePlace, loaded: Loaded) -> None:
@@ -129,20 +141,27 @@ class IcebergTarget:
     limits: Limits = LIMITS
 
     def prepare(self, state: TableState) -> TableState:
-        (self._prepare_copy if self.place.generation else self._prepare_table)(state)
-        version = self._version()
+        if self.place.generation is None:
+            self.create(state)
+        else:
+            self._prepare_copy(state)
+        version = self.version()
         if version is None or version.state is None:
             raise self.place.foreign_table_error()
         refuse_other_identity(version.state, state)
         return version.state
 
-    def _prepare_table(self, state: TableState) -> None:
-        """The second of two runs finds the table made."""
+    def create(self, state: TableState) -> None:
+        """Makes the table where there is none. The second of two runs finds it made."""
         if self.place.load() is not None:
             return
+        events = self.place.events
+        given = dict(self.properties)
+        if events:
+            given = {MOST_AGE: str(HISTORY_AGE), **given, HISTORY: mark(events)}
         first = {property_of(MAIN): RecordedState(state, 0).text}
-        schema = new_schema(state.schema, 0, 0).to_dict()
-        new = NewTable(schema, FORMAT_VERSION, {**_PROPERTIES, **dict(self.properties), **first})
+        schema = new_schema(state.schema, 0, 0, events).to_dict()
+        new = NewTable(schema, FORMAT_VERSION, {**_PROPERTIES, **given, **first})
         with suppress(CommitLost):
             self.place.catalog.create(self.place.name, new)
             gate("table-created")
@@ -154,8 +173,9 @@ class IcebergTarget:
             if loaded is None or self.place.ref in loaded.metadata.refs:
                 return
             metadata = loaded.metadata
-            fresh = new_schema(state.schema, max(metadata.schemas) + 1, metadata.last_column_id)
-            schema = next((s for s in [metadata.current_schema] if s.serves(state.schema)), known(metadata, fresh))
+            current, events = metadata.current_schema, self.place.events
+            fresh = new_schema(state.schema, max(metadata.schemas) + 1, metadata.last_column_id, events)
+            schema = current if current.serves(state.schema, events) else known(metadata, fresh)
             on = IcebergVersion(metadata, self.place.ref, schema, None)
             with suppress(LostRace):
                 first = FileCommit(state, Operation.STATE)
@@ -167,7 +187,8 @@ class IcebergTarget:
     def _format(self, loaded: Loaded) -> IcebergFormat:
         return IcebergFormat(self.place, self.place.folder(loaded), loaded.metadata.location, self.policy)
 
-    def _version(self) -> IcebergVersion | None:
+    def version(self) -> IcebergVersion | None:
+        """The newest version; None where there is no table."""
         loaded = self.place.load()
         if loaded is None:
             return None
@@ -176,7 +197,7 @@ class IcebergTarget:
             return found.version(loaded.metadata)
 
     def last_commit(self) -> TableState | None:
-        version = self._version()
+        version = self.version()
         if version is not None and version.state is None:
             raise self.place.foreign_table_error()
         return version.state if version else None
@@ -187,11 +208,14 @@ class IcebergTarget:
             raise self.place.foreign_table_error()
         folder, target = self.place.folder(loaded), TargetSchema.of(table)
         schema = branch_schema(loaded.metadata, self.place.ref, MAIN)
-        if self.place.ref not in loaded.metadata.refs and self.place.generation and not schema.serves(target):
+        events, without_branch = self.place.events, self.place.ref not in loaded.metadata.refs
+        if without_branch and self.place.generation is not None and not schema.serves(target, events):
             raise no_copy_error(str(self.place.table))
         with folder.translating_errors("staging rows"):
             root = folder.lake.below(folder.root)
-            files = stage(root, folder.staged, target, batches, staged_name(schema, name), stamp(schema, target))
+            files = stage(
+                root, folder.staged, target, batches, staged_name(schema, name), stamp(schema, target, events)
+            )
         gate("staged")
         return tuple(file.as_part() for file in files)
 
@@ -205,7 +229,7 @@ class IcebergTarget:
         return IcebergWriter(self.place, scratch or Path(tempfile.gettempdir()), self.policy, self.limits)
 
     def staged(self) -> Staged:
-        version = self._version()
+        version = self.version()
         if version is None:
             raise no_copy_error(str(self.place.table))
         if version.state is None:
@@ -214,14 +238,17 @@ class IcebergTarget:
         return tuple(_staged(prefix, file, schema).as_part() for file in version.files.values())
 
     def open_snapshot(self) -> LakeSnapshot:
+        version = self.version()
+        if version is None:
+            raise self.place.foreign_table_error()
+        return self.rows(version)
+
+    def rows(self, version: IcebergVersion) -> LakeSnapshot:
+        """The rows of a version. Raises SinkConflict for one that cannot be read."""
         loaded = self.place.load()
-        if loaded is None:
+        if loaded is None or version.state is None:
             raise self.place.foreign_table_error()
         table = self._format(loaded)
-        with table.folder.translating_errors("opening the table"):
-            version = table.version(loaded.metadata)
-        if version is None or version.state is None:
-            raise self.place.foreign_table_error()
         table.refuse_unreadable(version)
         files = tuple((file.path, file.deleted) for file in version.files.values())
         return LakeSnapshot(table.folder.store, version.number, version.state, files, ids=version.field_ids)

@@ -31,12 +31,13 @@ def summary(
 
 
 def _operation(commit: FileCommit, change: Difference, removed: Sequence[Entry]) -> str:
-    """Readers of changes follow appends, and pass by what changes no row."""
+    """Readers of changes follow appends, and pass by what changes no row. A new content is none,
+    even the first, which may have vectors: such a reader would not go by them."""
     if not commit.data_change:
         return "replace"
     if commit.operation is Operation.EMPTY:
         return "delete"
-    return "overwrite" if removed or change.vectors else "append"
+    return "overwrite" if removed or change.vectors or commit.operation is Operation.REPLACE else "append"
 
 
 def _totals(manifests: Sequence[Manifest]) -> dict[str, int]:

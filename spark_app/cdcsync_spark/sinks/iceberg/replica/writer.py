@@ -29,10 +29,18 @@ _log = get_logger()
 class IcebergWriter:
     """Writes one table; `scratch` is a folder on a local disk. Thread safe."""
 
-    def __init__(self, place: TablePlace, scratch: Path, policy: MaintenancePolicy, limits: Limits) -> None:
+    def __init__(
+        self,
+        place: TablePlace,
+        scratch: Path,
+        policy: MaintenancePolicy,
+        limits: Limits,
+        make: Callable[[IcebergFormat], Inner] | None = None,
+    ) -> None:
+        """`make` makes the writer of a table in its place; without it that of a replica."""
         self._place = place
-        self._make: Callable[[IcebergFormat], Inner] = lambda table: LakeWriter(
-            table, table.folder, scratch, policy, limits
+        self._make: Callable[[IcebergFormat], Inner] = make or (
+            lambda table: LakeWriter(table, table.folder, scratch, policy, limits)
         )
         self._policy = policy
         self._lock = threading.Lock()
@@ -72,6 +80,11 @@ class IcebergWriter:
             return None
         with self._used(writer):
             return writer.last_commit(wait=wait)
+
+    @property
+    def last_known(self) -> TableState | None:
+        """See `LakeWriter.last_known`."""
+        return None if self._inner is None else self._inner.last_known
 
     def commit(self, epoch: int, build: Build) -> TableState:
         """See `Writer.commit`."""

@@ -1,8 +1,9 @@
 """Which snapshots a commit expires, and which files no snapshot has any more. Pure.
 
 The whole metadata are written again with each commit, so tens of snapshots are kept, not thousands:
-the newest ones, then one a minute as long as the table's properties say. What other programs'
-branches and tags hold stays.
+the newest ones, then one a minute as long as the table's properties say. Readers that follow a
+history table go from each snapshot to the next, so there none is left out that long. What other
+programs' branches and tags hold stays.
 """
 
 from __future__ import annotations
@@ -12,11 +13,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from cdcsync_spark.sinks.iceberg.table.metadata import MAIN, TableMetadata
-from cdcsync_spark.sinks.iceberg.table.state import branch_in, is_ours, our_branches
+from cdcsync_spark.sinks.iceberg.table.state import branch_in, event_names, is_ours, our_branches
 
 #: how long readers may still use a version, in milliseconds, and what a table of ours is made with
 MOST_AGE = "history.expire.max-snapshot-age-ms"
 DEFAULT_AGE = 2 * 3600 * 1000
+#: the same for a history table, which keeps each snapshot that long
+HISTORY_AGE = 3600 * 1000
 #: snapshots of a branch of ours that are kept whatever their age
 NEWEST = 20
 _MINUTE = 60_000
@@ -41,10 +44,11 @@ def expired(metadata: TableMetadata, now: int) -> list[int]:
 
 def _recent(metadata: TableMetadata, oldest: int) -> Iterator[int]:
     """Those of `main`. Where a snapshot was left out, those before it are no ancestors any more."""
-    minute = None
+    minute, followed = None, bool(event_names(metadata))
     plain = (s for s in metadata.snapshots.values() if branch_in(s) == MAIN)
     for place, snapshot in enumerate(sorted(plain, key=lambda s: s.number, reverse=True)):
-        if place < NEWEST or (snapshot.milliseconds >= oldest and snapshot.milliseconds // _MINUTE != minute):
+        chosen = followed or snapshot.milliseconds // _MINUTE != minute
+        if place < NEWEST or (snapshot.milliseconds >= oldest and chosen):
             minute = snapshot.milliseconds // _MINUTE
             yield snapshot.id
 

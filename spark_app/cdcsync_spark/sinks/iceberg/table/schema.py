@@ -16,9 +16,11 @@ from typing import Any
 import pyarrow as pa
 
 from cdcsync_core.errors import Reason, fail
+from cdcsync_core.tables.event_columns import EventColumns
 from cdcsync_core.tables.schema_change import Filled, Kept, Origin
 from cdcsync_core.tables.target_schema import TargetSchema
 from cdcsync_spark.rows.arrow_types import arrow_schema
+from cdcsync_spark.sinks.history.rows import history_schema
 from cdcsync_spark.sinks.iceberg.table.defaults import default_json, default_value
 from cdcsync_spark.sinks.iceberg.table.lineage import file_fields
 from cdcsync_spark.sinks.lake.field_ids import FIELD_ID, FieldIds
@@ -74,20 +76,26 @@ class TableSchema:
         """The highest field id in it."""
         return max((max(field["id"], _element_id(field["type"])) for field in self.fields), default=0)
 
-    def serves(self, target: TargetSchema) -> bool:
+    def serves(self, target: TargetSchema, events: EventColumns | None = None) -> bool:
         """Whether a new copy with this target would have the same columns."""
+        new = new_schema(target, 0, 0, events).fields
         columns = [(f["name"], _plain(f["type"]), f["required"]) for f in self.fields]
-        return columns == [(f["name"], _plain(f["type"]), f["required"]) for f in new_schema(target, 0, 0).fields]
+        return columns == [(f["name"], _plain(f["type"]), f["required"]) for f in new]
 
     def same_columns(self, other: TableSchema) -> bool:
         """Whether both are one schema, whatever their numbers."""
         return (list(map(dict, self.fields)), self.identifiers) == (list(map(dict, other.fields)), other.identifiers)
 
 
-def new_schema(target: TargetSchema, schema_id: int, last_id: int) -> TableSchema:
-    """A schema whose fields have ids above `last_id`."""
+def all_columns(target: TargetSchema, events: EventColumns | None) -> pa.Schema:
+    """The source's columns, and the metadata columns `events` of a history table."""
+    return history_schema(target, events) if events else arrow_schema(target)
+
+
+def new_schema(target: TargetSchema, schema_id: int, last_id: int, events: EventColumns | None = None) -> TableSchema:
+    """A schema whose fields have ids above `last_id`; a history table's has `events`."""
     ids = count(last_id + 1)
-    return _with_key(target, schema_id, [_field(field, ids) for field in arrow_schema(target)])
+    return _with_key(target, schema_id, [_field(field, ids) for field in all_columns(target, events)])
 
 
 def evolved_schema(
@@ -175,12 +183,12 @@ def field_ids(schema: TableSchema) -> FieldIds:
 # -- rows
 
 
-def file_schema(schema: TableSchema, target: TargetSchema) -> pa.Schema:
-    """The form of a file's rows: the columns of `target` with the ids that `schema` gives them.
-    Raises `InternalError` where it has no such column."""
+def file_schema(schema: TableSchema, target: TargetSchema, events: EventColumns | None = None) -> pa.Schema:
+    """The form of a file's rows: the columns of `target`, and those of `events`, with the ids that
+    `schema` gives them. Raises `InternalError` where it has no such column."""
     there = schema.by_name
     fields = []
-    for field in arrow_schema(target):
+    for field in all_columns(target, events):
         found = there.get(field.name)
         if found is None or not same_type(found, field.type):
             raise fail(

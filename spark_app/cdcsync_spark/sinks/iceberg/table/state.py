@@ -17,6 +17,7 @@ from typing import Any
 
 from cdcsync_core.errors import RUN_AGAIN, CdcError, Reason, fail
 from cdcsync_core.state import STATE_VERSION, SinkWrite, TableState
+from cdcsync_spark.sinks.history.rows import HISTORY
 from cdcsync_spark.sinks.iceberg.table.metadata import MAIN, Snapshot, TableMetadata
 
 _PROPERTY = "cdcsync.state"
@@ -58,6 +59,12 @@ class RecordedState:
         """What the commit's snapshot, of a branch, says of it."""
         state, branch = self.state, {} if ref == MAIN else {_BRANCH: ref}
         return {_NUMBER: str(state.commit_number), _EPOCH: str(state.epoch), _HASH: _hash(self.text), **branch}
+
+
+def event_names(metadata: TableMetadata) -> set[str]:
+    """The metadata columns of a history table; none for a replica."""
+    marked = metadata.properties.get(HISTORY)
+    return set(json.loads(marked)) if marked else set()
 
 
 def branch_in(snapshot: Snapshot) -> str:

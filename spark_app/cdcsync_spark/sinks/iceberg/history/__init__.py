@@ -1,0 +1,1 @@
+"""Iceberg tables that keep every change."""
