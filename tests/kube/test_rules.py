@@ -48,6 +48,11 @@ def iceberg_history(columns: Object) -> Object:
     return {"iceberg": {**iceberg()["iceberg"], "mode": "history", "historyColumns": columns}}
 
 
+def database(kind: str, **section: Any) -> Object:
+    """A sink of tables of a SQL database."""
+    return {kind: {"host": "serving", "credentialsSecretRef": {"name": "a"}, **section}}
+
+
 #: a catalog that is a file, an authority, an account
 FILE = {"type": "jdbc", "uri": "jdbc:sqlite:/lake/catalog.db", "warehouse": "/lake"}
 TLS = {"tls": {"caSecretRef": {"name": "ca"}}}
@@ -91,6 +96,9 @@ BROKEN = [
     ("spec.sink.delta.path", "s3://key:word@lake/cdc", "sink.delta.path holds no credentials"),
     ("spec.sink.delta", {"path": "s3://a/b", "mode": "history", "options": {"deletionVectors": False}}, "sink.delta.mode history needs"),
     ("spec.sink.delta.historyColumns", {"op": "Change", "ts": "change"}, "historyColumns are different names"),
+    ("spec.sink", {**database("mysql"), "type": "postgresql"}, "sink.type names the field that is given"),
+    ("spec.sink", database("postgresql"), "sink.postgresql.database: Required value"),
+    ("spec.sink", database("mysql", database="a b"), "should match"),
     ("spec.sink", {**iceberg(), "type": "delta"}, "sink.type names the field that is given"),
     ("spec.sink", {**iceberg(), "delta": {"path": "s3://a/b"}}, "sink has exactly one kind of sink"),
     ("spec.sink", iceberg(type="jdbc"), "sink.iceberg.catalog.type jdbc goes with a uri like"),
@@ -151,6 +159,13 @@ FROZEN = [
     ("spec.sink.delta.mode", "replica", "history", "sink.delta.mode cannot be changed"),
     ("spec.sink.delta.historyColumns", {}, {"op": "change"}, "sink.delta.historyColumns cannot be changed"),
     ("spec.sink", {"delta": {"path": "s3://lake/cdc"}}, {"delta": None}, "sink has exactly one kind of sink"),
+    ("spec.sink", database("mysql"), database("mysql", database="other"), "sink.mysql.database cannot be changed"),
+    (
+        "spec.sink",
+        database("mysql"),
+        database("mysql", stateDatabase="b"),
+        "sink.mysql.stateDatabase cannot be changed",
+    ),
     ("spec.sink", iceberg(), iceberg(namespace="other"), "sink.iceberg.namespace cannot be changed"),
     (
         "spec.sink",

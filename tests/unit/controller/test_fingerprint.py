@@ -110,6 +110,29 @@ CHANGES: dict[str, tuple[Any, frozenset[RunKind]] | None] = {
     "sink.iceberg.credentialsSecretRef": ({"name": "lake"}, ALL),
     "sink.iceberg.options.endpoint": ("http://s3", ALL),
     "sink.iceberg.options.region": ("eu", ALL),
+    "sink.mysql.host": ("other", ALL),
+    "sink.mysql.port": (7, ALL),
+    "sink.mysql.tls.mode": ("required", ALL),
+    "sink.mysql.tls.caSecretRef": ({"name": "ca"}, ALL),
+    "sink.mysql.tls.clientCertSecretRef": ({"name": "pair"}, ALL),
+    "sink.mysql.tls.allowUnverified": (True, ALL),
+    "sink.mysql.credentialsSecretRef.name": ("account", ALL),
+    "sink.mysql.credentialsSecretRef.usernameKey": ("user", ALL),
+    "sink.mysql.credentialsSecretRef.passwordKey": ("word", ALL),
+    "sink.mysql.database": ("other", ALL),
+    "sink.mysql.stateDatabase": ("other", ALL),
+    "sink.postgresql.host": ("other", ALL),
+    "sink.postgresql.port": (7, ALL),
+    "sink.postgresql.tls.mode": ("required", ALL),
+    "sink.postgresql.tls.caSecretRef": ({"name": "ca"}, ALL),
+    "sink.postgresql.tls.clientCertSecretRef": ({"name": "pair"}, ALL),
+    "sink.postgresql.tls.allowUnverified": (True, ALL),
+    "sink.postgresql.credentialsSecretRef.name": ("account", ALL),
+    "sink.postgresql.credentialsSecretRef.usernameKey": ("user", ALL),
+    "sink.postgresql.credentialsSecretRef.passwordKey": ("word", ALL),
+    "sink.postgresql.database": ("other", ALL),
+    "sink.postgresql.schema": ("other", ALL),
+    "sink.postgresql.stateSchema": ("other", ALL),
     "schemaChange.behavior": ("fail", FLOWING),
     "schemaChange.droppedColumns": ("drop", FLOWING),
     "schemaChange.emptied": ("fail", FLOWING),
@@ -227,6 +250,10 @@ def _base(field: str) -> Spec:
         return resource(sink={"delta": {"path": "/lake", "mode": "history"}}).spec
     if field.startswith("sink.iceberg."):
         return resource(sink={"iceberg": {"catalog": {"uri": "https://catalog"}}}).spec
+    if field.startswith(("sink.mysql.", "sink.postgresql.")):
+        server = {"host": "serving", "credentialsSecretRef": {"name": "serving"}}
+        kind = field.split(".")[1]
+        return resource(sink={kind: server | ({"database": "serving"} if kind == "postgresql" else {})}).spec
     if not field.startswith("sink.kafka."):
         return resource().spec
     return resource(sink={"kafka": {"bootstrapServers": "broker:9092", "staging": {"path": "/staging"}}}).spec

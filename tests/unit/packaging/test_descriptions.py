@@ -44,6 +44,8 @@ WITHOUT_UNIT = {
     "spec.source.port",
     "spec.source.serverId",
     "spec.sink.iceberg.formatVersion",
+    "spec.sink.mysql.port",
+    "spec.sink.postgresql.port",
     "spec.restartNonce",
     "spec.resnapshot[].nonce",
 }
