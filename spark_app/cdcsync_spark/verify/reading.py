@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor, wait
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -29,7 +30,7 @@ from cdcsync_mysql.readiness.proof import open_session
 from cdcsync_mysql.reading.planner import plan
 from cdcsync_mysql.sessions.connection import Source
 from cdcsync_spark.own_process import processes
-from cdcsync_spark.sinks.contract.snapshot import TargetSnapshot
+from cdcsync_spark.sinks.contract.snapshot import SessionSnapshot, TargetSnapshot
 from cdcsync_spark.snapshot.split_read import SplitReader
 from cdcsync_spark.verify.digest import Digesters, Digests, DigestSet
 from cdcsync_spark.verify.keys import matching
@@ -89,14 +90,20 @@ def compare_table(
     """Reads everything. `advance(rows, ranges)` is called with what was read of the source. Raises
     CdcError; removes its files."""
     try:
-        scanned = pool.submit(read_target, work, snapshot)
-        ranges = _read_source(pool, workers, work, chunk_size, advance)
-        scanned.result()
+        with _readers(pool, snapshot) as readers:
+            scanned = readers.submit(read_target, work, snapshot)
+            ranges = _read_source(pool, workers, work, chunk_size, advance)
+            scanned.result()
         compared = work.spool.compare(MOST_CANDIDATES)
         keys, digests = _collect_keys(work, snapshot, DigestSet(compared.candidates))
         return Candidates(keys, digests, compared.uncounted, compared.source_rows, compared.target_rows, ranges)
     finally:
         shutil.rmtree(work.spool.folder, ignore_errors=True)
+
+
+def _readers(pool: ProcessPoolExecutor, snapshot: TargetSnapshot) -> AbstractContextManager[Executor]:
+    """Who reads the target: a worker, or a thread of this process."""
+    return ThreadPoolExecutor(1) if isinstance(snapshot, SessionSnapshot) else nullcontext(pool)
 
 
 def spool_for(folder: Path, rows: int) -> Spool:

@@ -38,6 +38,15 @@ class InexactSnapshot(Protocol):
     def until(self) -> Position | None: ...
 
 
+@runtime_checkable
+class SessionSnapshot(Protocol):
+    """A `TargetSnapshot` that is a transaction of a session: only the process that opened it can
+    read it, one scan at a time."""
+
+    @property
+    def ends_with_session(self) -> bool: ...
+
+
 class Readable(Protocol):
     """A target whose rows can be read, as a verification does."""
 
