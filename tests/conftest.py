@@ -25,6 +25,7 @@ from support.fixtures import (  # noqa: F401 (pytest finds fixtures by their nam
     mariadb1011_loose,
     mysql97_gtid,
     mysql97_nogtid,
+    postgres,
     registry,
     syncing,
 )

@@ -4,7 +4,8 @@
 #
 # What a program is needed for decides, not a package's name: a Python from elsewhere or another JDK is as good. Nothing is
 # installed, and no root is needed, where all is there. Of MariaDB only the programs are taken (mariadb-server-core), because the
-# full package would add a system service and start it.
+# full package would add a system service and start it. Of PostgreSQL the programs lie in /usr/lib/postgresql, and no cluster is
+# made.
 set -eu
 
 group=${1:?usage: system-packages.sh python|base|servers}
@@ -27,6 +28,16 @@ missing_of_servers() {
     has my_print_defaults || echo mariadb-client-core
     has debootstrap || echo debootstrap
     has ip || echo iproute2
+    has_postgres || echo postgresql
+}
+
+has_postgres() { ls /usr/lib/postgresql/*/bin/postgres >/dev/null 2>&1; }
+
+# The package of a PostgreSQL server makes a cluster and starts it, unless the settings of postgresql-common forbid it.
+forbid_postgres_cluster() {
+    apt-get install -qq --yes --no-install-recommends postgresql-common >/dev/null
+    sed -i -E 's/^#? *create_main_cluster *=.*/create_main_cluster = false/' /etc/postgresql-common/createcluster.conf
+    grep -q '^create_main_cluster = false$' /etc/postgresql-common/createcluster.conf
 }
 
 case $group in
@@ -48,5 +59,6 @@ fi
 echo "setup: apt-get install $missing"
 export DEBIAN_FRONTEND=noninteractive
 apt-get update -qq
+case " $missing " in *" postgresql "*) forbid_postgres_cluster ;; esac
 # shellcheck disable=SC2086
 apt-get install -qq --yes --no-install-recommends $missing >/dev/null

@@ -5,10 +5,13 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
+from _pytest.mark.structures import ParameterSet
 from pyspark.sql import SparkSession
 
 from cdcsync_spark.engine.start import start_session
@@ -16,9 +19,11 @@ from cdcsync_spark.sinks.contract.sink import Sink, Target
 from cdcsync_spark.sinks.delta.replica.sink import DeltaSink
 from cdcsync_spark.sinks.lake.storage.store import Store
 from cdcsync_spark.sinks.lake.storage.stores import open_store
+from cdcsync_spark.sinks.sql.dialect import Dialect
+from cdcsync_spark.sinks.sql.target import SqlSink
 from contract.sinkcase import ORDERS, SYNC
 from contract.stores import STORES, S3Server, s3_server
-from support import delta_jars
+from support import delta_jars, sql_sink
 from support.catalog_sink import CatalogSink
 from support.folder_catalog import iceberg_sink
 from support.iceberg_catalog import ICEBERG, IcebergCatalog
@@ -34,6 +39,15 @@ SINKS: dict[str, Callable[[Store, str], Sink]] = {
     "iceberg": iceberg_sink,
     "memory": lambda _, sync: MemorySink(sync=sync),
 }
+#: the databases, each with the fixture of its server
+DATABASES: dict[str, tuple[str, Callable[[Any, Path], AbstractContextManager[Dialect]]]] = {
+    "postgresql": ("postgres", sql_sink.postgresql),
+    "mariadb": ("mariadb1011", sql_sink.mysql),
+    "mysql": ("mysql97_nogtid", sql_sink.mysql),
+}
+#: of these, on which `make test` leaves the contract to `make test-all`: it has the writer's tests
+#: on MariaDB, too (test_sql_writer.py)
+SELDOM = ("mariadb", "mysql")
 #: for many queries over few rows: to compile each costs more than to run it
 INTERPRETED = {
     "spark.sql.codegen.wholeStage": "false",
@@ -71,7 +85,15 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "store" in metafunc.fixturenames and not chosen:
         first, *others = (s for s in SINKS if s.startswith("delta") or "test_delta" not in metafunc.module.__name__)
         runs = [(first, store) for store in STORES] + [(other, "local") for other in others]
-        metafunc.parametrize(("sink", "store"), runs, indirect=True, ids=["-".join(run) for run in runs])
+        databases = [] if "test_delta" in metafunc.module.__name__ else [served(n, n in SELDOM) for n in DATABASES]
+        parameters = [pytest.param(*run, id="-".join(run)) for run in runs] + databases
+        metafunc.parametrize(("sink", "store"), parameters, indirect=True)
+
+
+def served(name: str, seldom: bool) -> ParameterSet:
+    """A parameter for `sink` and `store`: a database of its server."""
+    marks = [pytest.mark.server, *([pytest.mark.long] if seldom else [])]
+    return pytest.param(name, "local", id=name, marks=marks)
 
 
 @pytest.fixture
@@ -86,8 +108,14 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
 
 
 @pytest.fixture
-def sink(request: pytest.FixtureRequest, store: Store) -> Sink:
-    return SINKS[getattr(request, "param", "delta")](store, SYNC)
+def sink(request: pytest.FixtureRequest, store: Store, tmp_path: Path) -> Iterator[Sink]:
+    name = getattr(request, "param", "delta")
+    if name in SINKS:
+        yield SINKS[name](store, SYNC)
+        return
+    server, open_dialect = DATABASES[name]
+    with open_dialect(request.getfixturevalue(server), tmp_path) as dialect:
+        yield SqlSink(dialect, SYNC)
 
 
 @pytest.fixture

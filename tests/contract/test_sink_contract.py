@@ -336,7 +336,7 @@ HOSTILE = [
     "\\back\\",
     "#?&=",
     "_x",
-    "名" * 64,
+    "名" * 50,
 ]
 
 
@@ -357,7 +357,7 @@ COLUMNS = [
     "üñ",
     "Upper",
     "semi;,{}()=",
-    "new\nline\t",
+    "new\nline\tend",
     "select",
     "t",
     "s",

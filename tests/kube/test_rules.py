@@ -166,6 +166,24 @@ FROZEN = [
         database("mysql", stateDatabase="b"),
         "sink.mysql.stateDatabase cannot be changed",
     ),
+    (
+        "spec.sink",
+        database("postgresql", database="a"),
+        database("postgresql", database="b"),
+        "sink.postgresql.database cannot be changed",
+    ),
+    (
+        "spec.sink",
+        database("postgresql", database="a"),
+        database("postgresql", database="a", schema="b"),
+        "sink.postgresql.schema cannot be changed",
+    ),
+    (
+        "spec.sink",
+        database("postgresql", database="a"),
+        database("postgresql", database="a", stateSchema="b"),
+        "sink.postgresql.stateSchema cannot be changed",
+    ),
     ("spec.sink", iceberg(), iceberg(namespace="other"), "sink.iceberg.namespace cannot be changed"),
     (
         "spec.sink",

@@ -103,7 +103,8 @@ CRASH_POINTS: dict[str, tuple[Phase, ...]] = {
 #: tests/servers/test_kafka_state_topic.py; where another program wrote a target:
 #: tests/servers/test_foreign_writes.py; where a topic was deleted:
 #: tests/servers/test_kafka_refusals.py; where another server answers:
-#: tests/servers/test_failover.py
+#: tests/servers/test_failover.py; in the commits of a SQL database:
+#: tests/contract/test_sql_writer.py
 PASSED_ELSEWHERE = {
     "crash-tail-read",
     "crash-repaired",
@@ -114,6 +115,12 @@ PASSED_ELSEWHERE = {
     "topic-made-again",
     "view-opened",
     "table-moved",
+    "sql-table-filled",
+    "sql-rows-written",
+    "sql-committed",
+    "sql-pending",
+    "sql-swapped",
+    "sql-state-removed",
 }
 
 #: into Kafka topics (tests/stress/test_topic_stress.py): a run opens its producer; a staged copy

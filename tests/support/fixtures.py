@@ -31,6 +31,7 @@ from support.servers import UNSYNCED, VARIANTS, Flavor, Server
 if TYPE_CHECKING:
     from support.iceberg_catalog import IcebergCatalog
     from support.kafka import KafkaBroker
+    from support.postgresql import PostgresServer
     from support.registry import SchemaRegistry
 
 FreshDatabase = Callable[[Server], str]
@@ -49,6 +50,7 @@ SERVER_FIXTURES = frozenset(
         "every_server",
         "fresh_server",
         "kafka",
+        "postgres",
         "registry",
         "iceberg_catalog",
     }
@@ -155,6 +157,17 @@ def registry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SchemaRegistr
     found = SchemaRegistry(tmp_path_factory.mktemp("registry")).start()
     yield found
     found.kill()
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[PostgresServer]:
+    """A PostgreSQL server of the session's own; a test works in a database of its own.
+
+    Its client is loaded for a test that asks for a server only."""
+    from support.postgresql import postgres_server
+
+    with postgres_server() as server:
+        yield server
 
 
 @pytest.fixture(scope="session")

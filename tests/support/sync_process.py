@@ -48,7 +48,7 @@ _POLL_SECONDS = 0.1
 _PATIENCE = 400.0
 #: so many failures in a row are no crash of ours
 _HOPELESS = 8
-_ACCOUNT, _PASSWORD = "cdc", "only for tests"
+ACCOUNT, PASSWORD = "cdc", "only for tests"
 
 #: what the documentation asks a user to grant
 GRANTS = {
@@ -92,7 +92,7 @@ class Sync:
         self._process: subprocess.Popen[bytes] | None = None
         self._fired: Path | None = None
         if self.account is None:
-            self.server.create_user(_ACCOUNT, _PASSWORD, GRANTS[self.server.flavor])
+            self.server.create_user(ACCOUNT, PASSWORD, GRANTS[self.server.flavor])
         self.write_manifest()
 
     # -- the manifest
@@ -113,7 +113,7 @@ class Sync:
         """Writes it atomically; `spec` is merged into the spec for good, so that a running
         controller sees the change."""
         self.spec = _merged(self.spec, spec)
-        user, password = self.account or (_ACCOUNT, _PASSWORD)
+        user, password = self.account or (ACCOUNT, PASSWORD)
         documents = [
             {
                 "apiVersion": "v1",
@@ -149,7 +149,7 @@ class Sync:
         }
 
     def _default_sink(self) -> dict[str, Any]:
-        if "iceberg" in self.spec.get("sink", {}):
+        if self.spec.get("sink", {}).keys() & {"iceberg", "mysql", "postgresql"}:
             return {}
         if "kafka" in self.spec.get("sink", {}):
             return {"type": "kafka", "kafka": {"staging": {"path": str(self.lake)}}}

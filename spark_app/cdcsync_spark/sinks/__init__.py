@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from cdcsync_core.resource.sink_spec import Delta, Iceberg, Kafka, SinkKind, StoreUse
+from cdcsync_core.resource.sink_spec import Delta, Iceberg, Kafka, MySql, PostgreSql, SinkKind, SqlDatabase, StoreUse
 from cdcsync_core.resource.sink_spec import Sink as SinkSpec
 from cdcsync_core.runs.sink_check import Checks
 from cdcsync_core.tables.source_table import TableId
@@ -66,6 +66,13 @@ def _kafka(section: Kafka, secrets_dir: Path, sync: str) -> SinkDriver:
     return KafkaDriver(section, secrets_dir, sync, DeltaStaging(_store(section.stores(), secrets_dir), sync))
 
 
+def _sql(section: SqlDatabase, secrets_dir: Path, sync: str) -> SinkDriver:
+    """Its clients are loaded by runs that use them only."""
+    from cdcsync_spark.sinks.sql.driver import SqlDriver
+
+    return SqlDriver(section, secrets_dir, sync)
+
+
 def _store(stores: tuple[StoreUse, ...], secrets_dir: Path) -> Store:
     """The store of a kind that has one."""
     (store,) = stores
@@ -76,4 +83,6 @@ _DRIVERS: dict[type[SinkKind], Callable[[Any, Path, str], SinkDriver]] = {
     Delta: _delta,
     Iceberg: _iceberg,
     Kafka: _kafka,
+    MySql: _sql,
+    PostgreSql: _sql,
 }

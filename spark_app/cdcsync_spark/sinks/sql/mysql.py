@@ -1,0 +1,344 @@
+"""MySQL and MariaDB as a sink, by PyMySQL.
+
+Statements that create and rename tables end a transaction there, but one RENAME is atomic. Rows are
+loaded by INSERT statements of many rows: LOAD DATA LOCAL needs a client that sends files, which a
+hostile server could ask for. Only what MySQL's protocol and both manuals document is used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import Any, cast
+
+import pyarrow as pa
+import pymysql
+from pymysql.cursors import SSCursor
+
+from cdcsync_core.errors import CdcError, Reason, fail
+from cdcsync_core.tables.logical_type import DECIMAL
+from cdcsync_core.tables.schema_change import Value
+from cdcsync_core.tables.source_table import SourceType, TableId
+from cdcsync_core.tables.target_schema import TargetColumn
+from cdcsync_mysql.sessions.connection import Connection, Source, connect
+from cdcsync_spark.rows.arrow_types import in_arrow
+from cdcsync_spark.sinks.sql.arrow_text import insert_values
+from cdcsync_spark.sinks.sql.dialect import READ_ROWS, AlreadyThere, ConnectionLost, SqlName, SqlSession
+from cdcsync_spark.sinks.sql.errors import Fault, fault_error
+from cdcsync_spark.sinks.sql.login import SqlLogin
+
+#: of one statement: below the smallest default of max_allowed_packet (MariaDB 16 MiB, MySQL 64)
+_STATEMENT_BYTES = 1024 * 1024
+_STATEMENT_SECONDS = 3600
+_SETTINGS = (
+    "SET SESSION sql_mode = 'STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION,NO_AUTO_VALUE_ON_ZERO'",
+    "SET SESSION lock_wait_timeout = 60, innodb_lock_wait_timeout = 60",
+)
+#: an index of InnoDB has at most 3072 bytes, a character of utf8mb4 four
+_KEY_BYTES = 3072
+_CHARACTER_BYTES = 4
+#: a longer text is a LONGTEXT, and so are all if their sum comes near to the 65,535 bytes of a row
+_VARCHAR, _ROW_BYTES = 1024, 32_768
+_TYPES = {
+    "bool": "TINYINT(1)",
+    "int8": "TINYINT",
+    "int16": "SMALLINT",
+    "int32": "INT",
+    "int64": "BIGINT",
+    "float": "FLOAT",
+    "double": "DOUBLE",
+    "string": "LONGTEXT",
+    "binary": "LONGBLOB",
+    "date32[day]": "DATE",
+    "timestamp[us]": "DATETIME(6)",
+    "timestamp[us, tz=UTC]": "TIMESTAMP(6)",
+}
+_FAULTS = {
+    **dict.fromkeys((1021, 1114, 1041, 1037), Fault.FULL),
+    **dict.fromkeys((1290, 1792, 1836, 3100, 3989), Fault.READ_ONLY),
+    **dict.fromkeys((1205, 1213, 1412), Fault.LOCKED),
+    **dict.fromkeys((1044, 1142, 1143, 1227, 1370), Fault.RIGHTS),
+    **dict.fromkeys((1264, 1265, 1292, 1366, 1406, 1411, 1441, 3140), Fault.VALUE),
+    **dict.fromkeys((1048, 1216, 1217, 1451, 1452, 3819, 4025), Fault.CONSTRAINT),
+    **dict.fromkeys((1051, 1054, 1146), Fault.GONE),
+    1153: Fault.TOO_LARGE,
+    1045: Fault.LOGIN,
+}
+_EXISTS = (1050, 1062)
+#: the connection's own errors (2xxx), a server that ends, a session that was killed
+_ENDED = (1053, 1077, 1079, 1317, 1927, 4031)
+
+
+class MySqlSession:
+    """See `SqlSession`."""
+
+    def __init__(self, login: SqlLogin) -> None:
+        self._login = login
+        source = Source(login.host, login.port, login.username_file, login.password_file, login.tls)
+        try:
+            self._connection: Connection = connect(source, max_seconds=_STATEMENT_SECONDS)
+        except CdcError as error:
+            raise _of_the_sink(error, login.field) from error
+        for setting in _SETTINGS:
+            self.run(setting)
+
+    @property
+    def key_collation(self) -> str:
+        """One by which texts are equal if their bytes are, blanks at the end included."""
+        mariadb = "mariadb" in str(cast(Any, self._connection).server_version).lower()
+        return "utf8mb4_nopad_bin" if mariadb else "utf8mb4_0900_bin"
+
+    def run(self, sql: str, values: Sequence[object] = ()) -> int:
+        with self._mapped(), self._connection.cursor() as cursor:
+            return int(cursor.execute(sql, tuple(values) or None))
+
+    def fetch(self, sql: str, values: Sequence[object] = ()) -> list[tuple[Any, ...]]:
+        with self._mapped(), self._connection.cursor() as cursor:
+            cursor.execute(sql, tuple(values) or None)
+            return list(cursor.fetchall())
+
+    def stream(self, sql: str) -> Iterator[list[tuple[Any, ...]]]:
+        with self._mapped(), self._connection.cursor(SSCursor) as cursor:
+            cursor.execute(sql)
+            while rows := cursor.fetchmany(READ_ROWS):
+                yield list(rows)
+
+    def begin(self, *, snapshot: bool = False) -> None:
+        if snapshot:
+            self.run("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+        self.run("START TRANSACTION WITH CONSISTENT SNAPSHOT" if snapshot else "START TRANSACTION")
+
+    def commit(self) -> None:
+        self.run("COMMIT")
+
+    def rollback(self) -> None:
+        with suppress(pymysql.MySQLError, OSError, CdcError):
+            self._connection.rollback()
+
+    def load(self, table: str, rows: pa.Table) -> None:
+        head = f"INSERT INTO {table} ({', '.join(quoted(name) for name in rows.schema.names)}) VALUES "
+        for first in range(0, rows.num_rows, READ_ROWS):
+            for values in _statements(insert_values(rows.slice(first, READ_ROWS))):
+                self.run(head + ",".join(values))
+
+    def close(self) -> None:
+        with suppress(Exception):
+            cast(Any, self._connection)._force_close()
+
+    @contextmanager
+    def _mapped(self) -> Iterator[None]:
+        try:
+            yield
+        except (pymysql.MySQLError, OSError) as error:
+            code = error.args[0] if error.args and isinstance(error.args[0], int) else 0
+            if code in _EXISTS:
+                raise AlreadyThere(str(error)) from error
+            if isinstance(error, pymysql.err.InterfaceError | OSError) or code in _ENDED or 2000 <= code < 3000:
+                raise ConnectionLost(str(error)) from error
+            fault = _FAULTS.get(code, Fault.UNKNOWN)
+            raise fault_error(fault, self._login.address, str(error.args[-1]), code) from error
+
+
+def _statements(rows: list[str]) -> Iterator[list[str]]:
+    """The rows in lists that are no longer than a statement, or are one row."""
+    size, values = 0, list[str]()
+    for row in rows:
+        if values and size + len(row) > _STATEMENT_BYTES:
+            yield values
+            size, values = 0, []
+        size += len(row)
+        values.append(row)
+    if values:
+        yield values
+
+
+def _of_the_sink(error: CdcError, section: str) -> CdcError:
+    """An error of a connection that is a source's elsewhere."""
+    reason = Reason.SINK_UNREACHABLE if error.reason is Reason.SOURCE_UNREACHABLE else error.reason
+    texts = {name: getattr(error, name).replace("spec.source", section) for name in ("found", "needed", "remedy")}
+    return fail(reason, texts["found"], needed=texts["needed"], remedy=texts["remedy"])
+
+
+@dataclass(frozen=True)
+class MySqlDialect:
+    """See `Dialect`. `database` is where all targets are; empty: each in a database that is called
+    as its source's."""
+
+    login: SqlLogin
+    database: str = ""
+    state_schema: str = "cdcsync"
+    alters_in_transactions = False
+
+    @property
+    def address(self) -> str:
+        return self.login.address
+
+    def open(self) -> SqlSession:
+        return MySqlSession(self.login)
+
+    def place(self, table: TableId) -> SqlName:
+        return SqlName(self.database or table.database, table.name)
+
+    def stored(self, name: str) -> str:
+        return name
+
+    def quoted(self, name: str) -> str:
+        return quoted(name)
+
+    def create_schema(self, session: SqlSession, schema: str) -> None:
+        """Asks first: who may not create databases can use those that are there. The session gets
+        it as its default, without which MariaDB takes no DELETE with an alias."""
+        if not session.fetch("SELECT 1 FROM information_schema.schemata WHERE schema_name = %s", (schema,)):
+            session.run(f"CREATE DATABASE IF NOT EXISTS {quoted(schema)} CHARACTER SET utf8mb4")
+        session.run(f"USE {quoted(schema)}")
+
+    def bookkeeping(self) -> Sequence[str]:
+        schema, kind = quoted(self.state_schema), "CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL"
+        states = (
+            f"target VARCHAR(700) {kind} PRIMARY KEY, number BIGINT NOT NULL, epoch BIGINT NOT NULL,"
+            f" state LONGTEXT {kind}, pending LONGTEXT {kind}"
+        )
+        helpers = (
+            f"helper_table VARCHAR(64) {kind} PRIMARY KEY, helper_schema VARCHAR(64) {kind}, target VARCHAR(700) {kind},"
+            " created TIMESTAMP(6) NOT NULL DEFAULT CURRENT_TIMESTAMP(6), KEY (target)"
+        )
+        tables = (("states", states), ("helpers", helpers))
+        return [f"CREATE TABLE IF NOT EXISTS {schema}.{name} ({columns}) ENGINE=InnoDB" for name, columns in tables]
+
+    def column_types(
+        self, session: SqlSession, columns: Sequence[tuple[TargetColumn, SourceType | None]], key: Sequence[str]
+    ) -> list[str]:
+        """Texts of the key are compared by their bytes, as the copy tells keys apart."""
+        assert isinstance(session, MySqlSession)
+        lengths = {c.name: _length(c, source) for c, source in columns}
+        _refuse_long_key([(c, lengths[c.name]) for c, _ in columns if c.name in key])
+        short = sum(_CHARACTER_BYTES * n for n in lengths.values() if n <= _VARCHAR) <= _ROW_BYTES
+        return [_type(c, lengths[c.name], short, session.key_collation if c.name in key else "") for c, _ in columns]
+
+    def literal(self, value: Value) -> str:
+        if value is None:
+            return "NULL"
+        if isinstance(value, bytes):
+            return f"X'{value.hex()}'"
+        text = str(int(value) if isinstance(value, bool) else value)
+        for plain, escaped in (("\\", "\\\\"), ("'", "\\'"), ("\0", "\\0")):
+            text = text.replace(plain, escaped)
+        return f"'{text}'"
+
+    def with_digits(self, number: str, digits: int) -> str:
+        point = f"LOCATE('.', {number})"
+        given = f"IF({point} = 0, 0, CHAR_LENGTH({number}) - {point})"
+        return f"CONCAT({number}, IF({point} = 0, '.', ''), REPEAT('0', {digits} - {given}))"
+
+    def read_expression(self, column: TargetColumn) -> str:
+        """A FLOAT is printed with six digits."""
+        name = quoted(column.name)
+        return f"CAST({name} AS DOUBLE)" if column.type.name == "float" else name
+
+    def to_arrow(self, column: TargetColumn, values: Sequence[Any]) -> pa.Array:
+        kind = in_arrow(column.type)
+        if column.type.name == "bool":
+            return pa.array([None if value is None else bool(value) for value in values], kind)
+        return pa.array(values, kind)
+
+    def columns(self, session: SqlSession, table: SqlName) -> list[str]:
+        rows = session.fetch(
+            "SELECT column_name FROM information_schema.columns WHERE table_schema = %s AND table_name = %s"
+            " ORDER BY ordinal_position",
+            (table.schema, table.table),
+        )
+        return [name for (name,) in rows]
+
+    def refuse_obstacles(self, session: SqlSession, table: SqlName) -> None:
+        """ON DUPLICATE KEY goes by any unique index."""
+        rows = session.fetch(
+            "SELECT DISTINCT index_name FROM information_schema.statistics WHERE table_schema = %s AND table_name = %s"
+            " AND non_unique = 0 AND index_name <> 'PRIMARY'",
+            (table.schema, table.table),
+        )
+        if rows:
+            names = ", ".join(name for (name,) in rows)
+            raise fail(
+                Reason.SINK_CONFLICT,
+                f"the table {table} has a unique index beside its key: {names}",
+                needed="a target that is unique by its key alone",
+                remedy="drop the index, or make it one that is not unique",
+            )
+
+    def temporary(self, name: str) -> str:
+        return f"{quoted(self.state_schema)}.{quoted(name)}"
+
+    def temporary_tables(self, name: str, columns: str) -> tuple[str, str]:
+        own = self.temporary(name)
+        return f"DROP TEMPORARY TABLE IF EXISTS {own}", f"CREATE TEMPORARY TABLE {own} ({columns})"
+
+    def merge(self, table: str, rows: str, names: Sequence[str], key: Sequence[str]) -> str:
+        columns = ", ".join(map(quoted, names))
+        changed = ", ".join(f"{quoted(n)} = VALUES({quoted(n)})" for n in names if n not in key)
+        same = f"{quoted(key[0])} = VALUES({quoted(key[0])})"
+        return f"INSERT INTO {table} ({columns}) SELECT {columns} FROM {rows} ON DUPLICATE KEY UPDATE {changed or same}"
+
+    def delete(self, table: str, keys: str, key: Sequence[str]) -> str:
+        same = " AND ".join(f"t.{quoted(name)} = k.{quoted(name)}" for name in key)
+        return f"DELETE t FROM {table} t JOIN {keys} k ON {same}"
+
+    def swap(self, session: SqlSession, new: SqlName, to: SqlName, old: SqlName | None) -> None:
+        names = [(to, old)] if old is not None else []
+        pairs = (f"{_named(a)} TO {_named(b)}" for a, b in (*names, (new, to)) if b is not None)
+        session.run(f"RENAME TABLE {', '.join(pairs)}")
+
+
+def _type(column: TargetColumn, length: int, short: bool, key_collation: str) -> str:
+    """`key_collation` is empty for a column that is not of the key."""
+    kind = column.type
+    if kind.name == DECIMAL:
+        return f"DECIMAL({kind.precision}, {kind.scale})"
+    if kind.name in ("string", "binary") and (key_collation or (short and length <= _VARCHAR)):
+        if kind.name == "binary":
+            return f"VARBINARY({length})"
+        return f"VARCHAR({length}) CHARACTER SET utf8mb4" + (f" COLLATE {key_collation}" if key_collation else "")
+    if kind.name not in _TYPES:
+        raise fail(
+            Reason.TYPE_UNSUPPORTED,
+            f"column {column.name!r} is of the type {kind}, for which MySQL and MariaDB have no common one",
+            needed="columns with a type in both",
+            remedy="leave the column out (tables.overrides[].columns)",
+        )
+    return _TYPES[kind.name] + (" CHARACTER SET utf8mb4" if kind.name == "string" else "")
+
+
+def _length(column: TargetColumn, source: SourceType | None) -> int:
+    """The characters or bytes that a text or binary column may have at most; far more than a
+    VARCHAR's where that is not known."""
+    unbounded = 2**31
+    if source is None or column.type.name not in ("string", "binary"):
+        return unbounded
+    if source.base in ("char", "varchar", "binary", "varbinary"):
+        return max(1, source.size)
+    if source.base in ("enum", "set"):
+        lengths = [len(member) for member in source.members]
+        return max(1, max(lengths, default=0) if source.base == "enum" else sum(lengths) + len(lengths))
+    return {"tinytext": 255, "tinyblob": 255, "bit": 8, "uuid": 36, "inet6": 39, "inet4": 15, "time": 17}.get(
+        source.base, 70 if source.base == "decimal" else unbounded
+    )
+
+
+def _refuse_long_key(columns: Sequence[tuple[TargetColumn, int]]) -> None:
+    size = {"string": _CHARACTER_BYTES, "binary": 1}
+    used = sum(size[c.type.name] * length if c.type.name in size else 16 for c, length in columns)
+    if used > _KEY_BYTES:
+        raise fail(
+            Reason.TYPE_UNSUPPORTED,
+            f"the key ({', '.join(c.name for c, _ in columns)}) may have {used} bytes in utf8mb4",
+            needed=f"a key of at most {_KEY_BYTES} bytes, the most that an index of InnoDB has",
+            remedy="leave the table out (tables.exclude), or use a sink without that bound",
+        )
+
+
+def quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"
+
+
+def _named(table: SqlName) -> str:
+    return f"{quoted(table.schema)}.{quoted(table.table)}"

@@ -1,0 +1,130 @@
+"""What becomes of a target's rows by each kind of change: statements of the transaction that
+changes its state, or a new table that takes its place."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from cdcsync_core.errors import RUN_AGAIN, Reason, fail
+from cdcsync_core.state import TableState
+from cdcsync_spark.rows.arrow_types import arrow_schema
+from cdcsync_spark.sinks.contract.changes import (
+    AdvancePosition,
+    Append,
+    Commit,
+    Empty,
+    Evolve,
+    Replace,
+    Staged,
+    StagedPart,
+    Upsert,
+)
+from cdcsync_spark.sinks.contract.sink import Capabilities
+from cdcsync_spark.sinks.sql import tables
+from cdcsync_spark.sinks.sql.dialect import Dialect, SqlName, SqlSession
+from cdcsync_spark.sinks.sql.names import count, table_name
+
+#: the kind of the parts that this sink stages
+KIND = "sql"
+#: how the names of tables of staged rows begin
+STAGED_ROWS = "rows_"
+CAPABILITIES = Capabilities(frozenset((Append, Upsert, Replace, Evolve, Empty, AdvancePosition)))
+_ROWS, _KEYS = "cdcsync_rows", "cdcsync_keys"
+
+
+def staged_part(table: SqlName, rows: int) -> StagedPart:
+    return StagedPart(KIND, rows, json.dumps([table.schema, table.table]))
+
+
+@dataclass(frozen=True)
+class Publication:
+    """One commit on the state `current` of the table `target`, by the session that makes it."""
+
+    dialect: Dialect
+    session: SqlSession
+    target: SqlName
+    current: TableState
+    commit: Commit
+
+    @property
+    def replaces_table(self) -> bool:
+        """Whether a new table takes the target's place (`fill`)."""
+        return isinstance(self.commit.change, Replace | Evolve | Empty)
+
+    def prepare(self) -> None:
+        """Before the transaction."""
+        for name, _, columns in self._temporary():
+            tables.create_temporary(self.dialect, self.session, name, self.commit.state, columns)
+
+    def run(self) -> None:
+        """In the transaction."""
+        if isinstance(self.commit.change, Append):
+            self._insert(self.commit.change.staged, self.target)
+        for name, rows, _ in self._temporary():
+            self.session.load(self.dialect.temporary(name), rows)
+            self.session.run(self._merge(name))
+
+    def fill(self, new: SqlName) -> None:
+        """Creates and fills the table that takes the target's place."""
+        change, state = self.commit.change, self.commit.state
+        tables.create(self.dialect, self.session, new, state.capture, state.schema)
+        if isinstance(change, Replace):
+            self._insert(change.staged, new)
+        elif isinstance(change, Evolve):
+            self.session.run(tables.take_rows(self.dialect, self.target, new, state.schema, change.origins))
+
+    def staged_rows(self) -> list[SqlName]:
+        """The tables of staged rows that the commit has published; a staged copy is none."""
+        change = self.commit.change
+        staged = change.staged if isinstance(change, Append | Replace) else ()
+        names = (SqlName(*json.loads(part.body)) for part in staged)
+        return [name for name in names if name.table.startswith(STAGED_ROWS)]
+
+    def _insert(self, staged: Staged, to: SqlName) -> None:
+        for part in self._tables(staged):
+            self.session.run(tables.copy_rows(self.dialect, part, to, self.commit.state.schema))
+
+    def _tables(self, staged: Staged) -> Iterator[SqlName]:
+        for part in staged:
+            if part.kind != KIND:
+                raise fail(
+                    Reason.INTERNAL_ERROR,
+                    f"rows that were staged as {part.kind!r}",
+                    needed=f"rows that this sink staged, as {KIND!r}",
+                    remedy="report this with the driver log",
+                    table=self.current.identity.table,
+                )
+            table = SqlName(*json.loads(part.body))
+            self._refuse_lost(part, table)
+            yield table
+
+    def _refuse_lost(self, part: StagedPart, table: SqlName) -> None:
+        rows = count(self.dialect, self.session, table)
+        if rows != part.rows:
+            raise fail(
+                Reason.SINK_CONFLICT,
+                f"the staged rows of {table} are not whole: {rows} rows of {part.rows}",
+                needed="the rows until they are published",
+                remedy=f"keep other programs away from the schema {self.dialect.state_schema}, {RUN_AGAIN}",
+                table=self.current.identity.table,
+            )
+
+    def _temporary(self) -> Iterator[tuple[str, pa.Table, tuple[str, ...]]]:
+        """The session's own tables: their names, rows and columns."""
+        change, schema = self.commit.change, self.commit.state.schema
+        if not isinstance(change, Upsert):
+            return
+        for name, rows, columns in ((_KEYS, change.deletes, schema.key), (_ROWS, change.upserts, schema.names)):
+            if rows.num_rows:
+                fields = pa.schema([field for field in arrow_schema(schema) if field.name in columns])
+                yield name, rows.select(fields.names).cast(fields), columns
+
+    def _merge(self, name: str) -> str:
+        table, schema = table_name(self.dialect, self.target), self.commit.state.schema
+        if name == _KEYS:
+            return self.dialect.delete(table, self.dialect.temporary(name), schema.key)
+        return self.dialect.merge(table, self.dialect.temporary(name), schema.names, schema.key)

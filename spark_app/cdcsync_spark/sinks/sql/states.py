@@ -1,0 +1,157 @@
+"""The table of states: one row for each target, which changes in the transaction of its rows.
+
+The row has the state and, apart, the two numbers that a commit compares: `number` and `epoch`.
+`pending` is the next state with the table that is to take the target's place, where the database
+cannot do both in one transaction; while it is there, no commit can be made. `helpers` lists the
+tables that were created beside the targets, so that none is forgotten.
+"""
+
+from __future__ import annotations
+
+import json
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from cdcsync_core.state import TableState
+from cdcsync_spark.sinks.sql.dialect import AlreadyThere, Dialect, SqlName, SqlSession
+from cdcsync_spark.sinks.sql.names import table_name
+
+#: after which a table that was created for a commit belongs to none any more
+_ABANDONED_SECONDS = 24 * 3600
+
+
+@dataclass(frozen=True)
+class Pending:
+    """`new` is to take the name `table`, and the state to become `state`; what had the name until
+    then is `old`."""
+
+    new: SqlName
+    table: SqlName
+    old: SqlName
+    state: TableState
+
+    def to_text(self) -> str:
+        names = {name: asdict(getattr(self, name)) for name in ("new", "table", "old")}
+        return json.dumps(names | {"state": self.state.to_dict()}, separators=(",", ":"))
+
+    @classmethod
+    def from_text(cls, text: str) -> Pending:
+        data: dict[str, Any] = json.loads(text)
+        new, table, old = (SqlName(**data[name]) for name in ("new", "table", "old"))
+        return cls(new, table, old, TableState.from_dict(data["state"]))
+
+
+@dataclass(frozen=True)
+class StateRow:
+    """`state` is None where the target was never there yet; `pending` is empty, or a `Pending` as
+    its text."""
+
+    state: TableState | None
+    pending: str = ""
+
+
+@dataclass(frozen=True)
+class States:
+    """The table of states, and that of helpers, by one session."""
+
+    dialect: Dialect
+    session: SqlSession
+
+    @property
+    def _states(self) -> str:
+        return table_name(self.dialect, SqlName(self.dialect.state_schema, "states"))
+
+    @property
+    def _helpers(self) -> str:
+        return table_name(self.dialect, SqlName(self.dialect.state_schema, "helpers"))
+
+    def create(self) -> None:
+        """Both tables, where they are missing; PostgreSQL refuses one that another session creates
+        at the same time, and then it is there."""
+        self.dialect.create_schema(self.session, self.dialect.state_schema)
+        for statement in self.dialect.bookkeeping():
+            with suppress(AlreadyThere):
+                self.session.run(statement)
+
+    def row(self, target: str) -> StateRow | None:
+        rows = self.session.fetch(f"SELECT state, pending FROM {self._states} WHERE target = %s", (target,))
+        if not rows:
+            return None
+        ((state, pending),) = rows
+        return StateRow(TableState.from_dict(json.loads(state)) if state else None, pending or "")
+
+    def numbers(self, target: str) -> tuple[int, int] | None:
+        """The number and the epoch of the state."""
+        rows = self.session.fetch(f"SELECT number, epoch FROM {self._states} WHERE target = %s", (target,))
+        return (rows[0][0], rows[0][1]) if rows else None
+
+    def insert(self, target: str, state: TableState, pending: str = "") -> bool:
+        """The first state of a target; False where another run has inserted one."""
+        text = "" if pending else _text(state)
+        try:
+            self.session.run(
+                f"INSERT INTO {self._states} (target, number, epoch, state, pending) VALUES (%s, %s, %s, %s, %s)",
+                (target, state.commit_number, state.epoch, text, pending),
+            )
+        except AlreadyThere:
+            return False
+        return True
+
+    def advance(self, target: str, current: TableState, state: TableState) -> bool:
+        """`state` after `current`; False where the target's state is another one by now."""
+        return self._update(target, current, "number = %s, epoch = %s, state = %s", _numbers(state), state)
+
+    def pend(self, target: str, current: TableState, pending: Pending) -> bool:
+        """The state follows with `finish`; False as of `advance`."""
+        return self._update(target, current, "pending = %s", (pending.to_text(),), pending.state)
+
+    def _update(
+        self, target: str, current: TableState, change: str, values: tuple[object, ...], state: TableState
+    ) -> bool:
+        where = "target = %s AND number = %s AND epoch <= %s AND pending = ''"
+        bound = (target, current.commit_number, state.epoch)
+        return self.session.run(f"UPDATE {self._states} SET {change} WHERE {where}", (*values, *bound)) == 1
+
+    def finish(self, target: str, pending: str, state: TableState) -> None:
+        """Ends what is pending; where two runs do so, one has done it."""
+        self.session.run(
+            f"UPDATE {self._states} SET number = %s, epoch = %s, state = %s, pending = ''"
+            " WHERE target = %s AND pending = %s",
+            (*_numbers(state), target, pending),
+        )
+
+    def remove(self, target: str) -> None:
+        self.session.run(f"DELETE FROM {self._states} WHERE target = %s", (target,))
+
+    # -- helpers
+
+    def note_helper(self, target: str, table: SqlName) -> None:
+        """Before the table is created."""
+        self.session.run(
+            f"INSERT INTO {self._helpers} (target, helper_schema, helper_table) VALUES (%s, %s, %s)",
+            (target, table.schema, table.table),
+        )
+
+    def helpers(self, target: str, *, abandoned: bool = False) -> list[SqlName]:
+        """The tables that were created for a target; only those that are `abandoned`, by their
+        age."""
+        age = f" AND created < CURRENT_TIMESTAMP - INTERVAL '{_ABANDONED_SECONDS}' SECOND" if abandoned else ""
+        rows = self.session.fetch(
+            f"SELECT helper_schema, helper_table FROM {self._helpers} WHERE target = %s{age}", (target,)
+        )
+        return [SqlName(*row) for row in rows]
+
+    def drop_helper(self, table: SqlName) -> None:
+        self.session.run(f"DROP TABLE IF EXISTS {table_name(self.dialect, table)}")
+        self.session.run(
+            f"DELETE FROM {self._helpers} WHERE helper_schema = %s AND helper_table = %s", (table.schema, table.table)
+        )
+
+
+def _text(state: TableState) -> str:
+    return json.dumps(state.to_dict(), separators=(",", ":"))
+
+
+def _numbers(state: TableState) -> tuple[object, ...]:
+    return state.commit_number, state.epoch, _text(state)

@@ -1,0 +1,54 @@
+"""Sinks into SQL databases of the tests' own servers, each test with databases of its own."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from cdcsync_core.tables.source_table import quote
+from cdcsync_mysql.sessions.connection import Tls
+from cdcsync_spark.sinks.sql.dialect import Dialect
+from cdcsync_spark.sinks.sql.login import SqlLogin
+from cdcsync_spark.sinks.sql.mysql import MySqlDialect
+from cdcsync_spark.sinks.sql.postgresql import PostgresDialect
+from support.postgresql import PASSWORD, PostgresServer
+from support.servers import Server
+
+PLAIN = Tls("disabled", allow_unverified=True)
+
+
+def _login(folder: Path, field: str, port: int, user: str, password: str) -> SqlLogin:
+    files = folder / "username", folder / "password"
+    for file, text in zip(files, (user, password), strict=True):
+        file.write_text(text)
+    return SqlLogin(field, "127.0.0.1", port, *files, PLAIN)
+
+
+@contextmanager
+def postgresql(server: PostgresServer, folder: Path) -> Iterator[Dialect]:
+    """In a new database."""
+    name = f"sink_{uuid.uuid4().hex}"
+    server.create_database(name)
+    try:
+        yield PostgresDialect(_login(folder, "spec.sink.postgresql", server.port, "postgres", PASSWORD), name)
+    finally:
+        server.run(f'DROP DATABASE "{name}" WITH (FORCE)')
+
+
+@contextmanager
+def mysql(server: Server, folder: Path) -> Iterator[Dialect]:
+    """Names an account of its own; what it created goes with it."""
+    account = f"sink_{uuid.uuid4().hex[:12]}"
+    server.create_user(account, PASSWORD)
+    before = _databases(server)
+    assert server.port is not None
+    try:
+        yield MySqlDialect(_login(folder, "spec.sink.mysql", server.port, account, PASSWORD), state_schema=account)
+    finally:
+        server.run(*(f"DROP DATABASE {quote(name)}" for name in _databases(server) - before), f"DROP USER {account}")
+
+
+def _databases(server: Server) -> set[str]:
+    return {name for (name,) in server.query("SELECT schema_name FROM information_schema.schemata")}
