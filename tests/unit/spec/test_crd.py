@@ -30,9 +30,16 @@ REQUIRED_BY_THE_MODEL_ONLY = {
     "source.tls", "source.tls.mode", "source.tls.caSecretRef.name", "source.tls.clientCertSecretRef.name",
     "sink.kafka.tls", "sink.kafka.tls.mode", "sink.kafka.tls.caSecretRef.name",
     "sink.kafka.tls.clientCertSecretRef.name",
+    "sink.mysql.tls", "sink.mysql.tls.mode", "sink.mysql.tls.caSecretRef.name",
+    "sink.mysql.tls.clientCertSecretRef.name",
+    "sink.postgresql.tls", "sink.postgresql.tls.mode", "sink.postgresql.tls.caSecretRef.name",
+    "sink.postgresql.tls.clientCertSecretRef.name",
 }  # fmt: skip
 #: left to the model, so that an empty reference stays empty; and what follows from the section
-DEFAULT_BY_THE_MODEL_ONLY = {"source.tls.caSecretRef.key", "sink.kafka.tls.caSecretRef.key", "sink.type"}
+DEFAULT_BY_THE_MODEL_ONLY = {
+    "sink.type",
+    *(f"{section}.tls.caSecretRef.key" for section in ("source", "sink.kafka", "sink.mysql", "sink.postgresql")),
+}
 #: the same language of table names; `(?s)` is not a pattern of JSON schema
 SAME_PATTERN = {r"(?s)^.+\..+$": r"^[\s\S]+\.[\s\S]+$", r"(?s)^(.+\..+)?$": r"^([\s\S]+\.[\s\S]+)?$"}
 
