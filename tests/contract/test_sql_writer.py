@@ -3,19 +3,35 @@ lost, and whoever comes next ends in the rows that a table with the same changes
 
 from __future__ import annotations
 
+from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from cdcsync_core.errors import CdcError, Reason
-from cdcsync_spark.sinks.contract.changes import Build, Empty, Upsert
-from cdcsync_spark.sinks.sql.dialect import ConnectionLost, Dialect, SqlSession
+from cdcsync_core.state import TableState
+from cdcsync_spark.sinks.contract.changes import Build, Commit, Empty, Upsert
+from cdcsync_spark.sinks.sql import mysql
+from cdcsync_spark.sinks.sql.dialect import ConnectionLost, Dialect, SqlName, SqlSession
 from cdcsync_spark.sinks.sql.names import table_name
-from cdcsync_spark.sinks.sql.states import States
+from cdcsync_spark.sinks.sql.states import StateRow, States
 from cdcsync_spark.sinks.sql.target import SqlSink, SqlTarget
 from contract.conftest import DATABASES, served
-from contract.sinkcase import ORDERS, Row, batch, content, first_state, keys_of, rows_of, whole_snapshot
+from contract.sinkcase import (
+    ORDERS,
+    Row,
+    batch,
+    content,
+    first_state,
+    keys_of,
+    make_table,
+    rows_of,
+    stamp,
+    whole_snapshot,
+    with_table,
+)
 from support.deaths import Died, at_gate, dying_at
 
 FIRST: list[Row] = [(n, "first") for n in range(4)]
@@ -96,6 +112,106 @@ def test_a_commit_without_an_answer_is_made_once(
     assert state.commit_number == before.commit_number + 1
     assert target.last_commit() == state
     assert content(target) == CHANGED
+
+
+def test_a_new_table_in_the_targets_place_is_in_a_snapshot_with_its_state(
+    sink: SqlSink, store: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It comes after the moment of the snapshot's transaction, before the table is held."""
+    target = sink.target(ORDERS.id)
+    whole_snapshot(target, FIRST)
+    waiting, row = [lambda: sink.target(ORDERS.id).commit(1, emptied(1))], States.row
+    opened = sink.dialect.open()
+    begin = type(opened).begin
+    opened.close()
+
+    def begun(self: SqlSession, *, snapshot: bool = False) -> None:
+        begin(cast(Any, self), snapshot=snapshot)
+        if snapshot and waiting:
+            monkeypatch.setattr(States, "row", row_then_commit)
+
+    def row_then_commit(self: States, name: str) -> StateRow | None:
+        monkeypatch.setattr(States, "row", row)
+        read = row(self, name)
+        waiting.pop()()
+        return read
+
+    monkeypatch.setattr(type(opened), "begin", begun)
+    snapshot = target.open_snapshot()
+    assert not waiting
+    assert snapshot.state == target.last_commit()
+    assert snapshot.scan().read_all().num_rows == 0
+
+
+def test_a_longer_text_of_the_source_is_taken(sink: SqlSink, store: object) -> None:
+    """Its type in the target's schema is the same; the database's is not."""
+    longer = make_table({"id": "bigint(20)", "note": "varchar(200)"}, ["id"])
+    target = sink.target(ORDERS.id)
+    whole_snapshot(target, FIRST)
+
+    def lengthen(state: TableState) -> Commit:
+        commit = stamp()(state)
+        assert commit is not None
+        return replace(commit, state=with_table(commit.state, longer))
+
+    target.commit(1, lengthen)
+    long = (7, "ü" * 200)
+    target.commit(1, batch(1, Upsert(rows_of(longer, [long]), keys_of(longer, []))))
+    assert content(target) == [*FIRST, long]
+
+
+def test_an_index_that_comes_while_a_run_writes_merges_no_rows(sink: SqlSink, store: object, tmp_path: Path) -> None:
+    target = sink.target(ORDERS.id)
+    whole_snapshot(target, FIRST[:1])
+    writer = target.writer(tmp_path)
+    writer.last_commit()
+    execute(sink, f"CREATE UNIQUE INDEX single ON {table_name(sink.dialect, target.place.name)} (note)")
+    twice = Upsert(rows_of(ORDERS, [(8, "first"), (9, "new")]), keys_of(ORDERS, []))
+    with pytest.raises(CdcError, match="single") as refused:
+        writer.commit(1, batch(1, twice))
+    writer.close()
+    assert refused.value.reason is Reason.SINK_CONFLICT
+    name = table_name(sink.dialect, target.place.name)
+    schema = sink.dialect.quoted(target.place.name.schema)
+    execute(
+        sink, f"DROP INDEX {schema}.single" if sink.dialect.alters_in_transactions else f"DROP INDEX single ON {name}"
+    )
+    target.commit(1, batch(1, twice))
+    assert content(target) == [(0, "first"), (8, "first"), (9, "new")]
+
+
+def test_a_key_and_a_transaction_do_not_hang_on_the_servers_defaults(
+    sink: SqlSink, store: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A table engine without transactions; a TIMESTAMP that changes with its row."""
+    odd = "SET SESSION default_storage_engine = MyISAM, explicit_defaults_for_timestamp = OFF"
+    monkeypatch.setattr(mysql, "_SETTINGS", (odd, *mysql._SETTINGS))
+    table = make_table({"at": "timestamp(6)", "note": "varchar(20)"}, ["at"])
+    at = datetime(2026, 1, 2, 3, 4, 5, 6, UTC)
+    target = sink.target(table.id)
+    whole_snapshot(target, [(at, "first")], table)
+    change = batch(1, Upsert(rows_of(table, [(at, "changed")]), keys_of(table, [])))
+    with dying_at("sql-rows-written"), pytest.raises(Died):
+        target.commit(1, change)
+    assert content(target) == [(at, "first")]
+    target.commit(1, change)
+    assert content(target) == [(at, "changed")]
+
+
+def test_a_table_that_a_commit_took_is_never_given_up(sink: SqlSink, store: object, tmp_path: Path) -> None:
+    target, dialect = sink.target(ORDERS.id), sink.dialect
+    whole_snapshot(target, FIRST)
+    listed = table_name(dialect, SqlName(dialect.state_schema, "helpers"))
+    age = f"UPDATE {listed} SET created = '2020-01-01 00:00:00'"
+    maintain = target.writer(tmp_path).maintain
+    taking = "sql-rows-written" if dialect.alters_in_transactions else "sql-pending"
+    for gate, dropped in (("sql-table-filled", 2), (taking, 1)):
+        with dying_at(gate), pytest.raises(Died):
+            target.commit(1, emptied(1))
+        execute(sink, age)
+        names = 2 if dialect.alters_in_transactions else dropped
+        assert [maintain() for _ in range(4)] == ["drop table"] * names + [""] * (4 - names)
+    assert content(target) == ([] if taking == "sql-pending" else FIRST)
 
 
 def helpers(target: SqlTarget) -> int:

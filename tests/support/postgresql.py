@@ -20,13 +20,17 @@ import psycopg
 ACCOUNT, GROUP = "nobody", "nogroup"
 PASSWORD = "a password of a test"
 _SETTINGS = {
+    "autovacuum": "off",
     "fsync": "off",
+    "full_page_writes": "off",
     "jit": "off",
     "listen_addresses": "127.0.0.1",
     "max_connections": "200",
+    "max_wal_senders": "0",
     "password_encryption": "scram-sha-256",
     "shared_buffers": "32MB",
     "unix_socket_directories": "",
+    "wal_level": "minimal",
 }
 
 

@@ -32,6 +32,9 @@ def _copy_column(column: pa.ChunkedArray) -> pa.ChunkedArray:
     if pa.types.is_list(column.type):
         return _floats(column)
     text = _text(column)
+    if pa.types.is_timestamp(column.type) and column.type.tz:
+        # a pooler may have given the session's time zone to another one
+        return pc.binary_join_element_wise(text, pa.scalar("+00", _TEXT), pa.scalar("", _TEXT))
     if pa.types.is_string(column.type):
         for plain, escaped in (("\\", "\\\\"), ("\t", "\\t"), ("\n", "\\n"), ("\r", "\\r")):
             text = pc.replace_substring(text, plain, escaped)
@@ -53,7 +56,7 @@ def _text(column: pa.ChunkedArray) -> pa.ChunkedArray:
     if pa.types.is_boolean(kind):
         column = column.cast(pa.int8())
     elif pa.types.is_timestamp(kind) and kind.tz:
-        column = column.cast(pa.timestamp(kind.unit))  # in UTC, as the session's time zone
+        column = column.cast(pa.timestamp(kind.unit))  # in UTC
     return column.cast(_TEXT)
 
 

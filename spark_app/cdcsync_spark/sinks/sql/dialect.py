@@ -18,9 +18,6 @@ from cdcsync_core.tables.schema_change import Value
 from cdcsync_core.tables.source_table import SourceType, TableId
 from cdcsync_core.tables.target_schema import TargetColumn
 
-#: rows of a batch that is read of a target
-READ_ROWS = 5_000
-
 
 class ConnectionLost(Exception):
     """The connection broke. A transaction whose COMMIT was sent may have been made or not."""
@@ -53,7 +50,7 @@ class SqlSession(Protocol):
     def fetch(self, sql: str, values: Sequence[object] = ()) -> list[tuple[Any, ...]]: ...
 
     def stream(self, sql: str) -> Iterator[list[tuple[Any, ...]]]:
-        """The rows of a statement in lists of at most `READ_ROWS`, as they come."""
+        """The rows of a statement in lists of bounded memory, as they come."""
         ...
 
     def begin(self, *, snapshot: bool = False) -> None:
@@ -157,9 +154,26 @@ class Dialect(Protocol):
         """The names of a table's columns in their order; none where there is no table."""
         ...
 
-    def refuse_obstacles(self, session: SqlSession, table: SqlName) -> None:
-        """Raises `CdcError` where the table has what makes another thing of our rows, such as a
-        second unique index."""
+    def definitions(self, session: SqlSession, table: SqlName) -> dict[str, str]:
+        """What the server says of each column's type."""
+        ...
+
+    def is_defined(self, declared: str, shown: str) -> bool:
+        """Whether a column that `column_types` declares is as `definitions` shows it."""
+        ...
+
+    def obstacles(self, session: SqlSession, table: SqlName) -> list[tuple[str, str]]:
+        """What might make other rows of ours, or lose them: its kind and its name, such as a
+        trigger."""
+        ...
+
+    def refuse_server(self, session: SqlSession, schemas: Sequence[str]) -> None:
+        """Raises `CdcError` where no table can be written, or not be checked, in these schemas."""
+        ...
+
+    def hold(self, table: str) -> str:
+        """The statement after which no other session can alter the table until the transaction
+        ends, as after one that writes to it."""
         ...
 
     def swap(self, session: SqlSession, new: SqlName, to: SqlName, old: SqlName | None) -> None:

@@ -38,11 +38,15 @@ class SqlDriver:
         except CdcError as error:
             return Checks(errors=(error,))
         try:
+            places = [sink.target(table).place for table in tables]
+            sink.dialect.refuse_server(session, [sink.dialect.state_schema, *(p.main.schema for p in places)])
             for table in tables:
                 try:
                     sink.target(table).place.refuse_unusable(session)
                 except CdcError as error:
                     errors.append(error)
+        except CdcError as error:
+            errors.append(error)
         except ConnectionLost as lost:
             errors.append(self._login().unreachable(str(lost)))
         finally:

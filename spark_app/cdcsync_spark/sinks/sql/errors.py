@@ -20,6 +20,7 @@ class Fault(StrEnum):
     GONE = "gone"
     DEPENDENT = "dependent"
     TOO_LARGE = "too large"
+    SHAPE = "shape"
     LOGIN = "login"
     UNKNOWN = "unknown"
 
@@ -61,6 +62,11 @@ _NEEDED: dict[Fault, tuple[Reason, str, str]] = {
         Reason.SINK_CONFLICT,
         "a server that takes the largest row in one statement",
         f"set max_allowed_packet above the largest row, {RUN_AGAIN}",
+    ),
+    Fault.SHAPE: (
+        Reason.TYPE_UNSUPPORTED,
+        "columns and keys within the bounds of the target's tables and indexes",
+        f"leave columns out (tables.overrides[].columns) or the table (tables.exclude), {RUN_AGAIN}",
     ),
     Fault.LOGIN: (Reason.AUTHENTICATION_FAILED, "an account that may log in", f"mend the Secret, {RUN_AGAIN}"),
     Fault.UNKNOWN: (Reason.SINK_UNREACHABLE, "a server that takes the statement", "see the message; it is tried again"),

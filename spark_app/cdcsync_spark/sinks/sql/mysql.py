@@ -7,6 +7,7 @@ hostile server could ask for. Only what MySQL's protocol and both manuals docume
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -16,7 +17,7 @@ import pyarrow as pa
 import pymysql
 from pymysql.cursors import SSCursor
 
-from cdcsync_core.errors import CdcError, Reason, fail
+from cdcsync_core.errors import RUN_AGAIN, CdcError, Reason, fail
 from cdcsync_core.tables.logical_type import DECIMAL
 from cdcsync_core.tables.schema_change import Value
 from cdcsync_core.tables.source_table import SourceType, TableId
@@ -24,9 +25,10 @@ from cdcsync_core.tables.target_schema import TargetColumn
 from cdcsync_mysql.sessions.connection import Connection, Source, connect
 from cdcsync_spark.rows.arrow_types import in_arrow
 from cdcsync_spark.sinks.sql.arrow_text import insert_values
-from cdcsync_spark.sinks.sql.dialect import READ_ROWS, AlreadyThere, ConnectionLost, SqlName, SqlSession
+from cdcsync_spark.sinks.sql.dialect import AlreadyThere, ConnectionLost, SqlName, SqlSession
 from cdcsync_spark.sinks.sql.errors import Fault, fault_error
 from cdcsync_spark.sinks.sql.login import SqlLogin
+from cdcsync_spark.sinks.sql.portions import in_portions, portions
 
 #: of one statement: below the smallest default of max_allowed_packet (MariaDB 16 MiB, MySQL 64)
 _STATEMENT_BYTES = 1024 * 1024
@@ -34,12 +36,17 @@ _STATEMENT_SECONDS = 3600
 _SETTINGS = (
     "SET SESSION sql_mode = 'STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION,NO_AUTO_VALUE_ON_ZERO'",
     "SET SESSION lock_wait_timeout = 60, innodb_lock_wait_timeout = 60",
+    # the locks of a client whose machine is gone end by then
+    "SET SESSION wait_timeout = 600",
+    # tables have transactions whatever the server's default is
+    "SET SESSION default_storage_engine = InnoDB, default_tmp_storage_engine = InnoDB",
 )
 #: an index of InnoDB has at most 3072 bytes, a character of utf8mb4 four
 _KEY_BYTES = 3072
 _CHARACTER_BYTES = 4
 #: a longer text is a LONGTEXT, and so are all if their sum comes near to the 65,535 bytes of a row
 _VARCHAR, _ROW_BYTES = 1024, 32_768
+_TIMESTAMP = "timestamp[us, tz=UTC]"
 _TYPES = {
     "bool": "TINYINT(1)",
     "int8": "TINYINT",
@@ -52,20 +59,43 @@ _TYPES = {
     "binary": "LONGBLOB",
     "date32[day]": "DATE",
     "timestamp[us]": "DATETIME(6)",
-    "timestamp[us, tz=UTC]": "TIMESTAMP(6)",
+    _TIMESTAMP: "TIMESTAMP(6)",
 }
+#: of a TIMESTAMP that is NOT NULL: without one, a server whose explicit_defaults_for_timestamp is
+#: off changes it at each update of the row
+_TIMESTAMP_DEFAULT = " DEFAULT '2000-01-01 00:00:00'"
 _FAULTS = {
     **dict.fromkeys((1021, 1114, 1041, 1037), Fault.FULL),
     **dict.fromkeys((1290, 1792, 1836, 3100, 3989), Fault.READ_ONLY),
     **dict.fromkeys((1205, 1213, 1412), Fault.LOCKED),
     **dict.fromkeys((1044, 1142, 1143, 1227, 1370), Fault.RIGHTS),
     **dict.fromkeys((1264, 1265, 1292, 1366, 1406, 1411, 1441, 3140), Fault.VALUE),
-    **dict.fromkeys((1048, 1216, 1217, 1451, 1452, 3819, 4025), Fault.CONSTRAINT),
+    **dict.fromkeys((1048, 1216, 1217, 1451, 1452, 1785, 3819, 4025), Fault.CONSTRAINT),
     **dict.fromkeys((1051, 1054, 1146), Fault.GONE),
+    **dict.fromkeys((1071, 1113, 1117, 1118, 1273, 1709), Fault.SHAPE),
     1153: Fault.TOO_LARGE,
     1045: Fault.LOGIN,
 }
 _EXISTS = (1050, 1062)
+_OF_TABLE = "table_schema = %s AND table_name = %s"
+_OBSTACLES = (
+    f"SELECT 'unique index', index_name FROM information_schema.statistics WHERE {_OF_TABLE}"
+    " AND non_unique = 0 AND seq_in_index = 1 AND index_name <> 'PRIMARY'"
+    " UNION ALL SELECT 'trigger', trigger_name FROM information_schema.triggers"
+    " WHERE event_object_schema = %s AND event_object_table = %s"
+    " UNION ALL SELECT 'foreign key', constraint_name FROM information_schema.table_constraints"
+    f" WHERE {_OF_TABLE} AND constraint_type = 'FOREIGN KEY'"
+    f" UNION ALL SELECT 'engine', engine FROM information_schema.tables WHERE {_OF_TABLE} AND engine <> 'InnoDB'"
+)
+_HOST = "SUBSTRING_INDEX(CURRENT_USER(), '@', -1)"
+_USER = f"LEFT(CURRENT_USER(), CHAR_LENGTH(CURRENT_USER()) - CHAR_LENGTH({_HOST}) - 1)"
+_MAY_SEE = f"privilege_type = 'TRIGGER' AND grantee = CONCAT('''', {_USER}, '''@''', {_HOST}, '''')"
+_SEES_TRIGGERS = (
+    f"SELECT 1 FROM information_schema.user_privileges WHERE {_MAY_SEE}"
+    f" UNION ALL SELECT 1 FROM information_schema.schema_privileges WHERE {_MAY_SEE} AND %s LIKE table_schema"
+)
+#: of whole numbers, which some servers show
+_WIDTH = re.compile(r"^(tinyint|smallint|int|bigint)\(\d+\)")
 #: the connection's own errors (2xxx), a server that ends, a session that was killed
 _ENDED = (1053, 1077, 1079, 1317, 1927, 4031)
 
@@ -82,6 +112,7 @@ class MySqlSession:
             raise _of_the_sink(error, login.field) from error
         for setting in _SETTINGS:
             self.run(setting)
+        ((self._most_bytes,),) = self.fetch("SELECT @@max_allowed_packet")
 
     @property
     def key_collation(self) -> str:
@@ -101,11 +132,11 @@ class MySqlSession:
     def stream(self, sql: str) -> Iterator[list[tuple[Any, ...]]]:
         with self._mapped(), self._connection.cursor(SSCursor) as cursor:
             cursor.execute(sql)
-            while rows := cursor.fetchmany(READ_ROWS):
-                yield list(rows)
+            yield from in_portions(lambda count: list(cursor.fetchmany(count)))
 
     def begin(self, *, snapshot: bool = False) -> None:
         if snapshot:
+            self.run("SET SESSION wait_timeout = 28800")
             self.run("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
         self.run("START TRANSACTION WITH CONSISTENT SNAPSHOT" if snapshot else "START TRANSACTION")
 
@@ -118,9 +149,18 @@ class MySqlSession:
 
     def load(self, table: str, rows: pa.Table) -> None:
         head = f"INSERT INTO {table} ({', '.join(quoted(name) for name in rows.schema.names)}) VALUES "
-        for first in range(0, rows.num_rows, READ_ROWS):
-            for values in _statements(insert_values(rows.slice(first, READ_ROWS))):
-                self.run(head + ",".join(values))
+        for portion in portions(rows):
+            for values in _statements(insert_values(portion)):
+                self._insert(head + ",".join(values))
+
+    def _insert(self, statement: str) -> None:
+        """A server closes the connection at a statement that is too long, which would look like a
+        network's fault."""
+        size = len(statement.encode())
+        if size >= self._most_bytes:
+            message = f"max_allowed_packet is {self._most_bytes} bytes, and a row needs a statement of {size}"
+            raise fault_error(Fault.TOO_LARGE, self._login.address, message, "max_allowed_packet")
+        self.run(statement)
 
     def close(self) -> None:
         with suppress(Exception):
@@ -250,21 +290,41 @@ class MySqlDialect:
         )
         return [name for (name,) in rows]
 
-    def refuse_obstacles(self, session: SqlSession, table: SqlName) -> None:
-        """ON DUPLICATE KEY goes by any unique index."""
+    def definitions(self, session: SqlSession, table: SqlName) -> dict[str, str]:
         rows = session.fetch(
-            "SELECT DISTINCT index_name FROM information_schema.statistics WHERE table_schema = %s AND table_name = %s"
-            " AND non_unique = 0 AND index_name <> 'PRIMARY'",
+            "SELECT column_name, column_type, character_set_name, collation_name, extra"
+            " FROM information_schema.columns WHERE table_schema = %s AND table_name = %s",
             (table.schema, table.table),
         )
-        if rows:
-            names = ", ".join(name for (name,) in rows)
-            raise fail(
-                Reason.SINK_CONFLICT,
-                f"the table {table} has a unique index beside its key: {names}",
-                needed="a target that is unique by its key alone",
-                remedy="drop the index, or make it one that is not unique",
-            )
+        return {
+            name: _shown_type(str(kind))
+            + (f" character set {texts} collate {collation}" if texts else "")
+            + _extra(more)
+            for name, kind, texts, collation, more in rows
+        }
+
+    def is_defined(self, declared: str, shown: str) -> bool:
+        plain = _shown_type(declared.removesuffix(_TIMESTAMP_DEFAULT))
+        return shown == plain or shown.startswith(f"{plain} collate ")
+
+    def obstacles(self, session: SqlSession, table: SqlName) -> list[tuple[str, str]]:
+        """ON DUPLICATE KEY goes by any unique index; a foreign key may change rows by itself. Each
+        question is of one table, since MariaDB opens all others else."""
+        rows = session.fetch(
+            _OBSTACLES, (table.schema, table.table) * _OBSTACLES.count("UNION ALL") + (table.schema, table.table)
+        )
+        return [(str(kind), str(name)) for kind, name in rows]
+
+    def refuse_server(self, session: SqlSession, schemas: Sequence[str]) -> None:
+        """An account without TRIGGER sees no triggers."""
+        for schema in schemas:
+            if not session.fetch(_SEES_TRIGGERS, (schema,)):
+                raise fail(
+                    Reason.PRIVILEGE_MISSING,
+                    f"the account may not see whether tables of {schema} have triggers, which change rows",
+                    needed="the privilege TRIGGER, granted to the account itself",
+                    remedy=f"GRANT TRIGGER ON {quoted(schema)}.*, {RUN_AGAIN}",
+                )
 
     def temporary(self, name: str) -> str:
         return f"{quoted(self.state_schema)}.{quoted(name)}"
@@ -282,6 +342,9 @@ class MySqlDialect:
     def delete(self, table: str, keys: str, key: Sequence[str]) -> str:
         same = " AND ".join(f"t.{quoted(name)} = k.{quoted(name)}" for name in key)
         return f"DELETE t FROM {table} t JOIN {keys} k ON {same}"
+
+    def hold(self, table: str) -> str:
+        return f"SELECT 1 FROM {table} LIMIT 0 FOR UPDATE"
 
     def swap(self, session: SqlSession, new: SqlName, to: SqlName, old: SqlName | None) -> None:
         names = [(to, old)] if old is not None else []
@@ -305,7 +368,21 @@ def _type(column: TargetColumn, length: int, short: bool, key_collation: str) ->
             needed="columns with a type in both",
             remedy="leave the column out (tables.overrides[].columns)",
         )
+    if key_collation and kind.name == _TIMESTAMP:
+        return _TYPES[kind.name] + _TIMESTAMP_DEFAULT
     return _TYPES[kind.name] + (" CHARACTER SET utf8mb4" if kind.name == "string" else "")
+
+
+def _shown_type(kind: str) -> str:
+    """A type as a server may show it, in one form."""
+    return _WIDTH.sub(r"\1", kind.lower().replace(", ", ","))
+
+
+def _extra(text: str) -> str:
+    """Words for what gives a column values by itself, of what a catalog adds to it."""
+    return "".join(
+        f" {word}" for word in ("on update", "generated") if word in text.lower().replace("default_generated", "")
+    )
 
 
 def _length(column: TargetColumn, source: SourceType | None) -> int:

@@ -4,16 +4,24 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import uuid
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from cdcsync_core.errors import RUN_AGAIN, CdcError, Reason, fail
+from cdcsync_core.errors import RUN_AGAIN, CdcError, PermanentError, Reason, fail
+from cdcsync_core.quoting import quoted
 from cdcsync_core.remedies import resnapshot
 from cdcsync_core.state import TableState
+from cdcsync_core.tables.capture import Capture
 from cdcsync_core.tables.source_table import TableId
 from cdcsync_spark.sinks.sql import tables
 from cdcsync_spark.sinks.sql.dialect import Dialect, SqlName, SqlSession
-from cdcsync_spark.sinks.sql.states import States
+from cdcsync_spark.sinks.sql.names import table_name
+from cdcsync_spark.sinks.sql.states import BOOKKEEPING, States
+
+#: names of tables that a sync creates for a while, or for staged rows
+_OWN_NAME = re.compile(r"(cdcsync|copy|rows)_[0-9a-f]{32}")
 
 
 @dataclass(frozen=True)
@@ -50,6 +58,19 @@ class SqlPlace:
         """An empty table of that name with the target's columns."""
         tables.create(self.dialect, session, name, state.capture, state.schema)
 
+    def refuse_bookkeeping(self, capture: Capture) -> None:
+        """Raises `SinkConflict` for a source table that is a sync's own: each commit would make a
+        change of it, without end."""
+        columns = tuple(column.name for column in capture.columns)
+        if columns in BOOKKEEPING or _OWN_NAME.fullmatch(self.table.name):
+            raise fail(
+                Reason.SINK_CONFLICT,
+                f"{self.table} is a table that a sync keeps for itself, and changes with each commit",
+                needed="tables of others",
+                remedy=f"leave the database {self.table.database} out (tables.exclude), {RUN_AGAIN}",
+                table=str(self.table),
+            )
+
     def refuse_unusable(self, session: SqlSession) -> None:
         """Asks only: raises `CdcError` for a table that no sync has made, or that another one has,
         and for what would make another thing of our rows."""
@@ -61,7 +82,8 @@ class SqlPlace:
             raise self.foreign_error()
         if row.state is not None and row.state.identity.sync != self.sync:
             raise self._other_sync_error(row.state.identity.sync)
-        self.dialect.refuse_obstacles(session, self.name)
+        if row.state is not None and not row.pending:
+            self.refuse_altered(session, row.state)
 
     def _other_sync_error(self, sync: str) -> CdcError:
         return fail(
@@ -72,15 +94,36 @@ class SqlPlace:
             table=str(self.table),
         )
 
+    def hold(self, session: SqlSession) -> None:
+        """Keeps other sessions from altering the table until the transaction ends."""
+        session.run(self.dialect.hold(table_name(self.dialect, self.name)))
+
     def refuse_altered(self, session: SqlSession, state: TableState) -> None:
-        """Raises `SinkConflict` where the table is not as the state's commit has left it."""
-        columns = self.dialect.columns(session, self.name)
-        lacking = [name for name in state.schema.names if self.dialect.stored(name) not in columns]
-        if not columns:
+        """Raises `SinkConflict` where the table is not as the state's commit has left it, or has
+        what would make other rows of ours."""
+        shown = self.dialect.definitions(session, self.name)
+        declared = dict(zip(state.schema.names, tables.types(self.dialect, session, state), strict=True))
+        lacking = [name for name in declared if self.dialect.stored(name) not in shown]
+        if not shown:
             raise self._altered_error(f"the table {self.name} is gone")
         if lacking:
             raise self._altered_error(f"the table {self.name} has no column {', '.join(lacking[:10])} any more")
-        self.dialect.refuse_obstacles(session, self.name)
+        for name, kind in declared.items():
+            if not self.dialect.is_defined(kind, shown[self.dialect.stored(name)]):
+                other = shown[self.dialect.stored(name)]
+                raise self._altered_error(f"the column {name} of {self.name} is {other} by now, and was {kind}")
+        if obstacles := self.dialect.obstacles(session, self.name):
+            raise self._obstacles_error(obstacles)
+
+    def _obstacles_error(self, obstacles: Sequence[tuple[str, str]]) -> CdcError:
+        names = ", ".join(f"{kind} {name}" for kind, name in obstacles[:10])
+        return fail(
+            Reason.SINK_CONFLICT,
+            f"the table {self.name} has what may change, refuse or lose rows by itself: {names}",
+            needed="a plain table whose key alone is unique",
+            remedy=f"drop it, or move it to a table or view beside this one, {RUN_AGAIN}",
+            table=str(self.table),
+        )
 
     def _altered_error(self, finding: str) -> CdcError:
         return fail(
@@ -97,6 +140,42 @@ class SqlPlace:
             f"the table {self.name} is there and no sync has made it",
             needed="no table of that name, or one that this sync has made",
             remedy="rename or drop it, or let this sync write into another schema",
+            table=str(self.table),
+        )
+
+    def duplicate_error(self, message: str) -> PermanentError:
+        return PermanentError(
+            Reason.SINK_CONFLICT,
+            f"the database at {self.dialect.address} refuses rows of {self.name}: {quoted(message)}",
+            needed="a target that is unique by its key alone, and compares the key's texts by their bytes",
+            remedy=f"drop the unique index that the message names, or {resnapshot(str(self.table))}",
+            table=str(self.table),
+        )
+
+    def unseen_error(self, table: SqlName) -> CdcError:
+        return fail(
+            Reason.SINK_CONFLICT,
+            f"the table {table} is not there, or this account may not see it",
+            needed="the table that a commit has put in the target's place",
+            remedy=f"grant the account what docs/sql.md lists, {RUN_AGAIN}",
+            table=str(self.table),
+        )
+
+    def busy_error(self) -> CdcError:
+        return fail(
+            Reason.SINK_UNREACHABLE,
+            f"the table {self.name} is changed too often to be read",
+            needed="a moment without a commit",
+            remedy="it is tried again",
+            table=str(self.table),
+        )
+
+    def given_up_error(self, table: SqlName) -> CdcError:
+        return fail(
+            Reason.SINK_UNREACHABLE,
+            f"the table {table} was filled for so long that it was given up",
+            needed="a new table within a day",
+            remedy="it is tried again",
             table=str(self.table),
         )
 

@@ -13,28 +13,31 @@ from typing import Any
 import psycopg
 import pyarrow as pa
 
+from cdcsync_core.errors import RUN_AGAIN, CdcError, Reason, fail
 from cdcsync_core.tables.logical_type import DECIMAL
 from cdcsync_core.tables.schema_change import Value
 from cdcsync_core.tables.source_table import SourceType, TableId
 from cdcsync_core.tables.target_schema import TargetColumn
 from cdcsync_spark.rows.arrow_types import in_arrow
 from cdcsync_spark.sinks.sql.arrow_text import copy_text
-from cdcsync_spark.sinks.sql.dialect import READ_ROWS, AlreadyThere, ConnectionLost, SqlName, SqlSession
+from cdcsync_spark.sinks.sql.dialect import AlreadyThere, ConnectionLost, SqlName, SqlSession
 from cdcsync_spark.sinks.sql.errors import Fault, fault_error
 from cdcsync_spark.sinks.sql.login import SqlLogin
+from cdcsync_spark.sinks.sql.portions import in_portions, portions
 
 #: a longer name is cut by the server, without an error
 _NAME_BYTES = 63
 _CONNECT_SECONDS = 10
-_LOADED_ROWS = 50_000
 _SETTINGS = (
     "SET client_encoding = 'UTF8'",
     "SET TimeZone = 'UTC'",
     "SET DateStyle = 'ISO, YMD'",
     "SET standard_conforming_strings = on",
     "SET lock_timeout = '60s'",
-    "SET idle_in_transaction_session_timeout = 0",
-    "SET statement_timeout = '1h'",
+    # the locks of a client whose machine is gone end by then
+    "SET idle_in_transaction_session_timeout = '10min'",
+    # a server that is gone is noticed by the connection (tcp_user_timeout)
+    "SET statement_timeout = 0",
     "SET synchronous_commit = on",
     "SET extra_float_digits = 3",
 )
@@ -66,7 +69,29 @@ _FAULTS = {
     "42703": Fault.GONE,
     "42P01": Fault.GONE,
     "53": Fault.FULL,
+    "54": Fault.SHAPE,
     "55": Fault.LOCKED,
+}
+_OF_TABLE = (
+    "SELECT t.oid FROM pg_class t JOIN pg_namespace n ON n.oid = t.relnamespace WHERE nspname = %s AND t.relname = %s"
+)
+_OBSTACLES = (
+    f"WITH this AS ({_OF_TABLE})"
+    " SELECT 'trigger', tgname FROM pg_trigger, this WHERE tgrelid = this.oid AND NOT tgisinternal"
+    " UNION ALL SELECT 'rule', rulename FROM pg_rewrite, this WHERE ev_class = this.oid"
+    " UNION ALL SELECT 'foreign key', conname FROM pg_constraint, this"
+    " WHERE contype = 'f' AND this.oid IN (conrelid, confrelid)"
+    " UNION ALL SELECT 'unique index', i.relname FROM pg_index JOIN pg_class i ON i.oid = indexrelid, this"
+    " WHERE indrelid = this.oid AND (indisunique OR indisexclusion) AND NOT indisprimary"
+    " UNION ALL SELECT 'inheritance', inhparent::regclass::text FROM pg_inherits, this WHERE this.oid IN (inhrelid, inhparent)"
+    " UNION ALL SELECT 'row security', relname FROM pg_class JOIN this USING (oid) WHERE relrowsecurity"
+    " UNION ALL SELECT 'unlogged table', relname FROM pg_class JOIN this USING (oid) WHERE relpersistence <> 'p'"
+    " UNION ALL SELECT 'kind of table', relkind::text FROM pg_class JOIN this USING (oid) WHERE relkind <> 'r'"
+)
+#: declared types, as the catalog has them
+_SHOWN = {
+    "timestamp(6)": "timestamp(6) without time zone",
+    "timestamptz(6)": "timestamp(6) with time zone",
 }
 _EXISTS = ("23505", "42P07", "42P06", "42710")
 _ENDED = ("08", "57P")
@@ -119,13 +144,14 @@ class PostgresSession:
     def stream(self, sql: str) -> Iterator[list[tuple[Any, ...]]]:
         """Reads by a cursor of the transaction that is open."""
         with self._mapped(), self._connection.cursor(f"rows_{uuid.uuid4().hex}") as cursor:
-            cursor.itersize = READ_ROWS
             cursor.execute(sql.encode())
-            while rows := cursor.fetchmany(READ_ROWS):
-                yield rows
+            yield from in_portions(cursor.fetchmany)
 
     def begin(self, *, snapshot: bool = False) -> None:
-        self.run("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY" if snapshot else "BEGIN")
+        level = "REPEATABLE READ READ ONLY" if snapshot else "READ COMMITTED"
+        if snapshot:
+            self.run("SET idle_in_transaction_session_timeout = 0")
+        self.run(f"BEGIN ISOLATION LEVEL {level}")
 
     def commit(self) -> None:
         self.run("COMMIT")
@@ -138,8 +164,8 @@ class PostgresSession:
         names = ", ".join(quoted(name) for name in rows.schema.names)
         into = f"COPY {table} ({names}) FROM STDIN".encode()
         with self._mapped(), self._connection.cursor() as cursor, cursor.copy(into) as copy:
-            for first in range(0, rows.num_rows, _LOADED_ROWS):
-                copy.write(copy_text(rows.slice(first, _LOADED_ROWS)))
+            for portion in portions(rows):
+                copy.write(copy_text(portion))
 
     def close(self) -> None:
         with suppress(psycopg.Error, OSError):
@@ -152,13 +178,14 @@ class PostgresSession:
         except psycopg.Error as error:
             state = error.sqlstate or ""
             if state in _EXISTS:
-                raise AlreadyThere(str(error)) from error
+                raise AlreadyThere(error.diag.message_primary) from error
             if not state and not hasattr(self, "_connection"):
                 raise self._login.unreachable(str(error)) from error
             if not state or state.startswith(_ENDED):
                 raise ConnectionLost(str(error)) from error
             fault = _FAULTS.get(state, _FAULTS.get(state[:2], Fault.UNKNOWN))
-            raise fault_error(fault, self._login.address, str(error), state) from error
+            # the rest of the message may have rows' values
+            raise fault_error(fault, self._login.address, error.diag.message_primary or "", state) from error
 
 
 @dataclass(frozen=True)
@@ -248,8 +275,63 @@ class PostgresDialect:
         )
         return [name for (name,) in rows]
 
-    def refuse_obstacles(self, session: SqlSession, table: SqlName) -> None:
-        """A second unique index is no obstacle: ON CONFLICT names the key."""
+    def definitions(self, session: SqlSession, table: SqlName) -> dict[str, str]:
+        rows = session.fetch(
+            "SELECT attname, format_type(atttypid, atttypmod), collname, attgenerated <> '' OR attidentity <> ''"
+            f" FROM pg_attribute LEFT JOIN pg_collation c ON c.oid = attcollation WHERE attrelid = ({_OF_TABLE})"
+            " AND attnum > 0 AND NOT attisdropped",
+            (table.schema, table.table),
+        )
+        return {
+            name: kind + (f' collate "{collation}"' if collation else "") + (" generated" if generated else "")
+            for name, kind, collation, generated in rows
+        }
+
+    def is_defined(self, declared: str, shown: str) -> bool:
+        plain = declared.lower().replace(", ", ",").replace('collate "c"', 'collate "C"')
+        plain = _SHOWN.get(plain, plain)
+        return shown == plain or shown.startswith(f"{plain} collate ")
+
+    def obstacles(self, session: SqlSession, table: SqlName) -> list[tuple[str, str]]:
+        rows = session.fetch(_OBSTACLES, (table.schema, table.table))
+        return [(str(kind), str(name)) for kind, name in rows]
+
+    def refuse_server(self, session: SqlSession, schemas: Sequence[str]) -> None:
+        ((encoding, read_only, may_create),) = session.fetch(
+            "SELECT current_setting('server_encoding'), current_setting('transaction_read_only') = 'on',"
+            " has_database_privilege(current_database(), 'TEMPORARY')"
+        )
+        if encoding != "UTF8":
+            raise _unfit(
+                Reason.SINK_CONFLICT,
+                f"the database {self.database} has the encoding {encoding}",
+                "one in UTF8, which has all characters",
+                "create it with ENCODING 'UTF8'",
+            )
+        if read_only:
+            raise fault_error(Fault.READ_ONLY, self.address, "transactions are read-only", "transaction_read_only")
+        if not may_create:
+            raise _unfit(
+                Reason.PRIVILEGE_MISSING,
+                f"the account may not create temporary tables in {self.database}",
+                "TEMPORARY on the database",
+                "GRANT it",
+            )
+        lacking = session.fetch(
+            "SELECT name FROM unnest(%s::text[]) name WHERE CASE WHEN to_regnamespace(quote_ident(name)) IS NULL"
+            " THEN NOT has_database_privilege(current_database(), 'CREATE')"
+            " ELSE NOT (has_schema_privilege(to_regnamespace(quote_ident(name))::oid, 'CREATE')"
+            " AND has_schema_privilege(to_regnamespace(quote_ident(name))::oid, 'USAGE')) END",
+            (list(dict.fromkeys(schemas)),),
+        )
+        if lacking:
+            names = ", ".join(name for (name,) in lacking)
+            raise _unfit(
+                Reason.PRIVILEGE_MISSING,
+                f"the account may not create tables in {names}",
+                "USAGE and CREATE on each schema, or CREATE on the database where it is missing",
+                "GRANT them",
+            )
 
     def temporary(self, name: str) -> str:
         return f"pg_temp.{name}"
@@ -268,11 +350,18 @@ class PostgresDialect:
         same = " AND ".join(f"t.{quoted(name)} = k.{quoted(name)}" for name in key)
         return f"DELETE FROM {table} t USING {keys} k WHERE {same}"
 
+    def hold(self, table: str) -> str:
+        return f"LOCK TABLE {table} IN ROW EXCLUSIVE MODE"
+
     def swap(self, session: SqlSession, new: SqlName, to: SqlName, old: SqlName | None) -> None:
         """What depends on the table, such as a view, refuses the DROP, and so the transaction."""
         if old is not None:
             session.run(f"DROP TABLE {quoted(to.schema)}.{quoted(to.table)}")
         session.run(f"ALTER TABLE {quoted(new.schema)}.{quoted(new.table)} RENAME TO {quoted(to.table)}")
+
+
+def _unfit(reason: Reason, finding: str, needed: str, remedy: str) -> CdcError:
+    return fail(reason, finding, needed=needed, remedy=f"{remedy}, {RUN_AGAIN}")
 
 
 def stored(name: str) -> str:

@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from cdcsync_core.errors import RUN_AGAIN, Reason, fail
 from cdcsync_core.state import TableState
+from cdcsync_core.tables.schema_change import Kept
 from cdcsync_spark.rows.arrow_types import arrow_schema
 from cdcsync_spark.sinks.contract.changes import (
     AdvancePosition,
@@ -32,8 +33,8 @@ from cdcsync_spark.sinks.sql.names import count, table_name
 KIND = "sql"
 #: how the names of tables of staged rows begin
 STAGED_ROWS = "rows_"
-CAPABILITIES = Capabilities(frozenset((Append, Upsert, Replace, Evolve, Empty, AdvancePosition)))
-_ROWS, _KEYS = "cdcsync_rows", "cdcsync_keys"
+CAPABILITIES = Capabilities(frozenset((Append, Upsert, Replace, Evolve, Empty, AdvancePosition)), together=True)
+_ROWS, _KEYS = "cdcsync_rows_", "cdcsync_keys_"
 
 
 def staged_part(table: SqlName, rows: int) -> StagedPart:
@@ -42,31 +43,48 @@ def staged_part(table: SqlName, rows: int) -> StagedPart:
 
 @dataclass(frozen=True)
 class Publication:
-    """One commit on the state `current` of the table `target`, by the session that makes it."""
+    """One commit on the state `current` of the table `target`, by the session that makes it;
+    `number` is its alone among those of the transaction."""
 
     dialect: Dialect
     session: SqlSession
     target: SqlName
     current: TableState
     commit: Commit
+    number: int
 
     @property
     def replaces_table(self) -> bool:
         """Whether a new table takes the target's place (`fill`)."""
-        return isinstance(self.commit.change, Replace | Evolve | Empty)
+        return isinstance(self.commit.change, Replace | Evolve | Empty) or self._retypes
+
+    @property
+    def _retypes(self) -> bool:
+        """Whether another definition of the source gives the same columns other types here, such as
+        a longer VARCHAR."""
+        before, after = self.current, self.commit.state
+        if not isinstance(self.commit.change, AdvancePosition) or before.capture == after.capture:
+            return False
+        return tables.types(self.dialect, self.session, before) != tables.types(self.dialect, self.session, after)
 
     def prepare(self) -> None:
-        """Before the transaction."""
-        for name, _, columns in self._temporary():
+        """Before the transaction, so that it holds locks for a short time."""
+        for name, rows, columns in self._temporary():
             tables.create_temporary(self.dialect, self.session, name, self.commit.state, columns)
+            self.session.load(self.dialect.temporary(name), rows)
 
     def run(self) -> None:
         """In the transaction."""
         if isinstance(self.commit.change, Append):
             self._insert(self.commit.change.staged, self.target)
-        for name, rows, _ in self._temporary():
-            self.session.load(self.dialect.temporary(name), rows)
+        for name, _, _ in self._temporary():
             self.session.run(self._merge(name))
+
+    def clear(self) -> None:
+        """After the transaction."""
+        for name, _, _ in self._temporary():
+            drop, _ = self.dialect.temporary_tables(name, "")
+            self.session.run(drop)
 
     def fill(self, new: SqlName) -> None:
         """Creates and fills the table that takes the target's place."""
@@ -74,8 +92,9 @@ class Publication:
         tables.create(self.dialect, self.session, new, state.capture, state.schema)
         if isinstance(change, Replace):
             self._insert(change.staged, new)
-        elif isinstance(change, Evolve):
-            self.session.run(tables.take_rows(self.dialect, self.target, new, state.schema, change.origins))
+        elif not isinstance(change, Empty):
+            origins = change.origins if isinstance(change, Evolve) else [Kept(c) for c in state.schema.names]
+            self.session.run(tables.take_rows(self.dialect, self.target, new, state.schema, origins))
 
     def staged_rows(self) -> list[SqlName]:
         """The tables of staged rows that the commit has published; a staged copy is none."""
@@ -118,13 +137,13 @@ class Publication:
         change, schema = self.commit.change, self.commit.state.schema
         if not isinstance(change, Upsert):
             return
-        for name, rows, columns in ((_KEYS, change.deletes, schema.key), (_ROWS, change.upserts, schema.names)):
+        for kind, rows, columns in ((_KEYS, change.deletes, schema.key), (_ROWS, change.upserts, schema.names)):
             if rows.num_rows:
                 fields = pa.schema([field for field in arrow_schema(schema) if field.name in columns])
-                yield name, rows.select(fields.names).cast(fields), columns
+                yield f"{kind}{self.number}", rows.select(fields.names).cast(fields), columns
 
     def _merge(self, name: str) -> str:
         table, schema = table_name(self.dialect, self.target), self.commit.state.schema
-        if name == _KEYS:
+        if name.startswith(_KEYS):
             return self.dialect.delete(table, self.dialect.temporary(name), schema.key)
         return self.dialect.merge(table, self.dialect.temporary(name), schema.names, schema.key)

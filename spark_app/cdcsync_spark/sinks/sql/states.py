@@ -19,6 +19,13 @@ from cdcsync_spark.sinks.sql.names import table_name
 
 #: after which a table that was created for a commit belongs to none any more
 _ABANDONED_SECONDS = 24 * 3600
+#: the columns of the tables `states` and `helpers`
+BOOKKEEPING = (
+    ("target", "number", "epoch", "state", "pending"),
+    ("helper_table", "helper_schema", "target", "created"),
+)
+#: in place of the target of a table that is to be dropped
+_GIVEN_UP = "given up"
 
 
 @dataclass(frozen=True)
@@ -86,13 +93,14 @@ class States:
         rows = self.session.fetch(f"SELECT number, epoch FROM {self._states} WHERE target = %s", (target,))
         return (rows[0][0], rows[0][1]) if rows else None
 
-    def insert(self, target: str, state: TableState, pending: str = "") -> bool:
-        """The first state of a target; False where another run has inserted one."""
-        text = "" if pending else _text(state)
+    def insert(self, target: str, state: TableState, pending: Pending | None = None) -> bool:
+        """The first state of a target, which follows with `finish` where it is `pending`; False
+        where another run has inserted one."""
+        texts = (_text(state), "") if pending is None else ("", pending.to_text())
         try:
             self.session.run(
                 f"INSERT INTO {self._states} (target, number, epoch, state, pending) VALUES (%s, %s, %s, %s, %s)",
-                (target, state.commit_number, state.epoch, text, pending),
+                (target, state.commit_number, state.epoch, *texts),
             )
         except AlreadyThere:
             return False
@@ -133,14 +141,36 @@ class States:
             (target, table.schema, table.table),
         )
 
-    def helpers(self, target: str, *, abandoned: bool = False) -> list[SqlName]:
-        """The tables that were created for a target; only those that are `abandoned`, by their
-        age."""
-        age = f" AND created < CURRENT_TIMESTAMP - INTERVAL '{_ABANDONED_SECONDS}' SECOND" if abandoned else ""
+    def helpers(self, target: str) -> list[SqlName]:
+        """The tables that were created for a target."""
+        return self._listed("target = %s", target)
+
+    def abandoned(self, target: str) -> list[SqlName]:
+        """The tables that no commit takes any more, by their age."""
+        age = f"created < CURRENT_TIMESTAMP - INTERVAL '{_ABANDONED_SECONDS}' SECOND"
+        return self._listed(f"target = %s AND {age}", target) + self._listed("target = %s", _GIVEN_UP)
+
+    def _listed(self, condition: str, target: str) -> list[SqlName]:
         rows = self.session.fetch(
-            f"SELECT helper_schema, helper_table FROM {self._helpers} WHERE target = %s{age}", (target,)
+            f"SELECT helper_schema, helper_table FROM {self._helpers} WHERE {condition}", (target,)
         )
         return [SqlName(*row) for row in rows]
+
+    def take_helper(self, target: str, table: SqlName) -> bool:
+        """Takes the table from the list, as a part of the commit that makes it the target; False
+        where it was given up."""
+        where = "helper_schema = %s AND helper_table = %s AND target = %s"
+        bound = (table.schema, table.table, target)
+        return self.session.run(f"DELETE FROM {self._helpers} WHERE {where}", bound) == 1
+
+    def give_up_helper(self, table: SqlName) -> bool:
+        """So that no commit can take it; False where one has: of this and `take_helper` the first
+        is done alone."""
+        where = "helper_schema = %s AND helper_table = %s"
+        self.session.run(
+            f"UPDATE {self._helpers} SET target = '{_GIVEN_UP}' WHERE {where}", (table.schema, table.table)
+        )
+        return table in self._listed("target = %s", _GIVEN_UP)
 
     def drop_helper(self, table: SqlName) -> None:
         self.session.run(f"DROP TABLE IF EXISTS {table_name(self.dialect, table)}")

@@ -36,14 +36,23 @@ def create_temporary(
         session.run(statement)
 
 
+def types(dialect: Dialect, session: SqlSession, state: TableState) -> list[str]:
+    """The database's types of a target's columns."""
+    return _types(dialect, session, state.capture, state.schema)
+
+
+def _types(dialect: Dialect, session: SqlSession, capture: Capture, schema: TargetSchema) -> list[str]:
+    sources = {column.name: column.type for column in capture.columns}
+    return dialect.column_types(session, [(c, sources.get(c.source or "")) for c in schema.columns], schema.key)
+
+
 def _columns(
     dialect: Dialect, session: SqlSession, capture: Capture, schema: TargetSchema, names: Sequence[str]
 ) -> list[str]:
-    sources = {column.name: column.type for column in capture.columns}
-    types = dialect.column_types(session, [(c, sources.get(c.source or "")) for c in schema.columns], schema.key)
+    kinds = _types(dialect, session, capture, schema)
     return [
         f"{dialect.quoted(column.name)} {kind}{' NOT NULL' if column.name in schema.key else ' NULL'}"
-        for column, kind in zip(schema.columns, types, strict=True)
+        for column, kind in zip(schema.columns, kinds, strict=True)
         if column.name in names
     ]
 

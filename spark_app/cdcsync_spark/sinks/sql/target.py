@@ -22,18 +22,21 @@ from cdcsync_spark.rows.arrow_types import captured_schema
 from cdcsync_spark.sinks.contract.changes import Build, Staged
 from cdcsync_spark.sinks.contract.checks import no_copy_error, refuse_other_identity
 from cdcsync_spark.sinks.contract.sink import Capabilities
-from cdcsync_spark.sinks.contract.writer import Outcome, Writer, commit_each
+from cdcsync_spark.sinks.contract.writer import Outcome, Writer
 from cdcsync_spark.sinks.sql import tables
 from cdcsync_spark.sinks.sql.dialect import ConnectionLost, Dialect, SqlName, SqlSession
 from cdcsync_spark.sinks.sql.names import count, table_name
 from cdcsync_spark.sinks.sql.place import SqlPlace
 from cdcsync_spark.sinks.sql.publication import CAPABILITIES, STAGED_ROWS, staged_part
 from cdcsync_spark.sinks.sql.snapshot import SqlSnapshot
-from cdcsync_spark.sinks.sql.states import States
-from cdcsync_spark.sinks.sql.writer import SqlWriter
+from cdcsync_spark.sinks.sql.states import StateRow, States
+from cdcsync_spark.sinks.sql.work import TableWork
+from cdcsync_spark.sinks.sql.writer import SqlWriter, commit_together, on_session
 
 #: rows of a transaction that loads staged ones
 _STAGED_ROWS = 20_000
+#: to begin a snapshot at which no commit comes between its two first statements
+_MOMENTS = 100
 
 
 @dataclass(frozen=True)
@@ -43,6 +46,7 @@ class SqlTarget:
     place: SqlPlace
 
     def prepare(self, state: TableState) -> TableState:
+        self.place.refuse_bookkeeping(state.capture)
         with self._writing() as writer:
             current = writer.create(state)
         refuse_other_identity(current, state)
@@ -94,19 +98,35 @@ class SqlTarget:
         return (staged_part(self.place.name, rows),) if rows else ()
 
     def open_snapshot(self) -> SqlSnapshot:
-        """The newest version; a change of columns meanwhile ends it."""
-        with self._writing() as writer:
-            writer.newest()  # and with it what was left pending
+        """The newest version. While it is there, no other table can take the target's place."""
         session = self._open()
         try:
-            session.begin(snapshot=True)
-            row = States(self.place.dialect, session).row(self.place.key)
-            if row is None or row.state is None:
-                raise self.place.not_there_error()
+            with self._writing() as writer:
+                state = on_session([writer], lambda other: self._begin_snapshot(session, other))
+        except ConnectionLost as lost:
+            session.close()
+            raise self.place.lost_error(lost) from lost
         except BaseException:
             session.close()
             raise
-        return SqlSnapshot(self.place.dialect, session, self.place.name, row.state)
+        return SqlSnapshot(self.place.dialect, session, self.place.name, state)
+
+    def _begin_snapshot(self, session: SqlSession, other: SqlSession) -> TableState:
+        """Begins a transaction whose rows are those of the state. A moment does not choose which
+        table has a name. So the table is held after it, and the moment counts if the state is the
+        same still: a table that takes the target's place changes it."""
+        for _ in range(_MOMENTS):
+            TableWork(self.place, other).newest()  # and with it what was left pending
+            session.begin(snapshot=True)
+            row = self._row(session)
+            session.fetch(f"SELECT 1 FROM {table_name(self.place.dialect, self.place.name)} LIMIT 0")
+            if row is not None and row.state is not None and not row.pending and row == self._row(other):
+                return row.state
+            session.rollback()
+        raise self.place.busy_error()
+
+    def _row(self, session: SqlSession) -> StateRow | None:
+        return States(self.place.dialect, session).row(self.place.key)
 
     def discard(self) -> None:
         """Drops the table, its state and what was created for it."""
@@ -150,11 +170,18 @@ class SqlSink:
         return SqlTarget(SqlPlace(self.dialect, self.sync, table, generation))
 
     def commit_all(self, epoch: int, parts: Sequence[tuple[Writer, Build]]) -> Iterator[Outcome]:
-        return commit_each(epoch, parts)
+        """In one transaction."""
+        return iter(commit_together(epoch, [(sql_writer(writer), build) for writer, build in parts]))
 
     def discard(self, table: TableId, generation: int) -> None:
         assert generation > 0
         self.target(table, generation=generation).discard()
+
+
+def sql_writer(writer: Writer) -> SqlWriter:
+    """A writer of this sink."""
+    assert isinstance(writer, SqlWriter)
+    return writer
 
 
 def _bounded(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.Table]:

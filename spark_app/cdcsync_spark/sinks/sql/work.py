@@ -1,0 +1,150 @@
+"""A target's state and tables by one session: what was left pending is finished, and a new table
+takes the target's place.
+
+A database that cannot rename tables in a transaction gets a table's new content in three steps: the
+state's row names the new table and the next state (`Pending`), which keeps all commits away; one
+RENAME puts the table in its place; then the state follows. Whoever opens the target next does what
+is left of it, and a step that was done is refused by the server or changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+
+from cdcsync_core.errors import CdcError
+from cdcsync_core.gates import gate
+from cdcsync_core.state import TableState
+from cdcsync_spark.sinks.sql.dialect import AlreadyThere, ConnectionLost, Dialect, SqlName, SqlSession
+from cdcsync_spark.sinks.sql.place import SqlPlace
+from cdcsync_spark.sinks.sql.publication import Publication
+from cdcsync_spark.sinks.sql.states import Pending, States
+from cdcsync_spark.sinks.sql.transaction import transaction
+
+
+@dataclass(frozen=True)
+class TableWork:
+    """Raises `ConnectionLost`, after which the same is to be done by another session."""
+
+    place: SqlPlace
+    session: SqlSession
+
+    @property
+    def _dialect(self) -> Dialect:
+        return self.place.dialect
+
+    @property
+    def _states(self) -> States:
+        return States(self._dialect, self.session)
+
+    def state(self) -> TableState | None:
+        """The state of the rows that are there; what was left pending is done first."""
+        row = self._states.row(self.place.key)
+        while row is not None and row.pending:
+            self._finish(row.pending, replaces=row.state is not None)
+            row = self._states.row(self.place.key)
+        return row.state if row is not None else None
+
+    def newest(self) -> TableState:
+        """The state that a commit is decided on; raises `SinkConflict` where there is none."""
+        state = self.state()
+        if state is None:
+            raise self.place.not_there_error()
+        return state
+
+    def create(self, state: TableState) -> TableState:
+        """The target's state, which is `state` where the target was not there."""
+        current = self.state()
+        if current is not None:
+            self.place.refuse_altered(self.session, current)
+            return current
+        self._dialect.refuse_server(self.session, [self.place.name.schema])
+        if self._dialect.columns(self.session, self.place.name):
+            if (created := self.state()) is not None:
+                return created  # by another run, since the state was read
+            raise self.place.foreign_error()
+        self._dialect.create_schema(self.session, self.place.name.schema)
+        return self._create(state)
+
+    def _create(self, state: TableState) -> TableState:
+        pending = self._pending(state)
+        in_one = self._dialect.alters_in_transactions
+        try:
+            self.place.create(self.session, pending.new, state)
+            gate("sql-table-filled")
+            with transaction(self.session):
+                if self._states.insert(self.place.key, state, None if in_one else pending):
+                    self._take(pending)
+                    if in_one:
+                        self._swap(pending, replaces=False)
+        except AlreadyThere:
+            raise self.place.foreign_error() from None
+        gate("sql-committed")
+        created = self.newest()
+        self.drop((pending.new, pending.old))
+        return created
+
+    def replace(self, publication: Publication) -> bool:
+        """Publishes a new table; False where the target has another state by now."""
+        current, state = publication.current, publication.commit.state
+        pending = self._pending(state)
+        publication.fill(pending.new)
+        gate("sql-table-filled")
+        if self._dialect.alters_in_transactions:
+            with transaction(self.session):
+                done = self._states.advance(self.place.key, current, state)
+                if done:
+                    self._take(pending)
+                    self._swap(pending, replaces=True)
+                    gate("sql-rows-written")
+        else:
+            with transaction(self.session):
+                done = self._states.pend(self.place.key, current, pending)
+                if done:
+                    self._take(pending)
+            if done:
+                gate("sql-pending")
+                self._finish(pending.to_text(), replaces=True)
+        gate("sql-committed")
+        self.drop((pending.new, pending.old, *(publication.staged_rows() if done else ())))
+        return done
+
+    def _pending(self, state: TableState) -> Pending:
+        """New names, which the list of helpers has before there are tables of them."""
+        new, old = self.place.helper(), self.place.helper()
+        for table in (new, old):
+            self._states.note_helper(self.place.key, table)
+        return Pending(new, self.place.name, old, state)
+
+    def _take(self, pending: Pending) -> None:
+        """The new table is no helper any more, so that `maintain` never drops it."""
+        if not self._states.take_helper(self.place.key, pending.new):
+            raise self.place.given_up_error(pending.new)
+
+    def _finish(self, text: str, *, replaces: bool) -> None:
+        """Does what is left of a `Pending`: another run may do the same at the same time."""
+        pending = Pending.from_text(text)
+        if self._dialect.columns(self.session, pending.new):
+            try:
+                self._swap(pending, replaces=replaces)
+            except (AlreadyThere, CdcError) as error:
+                if self._dialect.columns(self.session, pending.new):
+                    raise self.place.foreign_error() if isinstance(error, AlreadyThere) else error from error
+            gate("sql-swapped")
+        if not self._dialect.columns(self.session, pending.table):
+            raise self.place.unseen_error(pending.table)
+        self._states.finish(self.place.key, text, pending.state)
+
+    def _swap(self, pending: Pending, *, replaces: bool) -> None:
+        """The server refuses it where a table has the name that was to be free (`replaces` is
+        False)."""
+        there = replaces and bool(self._dialect.columns(self.session, pending.table))
+        self._dialect.swap(self.session, pending.new, pending.table, pending.old if there else None)
+
+    def drop(self, helpers: Iterable[SqlName]) -> None:
+        """Drops what was created for a commit that is made; what cannot be dropped now is by
+        `maintain`."""
+        with suppress(CdcError, ConnectionLost):
+            for table in helpers:
+                self._states.drop_helper(table)

@@ -1,0 +1,158 @@
+"""What a target database may have that would make other rows of ours, or lose them, is named before
+a row is written; so is a server that takes no writes, and an account without rights."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cdcsync_core.errors import CdcError, Reason
+from cdcsync_spark.sinks.contract.changes import Upsert
+from cdcsync_spark.sinks.sql import mysql, postgresql
+from cdcsync_spark.sinks.sql.mysql import MySqlDialect
+from cdcsync_spark.sinks.sql.names import table_name
+from cdcsync_spark.sinks.sql.target import SqlSink, SqlTarget
+from contract.conftest import DATABASES, served
+from contract.sinkcase import Row, batch, content, first_state, keys_of, make_table, rows_of, whole_snapshot
+
+TABLE = make_table({"name": "varchar(20)", "amount": "decimal(12,4)", "at": "datetime(6)"}, ["name"])
+FIRST: list[Row] = [("a", None, None), ("A", None, None), ("a ", None, None)]
+CHANGE = batch(1, Upsert(rows_of(TABLE, [("b", None, None)]), keys_of(TABLE, [])))
+
+pytestmark = pytest.mark.parametrize(
+    ("sink", "store"), [served(name, name == "mysql") for name in DATABASES], indirect=True
+)
+
+#: what another program does to the table `{t}`, what the error names, and how it is taken back
+ON_MYSQL = [
+    ("CREATE UNIQUE INDEX single ON {t} (amount)", "unique index single", "DROP INDEX single ON {t}"),
+    (
+        "CREATE TRIGGER {s}.loud BEFORE INSERT ON {t} FOR EACH ROW SET NEW.amount = 0",
+        "trigger loud",
+        "DROP TRIGGER {s}.loud",
+    ),
+    ("ALTER TABLE {t} MODIFY amount DECIMAL(12,2)", "amount", "ALTER TABLE {t} MODIFY amount DECIMAL(12,4)"),
+    ("ALTER TABLE {t} MODIFY at DATETIME", "column at", "ALTER TABLE {t} MODIFY at DATETIME(6)"),
+    ("ALTER TABLE {t} ENGINE = MyISAM", "engine MyISAM|1785", "ALTER TABLE {t} ENGINE = InnoDB"),
+]
+ON_POSTGRESQL = [
+    ("CREATE UNIQUE INDEX single ON {t} (amount)", "unique index single", "DROP INDEX {s}.single"),
+    ("CREATE RULE loud AS ON INSERT TO {t} DO INSTEAD NOTHING", "rule loud", "DROP RULE loud ON {t}"),
+    (
+        "CREATE TRIGGER loud BEFORE UPDATE ON {t} FOR EACH ROW EXECUTE FUNCTION suppress_redundant_updates_trigger()",
+        "trigger loud",
+        "DROP TRIGGER loud ON {t}",
+    ),
+    (
+        "ALTER TABLE {t} ALTER amount TYPE NUMERIC(12,2)",
+        "column amount",
+        "ALTER TABLE {t} ALTER amount TYPE NUMERIC(12,4)",
+    ),
+    ("ALTER TABLE {t} ALTER at TYPE TIMESTAMP(0)", "column at", "ALTER TABLE {t} ALTER at TYPE TIMESTAMP(6)"),
+    (
+        'ALTER TABLE {t} ALTER name TYPE TEXT COLLATE "default"',
+        "column name",
+        'ALTER TABLE {t} ALTER name TYPE TEXT COLLATE "C"',
+    ),
+    ("ALTER TABLE {t} SET UNLOGGED", "unlogged", "ALTER TABLE {t} SET LOGGED"),
+    ("ALTER TABLE {t} ENABLE ROW LEVEL SECURITY", "row security", "ALTER TABLE {t} DISABLE ROW LEVEL SECURITY"),
+    (
+        "ALTER TABLE {t} ADD CONSTRAINT parent FOREIGN KEY (name) REFERENCES {t} (name)",
+        "foreign key parent",
+        "ALTER TABLE {t} DROP CONSTRAINT parent",
+    ),
+]
+
+
+def refusal(target: SqlTarget) -> CdcError:
+    """The error of the next commit."""
+    with pytest.raises(CdcError) as refused:
+        target.commit(1, CHANGE)
+    return refused.value
+
+
+def test_what_changes_rows_by_itself_is_named_before_a_row_is_written(sink: SqlSink, store: object) -> None:
+    """A commit names it, the opening of a run, and `check`."""
+    target = sink.target(TABLE.id)
+    whole_snapshot(target, FIRST, TABLE)
+    place = target.place
+    names = {"t": table_name(sink.dialect, place.name), "s": sink.dialect.quoted(place.name.schema)}
+    session = sink.dialect.open()
+    for statement, finding, undo in ON_POSTGRESQL if sink.dialect.alters_in_transactions else ON_MYSQL:
+        session.run(statement.format(**names))
+        for attempt in (target.last_commit, lambda: target.commit(1, CHANGE), lambda: place.refuse_unusable(session)):
+            with pytest.raises(CdcError, match=finding) as refused:
+                attempt()
+            assert refused.value.reason is Reason.SINK_CONFLICT, statement
+        session.run(undo.format(**names))
+        assert len(content(target)) == len(FIRST), statement
+    session.close()
+    target.commit(1, CHANGE)
+    assert len(content(target)) == len(FIRST) + 1
+
+
+def test_a_syncs_own_tables_are_never_captured(sink: SqlSink, store: object) -> None:
+    own = [
+        make_table(
+            {"target": "text", "number": "bigint", "epoch": "bigint", "state": "text", "pending": "text"},
+            ["target"],
+            "cdcsync",
+            "states",
+        ),
+        make_table({"id": "int"}, ["id"], "shop", f"cdcsync_{'0' * 32}"),
+    ]
+    for table in own:
+        with pytest.raises(CdcError, match="a sync keeps for itself") as refused:
+            sink.target(table.id).prepare(first_state(table))
+        assert refused.value.reason is Reason.SINK_CONFLICT
+
+
+def test_a_server_without_writes_and_rows_that_are_locked_are_tried_again(
+    sink: SqlSink, store: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = sink.target(TABLE.id)
+    whole_snapshot(target, FIRST, TABLE)
+    module: Any = postgresql if sink.dialect.alters_in_transactions else mysql
+    holder = sink.dialect.open()
+    holder.begin()
+    name = table_name(sink.dialect, target.place.name)
+    holder.run(f"LOCK TABLE {name} IN EXCLUSIVE MODE" if module is postgresql else f"DELETE FROM {name}")
+    brief = "SET lock_timeout = '1s'" if module is postgresql else "SET SESSION innodb_lock_wait_timeout = 1"
+    reading = "SET default_transaction_read_only = on" if module is postgresql else "SET SESSION TRANSACTION READ ONLY"
+    settings, fresh = module._SETTINGS, replace(sink.dialect, login=replace(sink.dialect.login, field="another"))
+    for setting, rows in ((brief, "CHANGE"), (reading, "STATE")):
+        monkeypatch.setattr(module, "_SETTINGS", (*settings, setting))
+        other = SqlSink(replace(fresh, login=replace(fresh.login, field=rows)), sink.sync)
+        refused = refusal(other.target(TABLE.id))
+        assert refused.reason is Reason.SINK_UNREACHABLE, refused
+    monkeypatch.setattr(module, "_SETTINGS", settings)
+    holder.rollback()
+    holder.close()
+    assert len(content(target)) == len(FIRST)
+
+
+def test_an_account_without_rights_writes_nothing(sink: SqlSink, store: object, tmp_path: Path) -> None:
+    """The error has what is missing; the account that may see tables alone may not see triggers."""
+    dialect: Any = sink.dialect
+    session = dialect.open()
+    account, password = f"poor_{tmp_path.name}"[-20:].lower().replace("-", "_"), "only for a test"
+    on_mysql = isinstance(dialect, MySqlDialect)
+    session.run(
+        f"CREATE USER {account} IDENTIFIED BY '{password}'"
+        if on_mysql
+        else f"CREATE ROLE {account} LOGIN PASSWORD '{password}'"
+    )
+    files = tmp_path / "poor_user", tmp_path / "poor_password"
+    for file, text in zip(files, (account, password), strict=True):
+        file.write_text(text)
+    poor = replace(dialect, login=replace(dialect.login, username_file=files[0], password_file=files[1]))
+    try:
+        with pytest.raises(CdcError) as refused:
+            SqlSink(poor, sink.sync).target(TABLE.id).prepare(first_state(TABLE))
+        assert refused.value.reason is Reason.PRIVILEGE_MISSING
+    finally:
+        session.run(f"DROP USER {account}" if on_mysql else f"DROP ROLE {account}")
+        session.close()

@@ -1,0 +1,112 @@
+"""Tables of a SQL database that are committed together: a reader sees all of them or none, and what
+stops one of them stops no other."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from cdcsync_core.errors import PermanentError
+from cdcsync_core.state import TableState
+from cdcsync_spark.sinks.contract.changes import Build, Commit, Upsert
+from cdcsync_spark.sinks.sql.names import count, table_name
+from cdcsync_spark.sinks.sql.target import SqlSink, SqlTarget
+from contract.conftest import DATABASES, served
+from contract.sinkcase import Row, batch, content, keys_of, make_table, rows_of, whole_snapshot
+from support.deaths import at_gate
+
+TABLES = [make_table({"id": "bigint(20)", "note": "varchar(20)"}, ["id"], name=f"t{n}") for n in range(3)]
+FIRST: list[Row] = [(1, "first")]
+CHANGED: list[Row] = [(1, "changed"), (2, "new")]
+
+pytestmark = pytest.mark.parametrize(
+    ("sink", "store"), [served(name, seldom=False) for name in DATABASES], indirect=True
+)
+
+
+def opened(sink: SqlSink) -> list[SqlTarget]:
+    targets = [sink.target(table.id) for table in TABLES]
+    for target, table in zip(targets, TABLES, strict=True):
+        whole_snapshot(target, FIRST, table)
+    return targets
+
+
+def change(number: int, rows: list[Row]) -> Build:
+    table = TABLES[number]
+    return batch(1, Upsert(rows_of(table, rows), keys_of(table, [])))
+
+
+def test_a_reader_sees_all_tables_of_a_batch_or_none(sink: SqlSink, store: object, tmp_path: Path) -> None:
+    """Another session, in READ COMMITTED, between the last statement and the COMMIT, and after."""
+    targets = opened(sink)
+    reader, seen = sink.dialect.open(), list[list[int]]()
+
+    def read() -> None:
+        seen.append([count(sink.dialect, reader, target.place.name) for target in targets])
+
+    parts = [(target.writer(tmp_path), change(number, CHANGED)) for number, target in enumerate(targets)]
+    with at_gate("sql-rows-written", read):
+        states = list(sink.commit_all(1, parts))
+    read()
+    reader.close()
+    assert seen == [[1, 1, 1], [2, 2, 2]]
+    assert states == [target.last_commit() for target in targets]
+    assert list(sink.commit_all(1, [])) == []
+
+
+def test_a_table_that_is_refused_stops_alone(sink: SqlSink, store: object, tmp_path: Path) -> None:
+    """In its rows, which the first has; and a table that goes before it is opened."""
+    targets = opened(sink)
+    session = sink.dialect.open()
+    session.run(f"CREATE UNIQUE INDEX single ON {table_name(sink.dialect, targets[0].place.name)} (note)")
+    session.run(f"DROP TABLE {table_name(sink.dialect, targets[1].place.name)}")
+    session.close()
+    parts = [(target.writer(tmp_path), change(number, CHANGED)) for number, target in enumerate(targets)]
+    twice = [(2, "first")]
+    outcomes = list(sink.commit_all(1, [(parts[0][0], change(0, twice)), *parts[1:]]))
+    assert isinstance(outcomes[0], PermanentError)
+    assert "single" in str(outcomes[0])
+    assert isinstance(outcomes[1], PermanentError)
+    assert outcomes[2] == targets[2].last_commit()
+    assert content(targets[2]) == CHANGED
+
+
+def test_a_lost_race_of_one_table_decides_all_again(sink: SqlSink, store: object, tmp_path: Path) -> None:
+    """The other run's rows are of the same batch: nothing is left for that table."""
+    targets, decided = opened(sink), list[int]()
+
+    def noting(number: int) -> Build:
+        build = change(number, CHANGED)
+
+        def note(state: TableState) -> Commit | None:
+            commit = build(state)
+            if not decided:
+                targets[0].commit(1, change(0, CHANGED))
+            decided.append(number)
+            return commit
+
+        return note
+
+    parts = [(target.writer(tmp_path), noting(number)) for number, target in enumerate(targets)]
+    states = list(sink.commit_all(1, parts))
+    assert decided == [0, 1, 2, 0, 1, 2]
+    assert states == [target.last_commit() for target in targets]
+    assert [content(target) for target in targets] == [CHANGED] * 3
+
+
+def test_many_tables_share_few_connections(sink: SqlSink, store: object, tmp_path: Path) -> None:
+    targets = opened(sink)
+    writers = [target.writer(tmp_path) for target in targets * 20]
+    for writer in writers:
+        assert writer.last_commit() is not None
+        assert not writer.has_news()
+    session = sink.dialect.open()
+    statement = (
+        "SELECT COUNT(*) FROM pg_stat_activity WHERE datname = current_database()"
+        if sink.dialect.alters_in_transactions
+        else "SELECT COUNT(*) FROM information_schema.processlist WHERE user = SUBSTRING_INDEX(CURRENT_USER(), '@', 1)"
+    )
+    ((connections,),) = session.fetch(statement)
+    session.close()
+    assert connections <= 6

@@ -1,0 +1,46 @@
+"""Rows on their way into a SQL database: portions of bounded memory, and their text."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pyarrow as pa
+
+from cdcsync_spark.sinks.sql.arrow_text import copy_text, insert_values
+from cdcsync_spark.sinks.sql.portions import in_portions, portions
+
+MIB = 2**20
+
+
+def test_large_rows_come_in_small_portions() -> None:
+    rows = pa.table({"raw": [b"x" * MIB] * 40})
+    sizes = [portion.num_rows for portion in portions(rows)]
+    assert sum(sizes) == 40
+    assert max(sizes) <= 16
+    assert [p.num_rows for p in portions(pa.table({"raw": [b"x" * 40 * MIB]}))] == [1]
+    assert [p.num_rows for p in portions(pa.table({"id": range(12_000)}))] == [5_000, 5_000, 2_000]
+
+
+def test_fewer_rows_are_asked_for_after_large_ones() -> None:
+    """Never again more than twice as many as before."""
+    asked: list[int] = []
+    served = iter([["a"] * 1_000, ["b" * MIB] * 200, ["c"] * 10, []])
+
+    def fetch(count: int) -> list[tuple[Any, ...]]:
+        asked.append(count)
+        return [(value,) for value in next(served)]
+
+    assert [len(rows) for rows in in_portions(fetch)] == [1_000, 200, 10]
+    assert asked == [100, 200, 16, 32]
+
+
+def test_a_moment_has_its_zone_in_a_copy_and_texts_are_escaped() -> None:
+    rows = pa.table(
+        {
+            "at": pa.array([datetime(2026, 1, 2, tzinfo=UTC), None], pa.timestamp("us", tz="UTC")),
+            "word": pa.array(["tab\t\\N'", None]),
+        }
+    )
+    assert copy_text(rows) == b"2026-01-02 00:00:00.000000+00\ttab\\t\\\\N'\n\\N\t\\N\n"
+    assert insert_values(rows) == ["('2026-01-02 00:00:00.000000','tab\t\\\\N\\'')", "(NULL,NULL)"]
