@@ -220,6 +220,8 @@ def refused_by_the_operator(resource: Object) -> list[str]:
         (_iceberg(uri="https://c.example", oauth2={"serverUri": "https://100.100.100.200/t"}), "oauth2.serverUri"),
         ({"iceberg": {"catalog": {"uri": "https://c.example"}, "options": {"endpoint": "http://168.63.129.16"}}},
          "options.endpoint"),
+        ({"mysql": {"host": "::ffff:169.254.169.254", "credentialsSecretRef": {"name": "a"}}}, "mysql.host"),
+        ({"postgresql": {"host": "127.0.0.1", "database": "d", "credentialsSecretRef": {"name": "a"}}}, "postgresql.host"),
     ],
 )  # fmt: skip
 def test_a_sinks_host_that_the_operator_refuses_is_refused(
