@@ -60,14 +60,17 @@ class PlainTransactions:
         return GtidSet(found)
 
     def witnesses(self) -> Iterator[tuple[Gtid, float, int]]:
-        """The first and the last transaction of each source's run, on MariaDB of a run without a
-        gap in one second: its GTID, when it was committed, how many are read since the one
-        before."""
-        for source, low, high in self.runs() if self.stretch.domains is None else self._numbered_runs():
+        """The first and the last transaction of each source's run, on MariaDB also the second, the
+        first that follows another, of a run without a gap in one second: its GTID, when it
+        was committed, how many are read since the one before."""
+        numbered = self.stretch.domains is not None
+        for source, low, high in self._numbered_runs() if numbered else self.runs():
             if source is not None and low < high:
-                yield self._witness(source, low, 1)
-                if high - low > 1:
-                    yield self._witness(source, high - 1, high - 1 - low)
+                last = high - 1
+                before = low - 1
+                for at in sorted({low, min(low + numbered, last), last}):
+                    yield self._witness(source, at, at - before)
+                    before = at
 
     def _witness(self, source: str, at: int, passed: int) -> tuple[Gtid, float, int]:
         return Gtid(source, int(self.stretch.numbers[at])), float(self.stretch.times[at]), passed
