@@ -51,7 +51,8 @@ def test_many_syncs_of_one_namespace_are_all_reconciled(node: Node, source: Serv
     make_secret(node, "many", "source", {"username": "cdc", "password": "x"})
     kinds: dict[tuple[str, str], dict[str, object]] = {
         ("Paused", "False"): {"state": "paused"},
-        ("SpecInvalid", "True"): {"sink": {"delta": {"path": "/a/folder/of/each/pod"}}},
+        # a spelling of an address of the cloud's metadata that `kubectl apply` takes
+        ("SpecInvalid", "True"): {"source": source_part(node, source) | {"host": "2002:a9fe:a9fe::1"}},
         ("SpecInvalid", "False"): {"source": source_part(node, source) | {"credentialsSecretRef": {"name": "none"}}},
     }
     wanted = {f"s{n}": list(kinds)[max(0, n - MANY + len(kinds))] for n in range(MANY)}
