@@ -1,5 +1,5 @@
 """The writer of SQL databases: it dies between any two of its steps, or the answer to its COMMIT is
-lost, and whoever comes next ends in the rows that a table with the same changes would have."""
+lost, and the run that comes next ends in the rows that a table with the same changes would have."""
 
 from __future__ import annotations
 

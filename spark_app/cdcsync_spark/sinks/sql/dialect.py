@@ -1,4 +1,4 @@
-"""What tells one SQL database from another: its connections, names, types, literals and fastest
+"""What differs between SQL databases: its connections, names, types, literals and fastest
 load.
 
 All else is the same for each: which statement comes when, the state's row, staged rows, retry

@@ -249,7 +249,7 @@ class MySqlDialect:
     def column_types(
         self, session: SqlSession, columns: Sequence[tuple[TargetColumn, SourceType | None]], key: Sequence[str]
     ) -> list[str]:
-        """Texts of the key are compared by their bytes, as the copy tells keys apart."""
+        """Texts of the key are compared by their bytes, as the copy compares keys."""
         assert isinstance(session, MySqlSession)
         lengths = {c.name: _length(c, source) for c, source in columns}
         _refuse_long_key([(c, lengths[c.name]) for c, _ in columns if c.name in key])

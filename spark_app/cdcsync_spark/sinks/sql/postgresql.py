@@ -239,7 +239,7 @@ class PostgresDialect:
     def column_types(
         self, session: SqlSession, columns: Sequence[tuple[TargetColumn, SourceType | None]], key: Sequence[str]
     ) -> list[str]:
-        """Texts of the key are compared by their bytes, as the copy tells keys apart."""
+        """Texts of the key are compared by their bytes, as the copy compares keys."""
         return [
             f"NUMERIC({c.type.precision}, {c.type.scale})"
             if c.type.name == DECIMAL

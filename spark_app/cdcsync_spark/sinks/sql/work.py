@@ -3,7 +3,7 @@ takes the target's place.
 
 A database that cannot rename tables in a transaction gets a table's new content in three steps: the
 state's row names the new table and the next state (`Pending`), which keeps all commits away; one
-RENAME puts the table in its place; then the state follows. Whoever opens the target next does what
+RENAME puts the table in its place; then the state follows. The next that opens the target does what
 is left of it, and a step that was done is refused by the server or changes nothing.
 """
 
