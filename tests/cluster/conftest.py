@@ -95,14 +95,14 @@ def mysql_shop(node: Node, mysql: Server, store: str) -> Iterator[NodeSync]:
 @pytest.fixture(scope="session")
 def broker(node: Node, tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaBroker]:
     """One that pods reach."""
-    made = KafkaBroker(tmp_path_factory.mktemp("broker"), address=node.address).start()
-    yield made
-    made.kill()
+    started = KafkaBroker(tmp_path_factory.mktemp("broker"), address=node.address).start()
+    yield started
+    started.kill()
 
 
 @pytest.fixture(scope="session")
 def topic_sync(node: Node, source: Server, store: str, broker: KafkaBroker) -> TopicSync:
-    """Of one table; the first test that needs its records waits for it."""
-    made = TopicSync(node, source, store, broker, source.create_database())
-    made.create()
-    return made
+    """A sync of one table; the first test that needs its records waits for it."""
+    sync = TopicSync(node, source, store, broker, source.create_database())
+    sync.create()
+    return sync

@@ -465,7 +465,7 @@ def test_a_resnapshot_whose_copy_is_gone_is_helped_by_another_one(tmp_path: Path
 
 
 def lose_copy(sink: Sink, generation: int) -> None:
-    """By another program."""
+    """Removes the staged copy as another program would."""
     target = sink.target(ORDERS.id)
     if isinstance(target, IcebergHistory):
         discard_copy(target.copy(generation).place, target.table.limits)

@@ -23,7 +23,7 @@ _NONE = "no sync was run with this state folder"
 def show(
     output: Output, read_syncs: Callable[[], list[ShownSync]], *, watch: bool, none: str = _NONE, every: float = _EVERY
 ) -> None:
-    """`found` is asked each time, every so many seconds; `none` is printed where it finds
+    """`read_syncs` is asked each time, every so many seconds; `none` is printed where it finds
     nothing."""
     rates = Rates()
     if not watch:

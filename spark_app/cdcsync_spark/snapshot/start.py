@@ -138,4 +138,4 @@ def _changed(table: str, change: str) -> CdcError:
 def _refuse_other_definition(source: Source, server: ServerFacts, position: Position, table: SnapshotTable) -> None:
     with open_session(source) as session:
         if not as_planned(session.proved(server.lineage, position), table.state.capture):
-            raise _changed(table.name, "the table's definition changed while its start was looked for")
+            raise _changed(table.name, "the table's definition changed while its start was searched for")

@@ -72,9 +72,9 @@ def scan_keys(snapshot: TargetSnapshot, table: Capture, keys: pa.Table) -> Itera
 def matching(
     batches: Iterable[pa.RecordBatch], keys: Digester, digest_set: DigestSet
 ) -> Iterator[tuple[pa.RecordBatch, Digests]]:
-    """Only the rows whose keys are in `wanted`, with their keys' digests."""
+    """Only the rows whose keys are in `digest_set`, with their keys' digests."""
     for batch in batches:
         digests = keys.of(batch)
-        found = digest_set.where(digests)
-        if found:
-            yield batch.take(pa.array(found, pa.int64())), digests[found]
+        matches = digest_set.where(digests)
+        if matches:
+            yield batch.take(pa.array(matches, pa.int64())), digests[matches]

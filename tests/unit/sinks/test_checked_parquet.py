@@ -70,7 +70,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 @pytest.mark.parametrize("options", _FORMS)
 @pytest.mark.parametrize("piece", [97, 4096, 2**30])
 def test_pages_add_up_to_what_an_honest_footer_says(options: dict[str, Any], piece: int) -> None:
-    """By whatever pieces they come."""
+    """They come in any pieces."""
     content = _written(_TABLE, **options)
     footer = pq.read_metadata(pa.BufferReader(content))
     columns = (footer.row_group(g).column(c) for g in range(footer.num_row_groups) for c in range(footer.num_columns))
@@ -260,7 +260,7 @@ def _shared(first: str, second: str) -> int:
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.text("ab", max_size=40), max_size=700), st.sampled_from(["1.0", "2.0"]), st.integers(1, 2**12))
 def test_prefixes_count_as_the_reader_adds_them_up(texts: list[str], version: str, piece: int) -> None:
-    """By whatever pieces the bytes come."""
+    """The bytes come in any pieces."""
     content = _by_prefixes(pa.array(texts, pa.string()), compression="snappy", data_page_version=version)
     (chunk,) = _chunks(content)
     walk, pages = _Walk(chunk, 2**30), 0
@@ -292,7 +292,7 @@ def _varint(number: int) -> bytes:
 
 
 def _page(encoding: int, content: bytes) -> bytes:
-    """Of 1000 values, with its header."""
+    """A page of 1000 values, with its header."""
     sizes = b"".join(b"\x15" + _varint(number << 1) for number in (0, len(content), len(content)))
     kinds = b"".join(b"\x15" + _varint(number << 1) for number in (1000, encoding, 3, 3))
     return sizes + b"\x2c" + kinds + b"\0\0" + content

@@ -33,7 +33,7 @@ _SORTED_BYTES = 64 * 2**20
 @dataclass(frozen=True)
 class AddedFile:
     """A new file, by its path in the table's folder, and the keys of its rows in their order; None:
-    they are read from it when keys are looked up next. `row_ids` are those that its rows were
+    they are read from it at the next lookup of keys. `row_ids` are those that its rows were
     given, None where they were given none."""
 
     path: str

@@ -1,7 +1,7 @@
 """Columns that rows have besides the table's where a format gives each row an identity: its id, and
 the number of the commit that gave it its values.
 
-They go with the rows from where those are read, or their places are looked up, to the new file.
+They go with the rows from where those are read, or their places are located, to the new file.
 NULL is what the file's own metadata say of the row. A format that has no such identity never adds
 them.
 """

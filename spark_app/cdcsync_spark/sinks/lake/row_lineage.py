@@ -38,7 +38,7 @@ class RowLineage(Protocol):
 
     def continued(self, files: Files, upserts: pa.Table, located: Callable[[], Sequence[Located]]) -> pa.Table:
         """Upserts with the ids of the rows that they replace: where their keys are, which are the
-        first ones that were looked up."""
+        first ones that were located."""
         ...
 
     def add(self, files: Files, ids: Mapping[str, pa.ChunkedArray]) -> None:

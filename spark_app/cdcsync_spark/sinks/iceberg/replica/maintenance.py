@@ -121,11 +121,11 @@ def _copies(folder: IcebergFolder, version: IcebergVersion) -> Iterator[str]:
 
 def named_files(folder: IcebergFolder, metadata: TableMetadata) -> Collection[str]:
     """All files that any snapshot of the table has, by their paths in its location."""
-    paths, known, named = TablePaths(metadata.location), dict[str, Manifest](), set[str]()
+    paths, manifests, named = TablePaths(metadata.location), dict[str, Manifest](), set[str]()
     for snapshot in metadata.snapshots.values():
         named.add(paths.relative(snapshot.manifest_list))
-        for manifest in folder.reader.manifests(metadata, snapshot, known):
-            known[manifest.path] = manifest
+        for manifest in folder.reader.manifests(metadata, snapshot, manifests):
+            manifests[manifest.path] = manifest
             named.add(paths.relative(manifest.path))
             named.update(paths.relative(entry.path) for entry in manifest.entries.values())
     return named

@@ -50,8 +50,8 @@ def _evolved(on: IcebergVersion, commit: FileCommit) -> TableSchema:
     assert on.state is not None
     ours, numbered = on.state.schema.names, _next_numbers(on.metadata)
     beside = set(on.schema.names) if not commit.rewritten else event_names(on.metadata)
-    theirs = tuple(f for f in on.schema.fields if f["name"] not in ours and f["name"] in beside)
-    return known(on.metadata, evolved_schema(on.schema, commit.state.schema, commit.origins, theirs, *numbered))
+    other_fields = tuple(f for f in on.schema.fields if f["name"] not in ours and f["name"] in beside)
+    return known(on.metadata, evolved_schema(on.schema, commit.state.schema, commit.origins, other_fields, *numbered))
 
 
 def _next_numbers(metadata: TableMetadata) -> tuple[int, int]:

@@ -79,7 +79,7 @@ class FileVersion:
 
 class Located(NamedTuple):
     """Live rows of the file `path` that hold keys: row `rows[i]` the one of number `keys[i]` among
-    those looked for."""
+    those asked for."""
 
     path: str
     keys: npt.NDArray[np.int64]
@@ -367,10 +367,10 @@ def _types(table: Capture) -> list[pa.DataType]:
 
 def rows_of_files(located: Iterable[Located]) -> dict[str, BitMap]:
     """The rows of each file, by its path."""
-    found: dict[str, BitMap] = {}
+    rows_by_path: dict[str, BitMap] = {}
     for path, _, rows in located:
-        found[path] = found[path] | row_set(rows) if path in found else row_set(rows)
-    return found
+        rows_by_path[path] = rows_by_path[path] | row_set(rows) if path in rows_by_path else row_set(rows)
+    return rows_by_path
 
 
 def row_set(rows: Rows) -> BitMap:
