@@ -14,7 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from cdcsync_core.errors import CdcError
-from cdcsync_core.resource.sink_spec import Nouns
+from cdcsync_core.resource.sinks.kind import Nouns
 from cdcsync_core.runs.sink_check import Checks
 from cdcsync_lake.disk_check import check_disk
 from cdcsync_lake.location import Location

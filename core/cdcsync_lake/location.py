@@ -19,7 +19,7 @@ from typing import Self
 from urllib.parse import urlsplit
 
 from cdcsync_core.errors import CdcError, Reason, fail
-from cdcsync_core.resource.sink_spec import StoreUse
+from cdcsync_core.resource.sinks.kind import StoreUse
 
 #: the name of a variable of a store's client
 CREDENTIAL = re.compile(r"[A-Z][A-Z0-9_]*")

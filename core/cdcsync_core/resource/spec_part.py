@@ -40,3 +40,12 @@ class Part(BaseModel):
         for name in copy.__dict__.keys() - type(self).model_fields.keys():
             del copy.__dict__[name]
         return copy
+
+
+def in_quotes(config: Any) -> Any:
+    """A number or a truth value is another type in YAML."""
+    for name, value in config.items() if isinstance(config, dict) else ():
+        if isinstance(value, int | float):
+            shown = str(value).lower() if isinstance(value, bool) else value
+            raise ValueError(f'a text: write {name}: "{shown}", in quotes')
+    return config

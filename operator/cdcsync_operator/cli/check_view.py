@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table as Grid
 
 from cdcsync_core.resource.quantity import show_seconds
-from cdcsync_core.resource.sink_spec import Nouns
+from cdcsync_core.resource.sinks.kind import Nouns
 from cdcsync_core.resource.spec import SchemaChange, Spec
 from cdcsync_core.runs.sink_check import Checks
 from cdcsync_lake.check import SinkCheck

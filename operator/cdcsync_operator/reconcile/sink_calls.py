@@ -19,7 +19,7 @@ from pathlib import Path
 
 from cdcsync_core.errors import CdcError, Reason, fail
 from cdcsync_core.quoting import quoted
-from cdcsync_core.resource.sink_spec import StoreUse
+from cdcsync_core.resource.sinks.kind import StoreUse
 from cdcsync_core.resource.spec import CdcSync
 from cdcsync_core.runs.sink_check import Checks, SinkQuestion
 from cdcsync_core.tables.source_table import TableId

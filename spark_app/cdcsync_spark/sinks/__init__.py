@@ -6,8 +6,12 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from cdcsync_core.resource.sink_spec import Delta, Iceberg, Kafka, MySql, PostgreSql, SinkKind, SqlDatabase, StoreUse
 from cdcsync_core.resource.sink_spec import Sink as SinkSpec
+from cdcsync_core.resource.sinks.delta import Delta
+from cdcsync_core.resource.sinks.iceberg import Iceberg
+from cdcsync_core.resource.sinks.kafka import Kafka
+from cdcsync_core.resource.sinks.kind import SinkKind, StoreUse
+from cdcsync_core.resource.sinks.sql_database import MySql, PostgreSql, SqlDatabase
 from cdcsync_core.runs.sink_check import Checks
 from cdcsync_core.tables.source_table import TableId
 from cdcsync_lake.location import Location

@@ -12,7 +12,7 @@ from typing import Any, get_args
 import pytest
 from pydantic import BaseModel
 
-from cdcsync_core.resource.sink_spec import SinkKind
+from cdcsync_core.resource.sinks.kind import SinkKind
 from cdcsync_core.resource.spec import Spec
 from cdcsync_core.runs.run import RunKind
 from cdcsync_operator.decision.runs.fingerprint import changed_fields, fingerprint

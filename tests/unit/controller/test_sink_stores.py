@@ -8,7 +8,8 @@ from typing import Literal
 
 import pytest
 
-from cdcsync_core.resource.sink_spec import Endpoint, Sink, SinkKind, StoreUse
+from cdcsync_core.resource.sink_spec import Sink
+from cdcsync_core.resource.sinks.kind import Endpoint, SinkKind, StoreUse
 from cdcsync_core.resource.spec import CdcSync
 from cdcsync_core.tables.event_columns import EventColumns
 from cdcsync_lake.check import SinkCheck

@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from cdcsync_core.resource.sink_spec import Endpoint, Iceberg, Sink, StoreUse
+from cdcsync_core.resource.sink_spec import Sink
+from cdcsync_core.resource.sinks.iceberg import Iceberg
+from cdcsync_core.resource.sinks.kind import Endpoint, StoreUse
 from cdcsync_core.tables.event_columns import EventColumns
 
 ACCOUNT = {"credentialsSecretRef": {"name": "account"}}

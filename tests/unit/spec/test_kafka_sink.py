@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from cdcsync_core.resource.sink_spec import Endpoint, Kafka
+from cdcsync_core.resource.sinks.kafka import Kafka
+from cdcsync_core.resource.sinks.kind import Endpoint
 from cdcsync_core.resource.topic_names import topic_prefix
 from cdcsync_spark.sinks.kafka.encoding import SourceLabel, origin_of
 from contract.sinkcase import first_state

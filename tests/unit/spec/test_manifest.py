@@ -7,7 +7,8 @@ import pytest
 
 from cdcsync_core.errors import CdcError, PermanentError, Reason
 from cdcsync_core.resource.manifest import load_manifest, parse_resource, read_yaml
-from cdcsync_core.resource.sink_spec import Endpoint, Sink, StoreUse
+from cdcsync_core.resource.sink_spec import Sink
+from cdcsync_core.resource.sinks.kind import Endpoint, StoreUse
 from cdcsync_core.resource.spec import Tables, replica_id
 
 SECRET = """

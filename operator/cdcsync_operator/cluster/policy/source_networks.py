@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from cdcsync_core.resource.networks import parse_networks, refusing
-from cdcsync_core.resource.sink_spec import Endpoint
+from cdcsync_core.resource.sinks.kind import Endpoint
 from cdcsync_core.resource.spec import Spec
 
 #: this machine, link-local addresses, what is no address of a server, and where clouds answer with

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from cdcsync_core.resource.sink_spec import Delta
+from cdcsync_core.resource.sinks.delta import Delta
 from cdcsync_core.runs.sink_check import Checks
 from cdcsync_core.tables.source_table import TableId
 from cdcsync_spark.sinks.contract.driver import Role

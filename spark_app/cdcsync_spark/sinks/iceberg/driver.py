@@ -8,7 +8,7 @@ from pathlib import Path
 
 from cdcsync_core.errors import CdcError
 from cdcsync_core.resource.iceberg_spec import IcebergCatalog
-from cdcsync_core.resource.sink_spec import Iceberg
+from cdcsync_core.resource.sinks.iceberg import Iceberg
 from cdcsync_core.runs.sink_check import Checks
 from cdcsync_core.tables.source_table import TableId
 from cdcsync_spark.sinks.contract.driver import READER, Role

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from cdcsync_core.resource.sink_spec import Kafka
+from cdcsync_core.resource.sinks.kafka import Kafka
 from cdcsync_core.runs.sink_check import Checks
 from cdcsync_core.tables.source_table import TableId
 from cdcsync_spark.sinks.contract.driver import READER, Role

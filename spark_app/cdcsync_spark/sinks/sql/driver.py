@@ -8,9 +8,9 @@ from pathlib import Path
 
 from cdcsync_core.errors import CdcError
 from cdcsync_core.resource.connection_spec import is_loopback
-from cdcsync_core.resource.sink_spec import MySql as MySqlSection
-from cdcsync_core.resource.sink_spec import PostgreSql as PostgreSqlSection
-from cdcsync_core.resource.sink_spec import SqlDatabase
+from cdcsync_core.resource.sinks.sql_database import MySql as MySqlSection
+from cdcsync_core.resource.sinks.sql_database import PostgreSql as PostgreSqlSection
+from cdcsync_core.resource.sinks.sql_database import SqlDatabase
 from cdcsync_core.runs.sink_check import Checks
 from cdcsync_core.tables.source_table import TableId
 from cdcsync_mysql.sessions.connection import Tls

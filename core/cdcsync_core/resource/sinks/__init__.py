@@ -1,0 +1,1 @@
+"""The kinds of sinks as sections of the resource, one file a kind."""
