@@ -11,7 +11,7 @@ import pytest
 
 from cdcsync_core.errors import CdcError, Reason
 from cdcsync_spark.sinks.contract.changes import Upsert
-from cdcsync_spark.sinks.sql import mysql, postgresql
+from cdcsync_spark.sinks.sql import mysql_session, postgresql
 from cdcsync_spark.sinks.sql.mysql import MySqlDialect
 from cdcsync_spark.sinks.sql.names import table_name
 from cdcsync_spark.sinks.sql.target import SqlSink, SqlTarget
@@ -115,7 +115,7 @@ def test_a_server_without_writes_and_rows_that_are_locked_are_tried_again(
 ) -> None:
     target = sink.target(TABLE.id)
     whole_snapshot(target, FIRST, TABLE)
-    module: Any = postgresql if sink.dialect.alters_in_transactions else mysql
+    module: Any = postgresql if sink.dialect.alters_in_transactions else mysql_session
     holder = sink.dialect.open()
     holder.begin()
     name = table_name(sink.dialect, target.place.name)

@@ -13,7 +13,7 @@ import pytest
 from cdcsync_core.errors import CdcError, Reason
 from cdcsync_core.state import TableState
 from cdcsync_spark.sinks.contract.changes import Build, Commit, Empty, Upsert
-from cdcsync_spark.sinks.sql import mysql
+from cdcsync_spark.sinks.sql import mysql_session
 from cdcsync_spark.sinks.sql.dialect import ConnectionLost, Dialect, SqlName, SqlSession
 from cdcsync_spark.sinks.sql.names import table_name
 from cdcsync_spark.sinks.sql.states import StateRow, States
@@ -185,7 +185,7 @@ def test_a_key_and_a_transaction_do_not_hang_on_the_servers_defaults(
 ) -> None:
     """A table engine without transactions; a TIMESTAMP that changes with its row."""
     odd = "SET SESSION default_storage_engine = MyISAM, explicit_defaults_for_timestamp = OFF"
-    monkeypatch.setattr(mysql, "_SETTINGS", (odd, *mysql._SETTINGS))
+    monkeypatch.setattr(mysql_session, "_SETTINGS", (odd, *mysql_session._SETTINGS))
     table = make_table({"at": "timestamp(6)", "note": "varchar(20)"}, ["at"])
     at = datetime(2026, 1, 2, 3, 4, 5, 6, UTC)
     target = sink.target(table.id)

@@ -3,10 +3,10 @@ nothing that matters.
 
 Why it is right: credentials are read from their files at each connect, so a rotated secret works at
 the next one and no object here holds a secret that could be printed; TLS that is asked for is never
-given up silently, and a given authority is always used; LOCAL INFILE is off, and the password
-itself goes to no server that is not verified, save where the spec accepts it (`authentication`), so
-that a server in the middle gets neither files nor passwords; every session has the profile of rule
-R1 and every error comes in the product's words.
+given up silently, and a given authority is always used; a server that asks for a file gets none,
+and the password itself goes to no server that is not verified, save where the spec accepts it
+(`authentication`), so that a server in the middle gets neither files nor passwords; every session
+has the profile of rule R1 and every error comes in the product's words.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 
 import pymysql
-from pymysql.constants import CR
+from pymysql.constants import CLIENT, CR
 from pymysql.cursors import Cursor, DictCursor, SSCursor
 from pymysql.protocol import MysqlPacket
 
@@ -255,15 +255,21 @@ class SourceConnection(pymysql.connections.Connection):
 
 
 def connect(
-    source: Source, *, max_seconds: int = 60, read_timeout: float | None = None, stream: bool = False
+    source: Source,
+    *,
+    max_seconds: int = 60,
+    read_timeout: float | None = None,
+    stream: bool = False,
+    loads: bool = False,
 ) -> Connection:
     """A connection with the session profile of rule R1.
 
     `max_seconds` bounds a statement; `read_timeout` is the silence
     in seconds after which the server counts as gone (default: `max_seconds` and half a minute);
-    with `stream` its cursors read rows as they come, in bounded memory. Raises `CdcError`:
-    AuthenticationFailed, SourceUnreachable, SpecInvalid (no credential file), InternalError
-    (session profile).
+    with `stream` its cursors read rows as they come, in bounded memory; with `loads` the server may
+    ask for the rows of LOAD DATA LOCAL (`protocol.load_local`), and of no other statement. Raises
+    `CdcError`: AuthenticationFailed, SourceUnreachable, SpecInvalid (no credential file),
+    InternalError (session profile).
     """
     doing = f"connecting to {source.host}:{source.port}"
     user, password = _credential(source.username_file), _credential(source.password_file)
@@ -280,7 +286,8 @@ def connect(
             connect_timeout=_CONNECT_SECONDS,
             read_timeout=cast(Any, read_timeout or max_seconds + 30),
             write_timeout=_WRITE_SECONDS,
-            local_infile=False,
+            local_infile=False,  # which would send files
+            client_flag=CLIENT.LOCAL_FILES if loads else 0,
             auth_plugin_map=plugins(reveal=source.tls.verified or source.tls.allow_unverified),
             program_name="cdcsync",
             ssl=cast(Any, context),

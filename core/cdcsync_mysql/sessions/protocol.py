@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any, TypeAlias, cast
+from typing import Any, NamedTuple, TypeAlias, cast
 
 import pymysql
-from pymysql.constants import CR
+from pymysql.constants import COMMAND, CR
+from pymysql.protocol import OKPacketWrapper
 
 Connection: TypeAlias = "pymysql.connections.Connection[Any]"
 _DEPRECATE_EOF = 1 << 24
@@ -32,6 +33,45 @@ def read_payload(connection: Connection) -> bytes:
 def skip_packet(connection: Connection) -> None:
     """The same, without its bytes."""
     cast(Any, connection)._read_packet()
+
+
+class Loaded(NamedTuple):
+    """How many rows a table got, and how many warnings there were."""
+
+    rows: int
+    warnings: int
+
+
+def load_local(connection: Connection, statement: str, parts: Iterable[bytes | memoryview]) -> Loaded:
+    """Runs LOAD DATA LOCAL with `parts` as its file, each shorter than a packet, whatever name the
+    server asks for. Raises pymysql's error, and has not begun with `parts` then if the server
+    refuses the statement."""
+    pymysql_connection = cast(Any, connection)
+    with answered_within(connection, pymysql_connection.answer_seconds):
+        send_command(connection, COMMAND.COM_QUERY, statement)
+        if not pymysql_connection._read_packet().is_load_local_packet():
+            drop(connection)
+            raise pymysql.err.OperationalError(CR.CR_MALFORMED_PACKET, "an answer to LOAD DATA that asks for no rows")
+        return _send_rows(connection, parts)
+
+
+def _send_rows(connection: Connection, parts: Iterable[bytes | memoryview]) -> Loaded:
+    pymysql_connection = cast(Any, connection)
+    try:
+        for part in parts:
+            pymysql_connection.write_packet(part)
+        pymysql_connection.write_packet(b"")
+        packet = pymysql_connection._read_packet()
+    except pymysql.MySQLError:
+        raise
+    except BaseException:
+        drop(connection)  # the server waits for rows
+        raise
+    if not packet.is_ok_packet():
+        drop(connection)
+        raise pymysql.err.OperationalError(CR.CR_MALFORMED_PACKET, "an answer to rows that is none")
+    answer: Any = OKPacketWrapper(packet)
+    return Loaded(answer.affected_rows, answer.warning_count)
 
 
 def socket_of(connection: Connection) -> socket.socket | None:

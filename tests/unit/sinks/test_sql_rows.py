@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from cdcsync_spark.sinks.sql.arrow_text import copy_text, insert_values
+from cdcsync_spark.sinks.sql.arrow_text import copy_text, insert_values, load_text
 from cdcsync_spark.sinks.sql.portions import in_portions, portions
 
 MIB = 2**20
@@ -44,3 +44,7 @@ def test_a_moment_has_its_zone_in_a_copy_and_texts_are_escaped() -> None:
     )
     assert copy_text(rows) == b"2026-01-02 00:00:00.000000+00\ttab\\t\\\\N'\n\\N\t\\N\n"
     assert insert_values(rows) == ["('2026-01-02 00:00:00.000000','tab\t\\\\N\\'')", "(NULL,NULL)"]
+    raw = rows.append_column("raw", pa.array([b"\x00\xff", None]))
+    assert load_text(raw.slice(0, 1)) == b"2026-01-02 00:00:00.000000\ttab\\t\\\\N'\t00ff\n"
+    assert load_text(raw.slice(1)) == b"\\N\t\\N\t\\N\n"
+    assert load_text(pa.table({"word": pa.chunked_array([["", "nul\0"], ["ü"]])})) == "\nnul\\0\nü\n".encode()

@@ -26,7 +26,7 @@ from cdcsync_core.tables.source_table import Column, SourceTable, SourceType, Ta
 from cdcsync_mysql.positions import watermark
 from cdcsync_mysql.sessions import connection as connections
 from cdcsync_mysql.sessions.connection import Source, SourceConnection, Tls, connect, fetch, fetch_dicts, map_error
-from cdcsync_mysql.sessions.protocol import answered_within
+from cdcsync_mysql.sessions.protocol import answered_within, load_local
 from cdcsync_mysql.sessions.question import Limits
 from cdcsync_spark.binlog.dump.client import BinlogClient
 from cdcsync_spark.snapshot.binary_select import read_select
@@ -61,12 +61,14 @@ def _source(port: int, folder: Path) -> Source:
 
 
 @contextmanager
-def _connected(way: Way, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Hostile, SourceConnection]]:
+def _connected(
+    way: Way, folder: Path, monkeypatch: pytest.MonkeyPatch, *, loads: bool = False
+) -> Iterator[tuple[Hostile, SourceConnection]]:
     """Without the profile, which such a server does not take."""
     monkeypatch.setattr(connections, "apply_profile", lambda *_: None)
     server = Hostile(way)
     with server.listening() as port:
-        connection = connect(_source(port, folder))
+        connection = connect(_source(port, folder), loads=loads)
         assert isinstance(connection, SourceConnection)
         try:
             yield server, connection
@@ -120,9 +122,16 @@ def test_no_file_and_no_password_goes_to_a_server_that_asks(tmp_path: Path, monk
 
         answering(b"\xfb" + os.fsencode(tmp_path / "password"))(server, Noting())
 
-    with _connected(asking, tmp_path, monkeypatch) as (_, connection):
-        _ends(lambda: fetch(connection, "SELECT 1"))
+    for loads in (False, True):
+        with _connected(asking, tmp_path, monkeypatch, loads=loads) as (_, connection):
+            _ends(lambda: fetch(connection, "SELECT 1"))
+            assert not connection.open
+    with _connected(asking, tmp_path, monkeypatch, loads=True) as (_, connection):
+        with pytest.raises(pymysql.MySQLError):  # a request in place of the answer to the rows
+            load_local(connection, "LOAD DATA LOCAL", [b"our rows"])
+        assert not connection.open
     assert b"SELECT 1" in got
+    assert b"our rows" in got
     assert b"the password" not in got
 
 

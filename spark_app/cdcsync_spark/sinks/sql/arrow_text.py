@@ -10,13 +10,20 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 _TEXT = pa.large_string()
+_NUL = ("\0", "\\0")
+_IN_FIELDS = (("\\", "\\\\"), ("\t", "\\t"), ("\n", "\\n"), ("\r", "\\r"))
+_IN_LITERALS = (("\\", "\\\\"), ("'", "\\'"), _NUL)
 
 
 def copy_text(rows: pa.Table) -> bytes:
     r"""The rows in the text format of COPY: fields end by tabs, `\N` is NULL."""
-    columns = [pc.fill_null(_copy_column(column), pa.scalar("\\N", _TEXT)) for column in rows.columns]
-    lines = pc.binary_join_element_wise(*columns, pa.scalar("\t", _TEXT)) if len(columns) > 1 else columns[0]
-    return ("\n".join(lines.to_pylist()) + "\n").encode()
+    return _lines([_copy_column(column) for column in rows.columns])
+
+
+def load_text(rows: pa.Table) -> bytes:
+    r"""The rows as LOAD DATA takes them with tabs between fields and escapes by backslashes; binary
+    columns as hexadecimal digits, so that no character set concerns them."""
+    return _lines([_load_column(column) for column in rows.columns])
 
 
 def insert_values(rows: pa.Table) -> list[str]:
@@ -26,28 +33,50 @@ def insert_values(rows: pa.Table) -> list[str]:
     return [f"({row})" for row in joined.to_pylist()]
 
 
+def _lines(columns: list[pa.ChunkedArray]) -> bytes:
+    """Each row with its line's end."""
+    fields = [pc.fill_null(column, pa.scalar("\\N", _TEXT)) for column in columns]
+    row = pc.binary_join_element_wise(*fields, pa.scalar("\t", _TEXT))
+    lines = pc.binary_join_element_wise(row, pa.scalar("", _TEXT), pa.scalar("\n", _TEXT))
+    return b"".join(_bytes_of(chunk) for chunk in lines.chunks)
+
+
+def _bytes_of(texts: pa.LargeStringArray) -> memoryview:
+    """All texts, one after the other, as they are in memory."""
+    _, offsets, data = texts.buffers()
+    first, last = (memoryview(offsets).cast("q")[texts.offset + n] for n in (0, len(texts)))
+    return memoryview(data)[first:last] if data else memoryview(b"")
+
+
 def _copy_column(column: pa.ChunkedArray) -> pa.ChunkedArray:
     if pa.types.is_binary(column.type):
         return _hexadecimal(column, "\\\\x", "")
     if pa.types.is_list(column.type):
         return _floats(column)
-    text = _text(column)
     if pa.types.is_timestamp(column.type) and column.type.tz:
         # a pooler may have given the session's time zone to another one
-        return pc.binary_join_element_wise(text, pa.scalar("+00", _TEXT), pa.scalar("", _TEXT))
-    if pa.types.is_string(column.type):
-        for plain, escaped in (("\\", "\\\\"), ("\t", "\\t"), ("\n", "\\n"), ("\r", "\\r")):
-            text = pc.replace_substring(text, plain, escaped)
+        return pc.binary_join_element_wise(_text(column), pa.scalar("+00", _TEXT), pa.scalar("", _TEXT))
+    return _escaped(column, _IN_FIELDS) if pa.types.is_string(column.type) else _text(column)
+
+
+def _load_column(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    if pa.types.is_binary(column.type):
+        return _hexadecimal(column, "", "")
+    return _escaped(column, (*_IN_FIELDS, _NUL)) if pa.types.is_string(column.type) else _text(column)
+
+
+def _escaped(column: pa.ChunkedArray, pairs: tuple[tuple[str, str], ...]) -> pa.ChunkedArray:
+    text = _text(column)
+    for plain, escaped in pairs:
+        text = pc.replace_substring(text, plain, escaped)
     return text
 
 
 def _literals(column: pa.ChunkedArray) -> pa.ChunkedArray:
     if pa.types.is_binary(column.type):
         return _hexadecimal(column, "X'", "'")
-    text, quote = _text(column), pa.scalar("'", _TEXT)
-    if pa.types.is_string(column.type):
-        for plain, escaped in (("\\", "\\\\"), ("'", "\\'"), ("\0", "\\0")):
-            text = pc.replace_substring(text, plain, escaped)
+    quote = pa.scalar("'", _TEXT)
+    text = _escaped(column, _IN_LITERALS) if pa.types.is_string(column.type) else _text(column)
     return pc.binary_join_element_wise(quote, text, quote, pa.scalar("", _TEXT))
 
 

@@ -1,46 +1,28 @@
-"""MySQL and MariaDB as a sink, by PyMySQL.
+"""MySQL and MariaDB as a sink.
 
-Statements that create and rename tables end a transaction there, but one RENAME is atomic. Rows are
-loaded by INSERT statements of many rows: LOAD DATA LOCAL needs a client that sends files, which a
-hostile server could ask for. Only what MySQL's protocol and both manuals document is used.
+Statements that create and rename tables end a transaction there, but one RENAME is atomic. Only
+what MySQL's protocol and both manuals document is used.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 import pyarrow as pa
-import pymysql
-from pymysql.cursors import SSCursor
 
-from cdcsync_core.errors import RUN_AGAIN, CdcError, Reason, fail
+from cdcsync_core.errors import RUN_AGAIN, Reason, fail
 from cdcsync_core.tables.logical_type import DECIMAL
 from cdcsync_core.tables.schema_change import Value
 from cdcsync_core.tables.source_table import SourceType, TableId
 from cdcsync_core.tables.target_schema import TargetColumn
-from cdcsync_mysql.sessions.connection import Connection, Source, connect
 from cdcsync_spark.rows.arrow_types import in_arrow
-from cdcsync_spark.sinks.sql.arrow_text import insert_values
-from cdcsync_spark.sinks.sql.dialect import AlreadyThere, ConnectionLost, SqlName, SqlSession
-from cdcsync_spark.sinks.sql.errors import Fault, fault_error
+from cdcsync_spark.sinks.sql.dialect import SqlName, SqlSession
 from cdcsync_spark.sinks.sql.login import SqlLogin
-from cdcsync_spark.sinks.sql.portions import in_portions, portions
+from cdcsync_spark.sinks.sql.mysql_session import MySqlSession, quoted
 
-#: of one statement: below the smallest default of max_allowed_packet (MariaDB 16 MiB, MySQL 64)
-_STATEMENT_BYTES = 1024 * 1024
-_STATEMENT_SECONDS = 3600
-_SETTINGS = (
-    "SET SESSION sql_mode = 'STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION,NO_AUTO_VALUE_ON_ZERO'",
-    "SET SESSION lock_wait_timeout = 60, innodb_lock_wait_timeout = 60",
-    # the locks of a client whose machine is gone end by then
-    "SET SESSION wait_timeout = 600",
-    # tables have transactions whatever the server's default is
-    "SET SESSION default_storage_engine = InnoDB, default_tmp_storage_engine = InnoDB",
-)
 #: an index of InnoDB has at most 3072 bytes, a character of utf8mb4 four
 _KEY_BYTES = 3072
 _CHARACTER_BYTES = 4
@@ -64,19 +46,6 @@ _TYPES = {
 #: of a TIMESTAMP that is NOT NULL: without one, a server whose explicit_defaults_for_timestamp is
 #: off changes it at each update of the row
 _TIMESTAMP_DEFAULT = " DEFAULT '2000-01-01 00:00:00'"
-_FAULTS = {
-    **dict.fromkeys((1021, 1114, 1041, 1037), Fault.FULL),
-    **dict.fromkeys((1290, 1792, 1836, 3100, 3989), Fault.READ_ONLY),
-    **dict.fromkeys((1205, 1213, 1412), Fault.LOCKED),
-    **dict.fromkeys((1044, 1142, 1143, 1227, 1370), Fault.RIGHTS),
-    **dict.fromkeys((1264, 1265, 1292, 1366, 1406, 1411, 1441, 3140), Fault.VALUE),
-    **dict.fromkeys((1048, 1216, 1217, 1451, 1452, 1785, 3819, 4025), Fault.CONSTRAINT),
-    **dict.fromkeys((1051, 1054, 1146), Fault.GONE),
-    **dict.fromkeys((1071, 1113, 1117, 1118, 1273, 1709), Fault.SHAPE),
-    1153: Fault.TOO_LARGE,
-    1045: Fault.LOGIN,
-}
-_EXISTS = (1050, 1062)
 _OF_TABLE = "table_schema = %s AND table_name = %s"
 _OBSTACLES = (
     f"SELECT 'unique index', index_name FROM information_schema.statistics WHERE {_OF_TABLE}"
@@ -96,108 +65,6 @@ _SEES_TRIGGERS = (
 )
 #: of whole numbers, which some servers show
 _WIDTH = re.compile(r"^(tinyint|smallint|int|bigint)\(\d+\)")
-#: the connection's own errors (2xxx), a server that ends, a session that was killed
-_ENDED = (1053, 1077, 1079, 1317, 1927, 4031)
-
-
-class MySqlSession:
-    """See `SqlSession`."""
-
-    def __init__(self, login: SqlLogin) -> None:
-        self._login = login
-        source = Source(login.host, login.port, login.username_file, login.password_file, login.tls)
-        try:
-            self._connection: Connection = connect(source, max_seconds=_STATEMENT_SECONDS)
-        except CdcError as error:
-            raise _of_the_sink(error, login.field) from error
-        for setting in _SETTINGS:
-            self.run(setting)
-        ((self._most_bytes,),) = self.fetch("SELECT @@max_allowed_packet")
-
-    @property
-    def key_collation(self) -> str:
-        """One by which texts are equal if their bytes are, blanks at the end included."""
-        mariadb = "mariadb" in str(cast(Any, self._connection).server_version).lower()
-        return "utf8mb4_nopad_bin" if mariadb else "utf8mb4_0900_bin"
-
-    def run(self, sql: str, values: Sequence[object] = ()) -> int:
-        with self._mapped(), self._connection.cursor() as cursor:
-            return int(cursor.execute(sql, tuple(values) or None))
-
-    def fetch(self, sql: str, values: Sequence[object] = ()) -> list[tuple[Any, ...]]:
-        with self._mapped(), self._connection.cursor() as cursor:
-            cursor.execute(sql, tuple(values) or None)
-            return list(cursor.fetchall())
-
-    def stream(self, sql: str) -> Iterator[list[tuple[Any, ...]]]:
-        with self._mapped(), self._connection.cursor(SSCursor) as cursor:
-            cursor.execute(sql)
-            yield from in_portions(lambda count: list(cursor.fetchmany(count)))
-
-    def begin(self, *, snapshot: bool = False) -> None:
-        if snapshot:
-            self.run("SET SESSION wait_timeout = 28800")
-            self.run("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
-        self.run("START TRANSACTION WITH CONSISTENT SNAPSHOT" if snapshot else "START TRANSACTION")
-
-    def commit(self) -> None:
-        self.run("COMMIT")
-
-    def rollback(self) -> None:
-        with suppress(pymysql.MySQLError, OSError, CdcError):
-            self._connection.rollback()
-
-    def load(self, table: str, rows: pa.Table) -> None:
-        head = f"INSERT INTO {table} ({', '.join(quoted(name) for name in rows.schema.names)}) VALUES "
-        for portion in portions(rows):
-            for values in _statements(insert_values(portion)):
-                self._insert(head + ",".join(values))
-
-    def _insert(self, statement: str) -> None:
-        """A server closes the connection at a statement that is too long, which would look like a
-        network's fault."""
-        size = len(statement.encode())
-        if size >= self._most_bytes:
-            message = f"max_allowed_packet is {self._most_bytes} bytes, and a row needs a statement of {size}"
-            raise fault_error(Fault.TOO_LARGE, self._login.address, message, "max_allowed_packet")
-        self.run(statement)
-
-    def close(self) -> None:
-        with suppress(Exception):
-            cast(Any, self._connection)._force_close()
-
-    @contextmanager
-    def _mapped(self) -> Iterator[None]:
-        try:
-            yield
-        except (pymysql.MySQLError, OSError) as error:
-            code = error.args[0] if error.args and isinstance(error.args[0], int) else 0
-            if code in _EXISTS:
-                raise AlreadyThere(str(error)) from error
-            if isinstance(error, pymysql.err.InterfaceError | OSError) or code in _ENDED or 2000 <= code < 3000:
-                raise ConnectionLost(str(error)) from error
-            fault = _FAULTS.get(code, Fault.UNKNOWN)
-            raise fault_error(fault, self._login.address, str(error.args[-1]), code) from error
-
-
-def _statements(rows: list[str]) -> Iterator[list[str]]:
-    """The rows in lists that are no longer than a statement, or are one row."""
-    size, values = 0, list[str]()
-    for row in rows:
-        if values and size + len(row) > _STATEMENT_BYTES:
-            yield values
-            size, values = 0, []
-        size += len(row)
-        values.append(row)
-    if values:
-        yield values
-
-
-def _of_the_sink(error: CdcError, section: str) -> CdcError:
-    """An error of a connection that is a source's elsewhere."""
-    reason = Reason.SINK_UNREACHABLE if error.reason is Reason.SOURCE_UNREACHABLE else error.reason
-    texts = {name: getattr(error, name).replace("spec.source", section) for name in ("found", "needed", "remedy")}
-    return fail(reason, texts["found"], needed=texts["needed"], remedy=texts["remedy"])
 
 
 @dataclass(frozen=True)
@@ -411,10 +278,6 @@ def _refuse_long_key(columns: Sequence[tuple[TargetColumn, int]]) -> None:
             needed=f"a key of at most {_KEY_BYTES} bytes, the most that an index of InnoDB has",
             remedy="leave the table out (tables.exclude), or use a sink without that bound",
         )
-
-
-def quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"
 
 
 def _named(table: SqlName) -> str:
