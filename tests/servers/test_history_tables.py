@@ -103,9 +103,8 @@ EARLY_MORE = (
 EARLY = HISTORY | {"snapshot": HISTORY["snapshot"] | {"delivery": "early"}}
 
 
-@pytest.mark.parametrize(
-    "kills", [EARLY_USUAL, pytest.param(EARLY_MORE, marks=pytest.mark.long)], ids=["usual", "more"]
-)
+@pytest.mark.long
+@pytest.mark.parametrize("kills", [EARLY_USUAL, EARLY_MORE], ids=["usual", "more"])
 @usually_on("mariadb1011")
 def test_rows_that_are_there_early_end_right_whatever_is_written_and_killed(
     any_server: Server, fresh_database: FreshDatabase, tmp_path: Path, kills: tuple[tuple[Gate, ...], tuple[Gate, ...]]

@@ -17,7 +17,6 @@ from support.sync_process import Gate, Sync
 from support.table_status import entry, name_of
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(1800)]
-long = pytest.mark.long
 SPEC = {"schemaChange": {"behavior": "evolve"}, "snapshot": {"chunkSize": 50}}
 #: no rule of following knows what it does to the values
 UNFOLLOWED = "ALTER TABLE b MODIFY word VARBINARY(40) NOT NULL, ADD COLUMN n INT NOT NULL DEFAULT (LENGTH(word) * 3)"
@@ -56,9 +55,8 @@ def assert_equal(sync: Sync, table: str, columns: tuple[str, ...] = ("id", "word
     assert set(sync.target(name_of(sync, table)).column_names) == set(columns)
 
 
-@pytest.mark.parametrize(
-    "gate", ["resnapshot-decided", pytest.param("wave-committed", marks=long), pytest.param("published", marks=long)]
-)
+@pytest.mark.long
+@pytest.mark.parametrize("gate", ["resnapshot-decided", "wave-committed", "published"])
 def test_a_change_that_cannot_be_followed_is_resnapshotted_wherever_it_dies(sync: Sync, gate: str) -> None:
     """The first process that reaches the failpoint is killed: the controller, or a snapshot's
     driver."""
@@ -102,7 +100,7 @@ def test_a_first_snapshot_that_meets_another_definition_begins_again(sync: Sync)
     assert_equal(sync, "b", ("id", "word", "n"))
 
 
-@pytest.mark.parametrize("lost", ["purged", pytest.param("reset", marks=long)])
+@pytest.mark.parametrize("lost", ["purged", pytest.param("reset", marks=pytest.mark.long)])
 def test_a_lost_position_is_cured_by_a_resnapshot_of_all_tables(
     fresh_server: FreshServer, tmp_path: Path, lost: str
 ) -> None:

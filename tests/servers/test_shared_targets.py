@@ -19,6 +19,7 @@ from support.sync_process import Sync
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 
 
+@pytest.mark.long
 def test_two_tables_of_one_topic(
     mariadb1011: Server, fresh_database: FreshDatabase, tmp_path: Path, kafka: KafkaBroker
 ) -> None:

@@ -24,7 +24,7 @@ from cdcsync_core.runs.run import ExitCode
 from cdcsync_spark.sinks.kafka.transactions.session import state_topic
 from servers.test_kafka_sink import kafka_spec, new_name
 from stress.test_stress import SECONDS, SEED, Round, plans
-from support.crash_points import SHORT_TOPIC_PLAN, TOPIC_PLANS, TOPIC_POINTS, Plan
+from support.crash_points import TOPIC_PLANS, TOPIC_POINTS, Plan
 from support.event_consumer import CheckingConsumer, Row
 from support.kafka import KafkaBroker
 from support.kafka import Record as KafkaRecord
@@ -34,17 +34,8 @@ from support.workload import Pace
 from support.workload_tables import KEYS, WALK
 
 PACE = Pace(rows=20_000, writers=16, per_second=120)
-SHORT_PACE = Pace(rows=2000, writers=6, per_second=60)
 
 pytestmark = pytest.mark.spark
-
-
-@pytest.mark.timeout(1800)
-def test_a_short_round_on_one_server(mariadb1011: Server, kafka: KafkaBroker, tmp_path: Path) -> None:
-    """One kill within a transaction of changes: what every run of the tests can afford."""
-    database = mariadb1011.create_database()
-    TopicRound(mariadb1011, database, SHORT_TOPIC_PLAN, tmp_path, kafka, SEED, SHORT_PACE, 0).run()
-    mariadb1011.drop_database(database)
 
 
 @pytest.mark.long
@@ -76,11 +67,9 @@ class TopicRound(Round):
         folder: Path,
         kafka: KafkaBroker,
         seed: int,
-        pace: Pace = PACE,
-        seconds: float = SECONDS,
     ) -> None:
         self.kafka, self.name, self.spec = kafka, new_name(), kafka_spec(kafka)
-        super().__init__(server, database, plan, seed, folder, pace, seconds)
+        super().__init__(server, database, plan, seed, folder, PACE, SECONDS)
 
     def _begin_stream(self) -> None:
         """All snapshots are sent, so that the faults hit transactions of changes."""

@@ -164,9 +164,6 @@ TOPIC_PLANS: dict[str, Plan] = {
     },
 }
 
-#: what every run of the tests takes
-SHORT_TOPIC_PLAN: Plan = {"stream": (Fault("kafka-sent", 3),)}
-
 _COPIED: tuple[Phase, ...] = ("snapshot",)
 _SENT: tuple[Phase, ...] = ("stream", "again", "end")
 TOPIC_POINTS: dict[str, tuple[Phase, ...]] = {
