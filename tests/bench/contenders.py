@@ -121,7 +121,9 @@ def spark_jdbc_delta(port: str, folder: str, table: str, key: str, jar: str) -> 
 
 def _spark_jdbc(form: str, port: str, folder: str, table: str, key: str, jar: str, columns: str) -> int:
     from cdcsync_spark.engine.start import start_session
+    from support import delta_jars
 
+    delta = delta_jars.settings() if form == "delta" else {}
     source = _source(port, folder)
     with connect(source) as connection, connection.cursor() as cursor:
         cursor.execute(f"SELECT MIN({key}), MAX({key}), COUNT(*) FROM {table}")
@@ -129,12 +131,11 @@ def _spark_jdbc(form: str, port: str, folder: str, table: str, key: str, jar: st
     with tempfile.TemporaryDirectory() as scratch:
         # all of the JVM's compilers, and Spark's: here it is the JVM that works
         extra = {
-            "spark.jars": jar,
+            **delta,
+            "spark.jars": ",".join(filter(None, (jar, delta.get("spark.jars")))),
             "spark.driver.extraJavaOptions": f"-XX:+UseSerialGC -Djava.io.tmpdir={scratch}",
             "spark.sql.codegen.wholeStage": "true",
             "spark.sql.codegen.factoryMode": "FALLBACK",
-            "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
-            "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
         }
         with start_session("bench", cores=2, memory="2g", scratch_dir=scratch, extra=extra) as spark:
             rows = spark.read.jdbc(
