@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
+from cdcsync_spark.datasource import MySqlBinlog, MySqlSnapshot, low_watermark
 from cdcsync_spark.engine.start import start_session
-from cdcsync_spark.sources.datasource import MySqlBinlog, MySqlSnapshot, low_watermark
 from support.servers import Server
 
 pytestmark = pytest.mark.spark

@@ -3,7 +3,7 @@ processes and pods.
 
 A controller writes a `RunConfig` to a file before it starts `python -m cdcsync_spark FILE`. The
 driver answers with `Report`s, one JSON object a line (locally on the descriptor named by
-`report_fd`; on a cluster they become patches of `status`), and ends with an exit code and, as its
+`report_fd`, on a cluster in ConfigMaps of its run), and ends with an exit code and, as its
 last report, an `exit`.
 """
 

@@ -97,6 +97,26 @@ def test_every_file_that_the_rules_name_exists() -> None:
     assert not [name for name in named if not any((root / name).exists() for root in roots)]
 
 
+def test_the_figures_of_the_readme_are_those_of_performance() -> None:
+    """A figure has one home; what the first screen repeats is there as it is written here."""
+    readme, home = (ROOT / "README.md").read_text(), (ROOT / "docs" / "performance.md").read_text()
+    measured = readme[readme.index("Measured on two cores") : readme.index("## The manual")]
+    bullet = readme[readme.index("*A commit costs what it changes.*") : readme.index("*Schema changes are followed.*")]
+    # a word or a digit on both sides would be a part of another number
+    numbers = re.findall(r"(?<![\w.,])\d[\d,]*(?:\.\d+)?(?![\w])", measured + bullet)
+    assert len(numbers) > 10
+    assert not [n for n in numbers if not re.search(rf"(?<![\w.,]){re.escape(n)}(?!\w|[.,]\d)", home)]
+
+
+def test_seconds_of_cpu_are_on_the_pages_of_figures_alone() -> None:
+    """Elsewhere a figure would grow old beside its home."""
+    homes = {"performance.md", "comparison.md", "tuning.md"}
+    pages = [p for p in (ROOT / "docs").glob("*.md") if p.name not in homes]
+    stray = [p.name for p in pages if re.search(r"\d CPU (milli|micro)?seconds", p.read_text())]
+    assert len(pages) > 15
+    assert not stray
+
+
 def test_every_page_is_in_the_navigation() -> None:
     navigation = yaml.safe_load((ROOT / "mkdocs.yml").read_text())["nav"]
 

@@ -224,3 +224,22 @@ def undescribed(schema: dict[str, Any], path: str) -> list[str]:
     return missing + [
         m for name, field in items.get("properties", {}).items() for m in undescribed(field, f"{path}[].{name}")
     ]
+
+
+def test_the_manual_lists_every_field_that_cannot_be_changed() -> None:
+    """In one row of "Changing the spec": fields, then `sink.kind`."""
+    page = (ROOT / "docs" / "operator.md").read_text()
+    (row,) = re.findall(r"^\| (.*) \| refused: another CdcSync has another place \|$", page, re.M)
+    listed = {
+        f"{kind}.{field}"
+        for fields, kind in (re.findall(r"(.*) of `([\w.]+)`", part)[0] for part in row.split("; "))
+        for field in re.findall(r"`([\w.]+)`", fields)
+    }
+    assert listed == set(_unchangeable(schema_of("spec"), ""))
+
+
+def _unchangeable(schema: dict[str, Any], path: str) -> Iterator[str]:
+    if any(rule["rule"] == "self == oldSelf" for rule in schema.get("x-kubernetes-validations", [])):
+        yield path.removeprefix(".")
+    for name, field in schema.get("properties", {}).items():
+        yield from _unchangeable(field, f"{path}.{name}")
