@@ -61,7 +61,7 @@ gh-ost: $(GH_OST) ## build gh-ost, which tests of `make test-all` run beside a s
 demo: setup ## copy a small shop from a MariaDB of our own into Delta tables (SINK=iceberg: Iceberg) and verify it while it is written
 	@$(BIN)/cdcsync demo --sink $(SINK)
 
-lint: setup ## ruff, formatting, types, import layers, words, the manual
+lint: venv ## ruff, formatting, types, import layers, words, the manual
 	@$(SIDE_BY_SIDE) --output-sync=target lint-types lint-all-else
 
 lint-types:
@@ -81,12 +81,12 @@ lint-all-else:
 	@$(BIN)/python tools/reference.py --check
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
 
-docs: setup ## generate the manual's reference and build the manual into .cache/site
+docs: venv ## generate the manual's reference and build the manual into .cache/site
 	@$(BIN)/python tools/reference.py
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
 	@echo "docs: open .cache/site/index.html"
 
-format: setup ## format the code and repair what ruff can repair
+format: venv ## format the code and repair what ruff can repair
 	@$(BIN)/ruff check --fix-only --quiet .
 	@$(BIN)/ruff format .
 
