@@ -232,7 +232,7 @@ $(AVRO_CONVERTER)/jars: | $(DEBEZIUM_MARIADB)/jars
 	@echo "servers: what makes Avro of Debezium's records, by Maven into $(AVRO_CONVERTER) (26 MB)"
 	@tests/support/maven-jars.sh $(AVRO_CONVERTER) io.apicurio:apicurio-registry-utils-converter:2.6.13.Final
 
-$(ICEBERG)/classes/IcebergRestServer.class: $(addprefix tests/support/,IcebergRestServer.java iceberg-jars.sh) | $(AVRO_CONVERTER)/jars
+$(ICEBERG)/classes/IcebergRestServer.class: $(addprefix tests/support/,IcebergRestServer.java SignedStoreIO.java iceberg-jars.sh) | $(AVRO_CONVERTER)/jars
 	@echo "servers: Iceberg's library and a REST catalog on it, by Maven into $(ICEBERG) (60 MB)"
 	@tests/support/iceberg-jars.sh $(ICEBERG) $$($(BIN)/python -c 'import pyspark; print(pyspark.__path__[0])')/jars
 

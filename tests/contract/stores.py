@@ -98,12 +98,26 @@ class GuardedServer:
 
     def place_with(self, bucket: str, folder: Path, *rights: str) -> Store:
         """A lake in a bucket, reached by a new account with these rights."""
-        with suppress(self._client("s3").exceptions.BucketAlreadyOwnedByYou):
-            self._client("s3").create_bucket(Bucket=bucket)
-        key, value = _account(self._client("iam"), uuid.uuid4().hex, rights)
+        self.make_bucket(bucket)
+        key, value = self.account(*rights)
         (folder / "AWS_ACCESS_KEY_ID").write_text(key)
         (folder / "AWS_SECRET_ACCESS_KEY").write_text(value)
         return open_store(f"s3://{bucket}/cdc", self.server.endpoint, REGION, str(folder))
+
+    def make_bucket(self, name: str) -> None:
+        """One that is there is no error."""
+        with suppress(self._client("s3").exceptions.BucketAlreadyOwnedByYou):
+            self._client("s3").create_bucket(Bucket=name)
+
+    def account(self, *rights: str) -> tuple[str, str]:
+        """The keys of a new account with these rights."""
+        return _account(self._client("iam"), uuid.uuid4().hex, rights)
+
+    def revoke(self, key: str) -> None:
+        """No request with this account's key is answered any more."""
+        iam = self._client("iam")
+        user = iam.get_access_key_last_used(AccessKeyId=key)["UserName"]
+        iam.delete_access_key(UserName=user, AccessKeyId=key)
 
     def _client(self, service: str) -> Any:
         return _client(self.server, service, self.admin)

@@ -84,6 +84,7 @@ def assert_read_alike(metadata: str, expected: list[tuple[Any, ...]]) -> None:
         assert read(metadata, ["id", "word", "amount", "at"]) == expected, name
 
 
+@pytest.mark.long
 def test_a_rest_catalog_through_kills_and_lost_answers(
     mariadb1011: Server, iceberg_catalog: IcebergCatalog, fresh_database: FreshDatabase, tmp_path: Path
 ) -> None:

@@ -92,17 +92,23 @@ def test_a_catalog_and_the_server_of_its_tokens(inside: tuple[Hostile, int], tmp
 
 @pytest.mark.usefixtures("refused")
 def test_a_store_to_which_a_catalog_leads(inside: tuple[Hostile, int], secret: Path) -> None:
-    """Neither where a table lies nor the settings that come with it are an address, and no folder
-    of this machine is a table's."""
+    """Neither where a table lies nor the settings that come with it lead past the policy, nor with
+    the manifest's account to another store, and no folder of this machine is a table's."""
     url = f"http://127.0.0.1:{inside[1]}"
     settings = {"s3.endpoint": url, "client.region": "x", "py-io-impl": "os.system", "s3.signer.uri": url}
     with s3_server(secret.parent) as server, relay_to("127.0.0.1", int(server.endpoint[17:]), "127.0.0.2") as relay:
         server.make_bucket("lake")
         stores = TableStores(f"http://127.0.0.2:{relay.port}", REGION, str(secret))
-        assert stores.at("s3://lake/shop/orders", settings).listed("data") == {}
+        assert stores.at("s3://lake/shop/orders", lambda: settings).listed("data") == {}
+    vended = settings | {"s3.access-key-id": "x", "s3.secret-access-key": "y"}
+    store = TableStores().at("s3://lake/shop/orders", lambda: vended)
+    for use in (_listed, _opened_by_arrow):
+        with pytest.raises(CdcError) as found:
+            use(store)
+        _refusal(found.value)
     for location in (f"{url}/lake", "file:///etc", "/etc", "file:/etc", "gs://lake/x", f"s3://u:p@{url[7:]}/lake"):
         with pytest.raises(CdcError, match="the catalog puts a table at"):
-            stores.at(location, settings)
+            stores.at(location, lambda: settings)
 
 
 @pytest.mark.usefixtures("refused")
@@ -117,6 +123,11 @@ def test_a_store(variables: dict[str, str], inside: tuple[Hostile, int], secret:
         with pytest.raises(CdcError) as found:
             use(open_store(*place))
         _refusal(found.value)
+
+
+def _opened_by_arrow(store: Store) -> None:
+    with store.translating_errors("shop.orders", "reading"):
+        store.files().open_input_file("data/a.parquet")
 
 
 def _listed(store: Store) -> None:

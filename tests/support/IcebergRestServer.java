@@ -28,6 +28,7 @@ import org.apache.iceberg.rest.requests.CreateTableRequest;
 import org.apache.iceberg.rest.requests.UpdateTableRequest;
 import org.apache.iceberg.rest.responses.ConfigResponse;
 import org.apache.iceberg.rest.responses.ErrorResponse;
+import org.apache.iceberg.rest.responses.LoadTableResponse;
 import org.apache.iceberg.shaded.com.fasterxml.jackson.annotation.JsonAutoDetect;
 import org.apache.iceberg.shaded.com.fasterxml.jackson.annotation.PropertyAccessor;
 import org.apache.iceberg.shaded.com.fasterxml.jackson.databind.DeserializationFeature;
@@ -38,10 +39,12 @@ import org.apache.iceberg.shaded.com.fasterxml.jackson.databind.PropertyNamingSt
  *
  * GET /fault?FAULT decides over the next request that changes a table: before (503, nothing is done), after (503, it is
  * done), cut (it is done, the answer ends early), conflict (409, nothing is done), hang (it is done, and the answer comes
- * after GET /fault?release). GET /fault?forget=NAMESPACE/TABLE removes a table from the catalog and leaves its files. */
+ * after GET /fault?release). GET /fault?forget=NAMESPACE/TABLE removes a table from the catalog and leaves its files.
+ * GET /vend?NAME=VALUE&... are the settings that whoever loads a table and asks for credentials is given from then on. */
 public class IcebergRestServer {
     private static final AtomicReference<String> FAULT = new AtomicReference<>("");
     private static final AtomicReference<CountDownLatch> HANGING = new AtomicReference<>(new CountDownLatch(1));
+    private static final AtomicReference<Map<String, String>> VENDED = new AtomicReference<>(Map.of());
     private static final ObjectMapper JSON = new ObjectMapper();
     private static Catalog catalog;
     private static SupportsNamespaces namespaces;
@@ -139,6 +142,10 @@ public class IcebergRestServer {
             fault(exchange.getRequestURI().getQuery());
             return new Reply(204, null);
         }
+        if (path[0].equals("vend")) {
+            VENDED.set(pairs(exchange.getRequestURI().getRawQuery().split("&")));
+            return new Reply(204, null);
+        }
         if (path[1].equals("config")) {
             return new Reply(200, ConfigResponse.builder().build());
         }
@@ -156,7 +163,22 @@ public class IcebergRestServer {
                 ? CatalogHandlers.listTables(catalog, namespace)
                 : create(namespace, JSON.readValue(body, CreateTableRequest.class)));
         }
-        return table(method, TableIdentifier.of(namespace, decoded(path[4])), path.length > 5, body);
+        Reply reply = table(method, TableIdentifier.of(namespace, decoded(path[4])), path.length > 5, body);
+        boolean asked = "vended-credentials".equals(exchange.getRequestHeaders().getFirst("X-Iceberg-Access-Delegation"));
+        if (!asked || !method.equals("GET")) {
+            return reply;
+        }
+        LoadTableResponse loaded = (LoadTableResponse) reply.body;
+        return new Reply(200, LoadTableResponse.builder().withTableMetadata(loaded.tableMetadata()).addAllConfig(VENDED.get()).build());
+    }
+
+    private static Map<String, String> pairs(String[] given) {
+        Map<String, String> found = new HashMap<>();
+        for (String one : given) {
+            String[] parts = one.split("=", 2);
+            found.put(parts[0], decoded(parts[1]));
+        }
+        return found;
     }
 
     private static Object create(Namespace namespace, CreateTableRequest request) {

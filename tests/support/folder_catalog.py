@@ -42,7 +42,7 @@ _KEPT = 3
 class LocalStores:
     """Tables' files on this disk."""
 
-    def at(self, location: str, config: Mapping[str, str]) -> Store:
+    def at(self, location: str, vended: object = None) -> Store:
         return open_store(location)
 
 
@@ -55,6 +55,9 @@ class FolderCatalog:
     def load(self, table: TableName) -> LoadedTable | None:
         found = self._newest(table)
         return None if found is None else LoadedTable(found[1])
+
+    def vended(self, table: TableName) -> Mapping[str, str]:
+        return {}
 
     def create(self, table: TableName, new: NewTable) -> LoadedTable:
         if self._newest(table) is not None:

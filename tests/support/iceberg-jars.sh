@@ -15,6 +15,6 @@ trap 'exit 1' HUP INT TERM
     org.xerial:sqlite-jdbc:3.50.3.0 com.globalmentor:hadoop-bare-naked-local-fs:0.1.0
 mkdir "$making/classes"
 # a JRE has the compiler, but neither a program of its name nor who expands wildcards for it
-java -m jdk.compiler/com.sun.tools.javac.Main -cp "$(find "$making/jars" "$spark" -name '*.jar' | paste -sd: -)" -d "$making/classes" "$here/IcebergRestServer.java"
+java -m jdk.compiler/com.sun.tools.javac.Main -cp "$(find "$making/jars" "$spark" -name '*.jar' | paste -sd: -)" -d "$making/classes" "$here/IcebergRestServer.java" "$here/SignedStoreIO.java"
 rm -rf "$target"
 mv "$making" "$target"

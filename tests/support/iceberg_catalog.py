@@ -7,9 +7,10 @@ from __future__ import annotations
 import sqlite3
 import subprocess
 import urllib.request
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
+from urllib.parse import urlencode
 
 import pyspark
 
@@ -26,7 +27,7 @@ class IcebergCatalog:
     file of SQLite, in which the catalog is called `cdcsync`."""
 
     def __init__(self, folder: Path, warehouse: str = "", database: Path | None = None, **properties: str) -> None:
-        if not (ICEBERG / "classes" / "IcebergRestServer.class").is_file():
+        if not (ICEBERG / "classes" / "SignedStoreIO.class").is_file():
             subprocess.run([str(_SUPPORT / "iceberg-jars.sh"), str(ICEBERG), str(SPARK_JARS)], check=True)
         self.warehouse = warehouse or str(folder / "warehouse")
         self.database = database or folder / "catalog.db"
@@ -48,6 +49,11 @@ class IcebergCatalog:
     def fault(self, name: str) -> None:
         """See `IcebergRestServer.java`."""
         with urllib.request.urlopen(f"{self.uri}/fault?{name}", timeout=600):
+            pass
+
+    def vend(self, settings: Mapping[str, str]) -> None:
+        """From then on, who asks for the credentials of a table's files is given these."""
+        with urllib.request.urlopen(f"{self.uri}/vend?{urlencode(settings)}", timeout=600):
             pass
 
     def _command(self, port: int) -> Sequence[str]:

@@ -71,7 +71,8 @@ class Gate:
 class Sync:
     """One sync of `server`; `tables` are the patterns, `spec` replaces parts of the manifest's spec
     (nested dictionaries are merged). `within` is a command that runs the program as its last words
-    do (`unshare --mount`, say), `options` are more of `cdcsync run`.
+    do (`unshare --mount`, say), `options` are more of `cdcsync run`. `secrets` are the manifest's
+    beside the source's, by their names.
 
     All files lie in `folder`: the manifest, the state folder, the lake, the output.
     """
@@ -84,6 +85,7 @@ class Sync:
     account: tuple[str, str] | None = None
     within: Sequence[str] = ()
     options: Sequence[str] = ()
+    secrets: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -114,13 +116,17 @@ class Sync:
         controller sees the change."""
         self.spec = _merged(self.spec, spec)
         user, password = self.account or (ACCOUNT, PASSWORD)
+        secrets = {"source": {"username": user, "password": password}, **self.secrets}
         documents = [
-            {
-                "apiVersion": "v1",
-                "kind": "Secret",
-                "metadata": {"name": "source", "labels": {"cdcsync.io/source": "true"}},
-                "stringData": {"username": user, "password": password},
-            },
+            *(
+                {
+                    "apiVersion": "v1",
+                    "kind": "Secret",
+                    "metadata": {"name": name, "labels": {"cdcsync.io/source": "true"}},
+                    "stringData": dict(data),
+                }
+                for name, data in secrets.items()
+            ),
             {
                 "apiVersion": "cdcsync.io/v1alpha1",
                 "kind": "CdcSync",

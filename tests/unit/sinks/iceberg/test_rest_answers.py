@@ -89,11 +89,17 @@ def test_what_a_table_has(server: JsonAnswers) -> None:
         ],
     }
     server.answers[PATH] = [(200, given)]
-    loaded = catalog(server).load(TABLE)
+    rest = catalog(server)
+    loaded = rest.load(TABLE)
     assert loaded is not None
     assert loaded.metadata == METADATA
-    assert loaded.config == {"s3.region": "eu", "s3.access-key-id": "shop"}
-    assert "shop" not in repr(loaded.config is None) + repr(loaded).replace("s3://lake/shop", "")
+    assert rest.vended(TABLE) == {"s3.region": "eu", "s3.access-key-id": "shop"}
+    asked = [a.headers.get("X-Iceberg-Access-Delegation") for a in server.of(PATH)]
+    assert asked == [None, "vended-credentials"], "credentials are asked for where they are needed only"
+    server.answers[PATH] = [error(404, "NoSuchTableException")]
+    assert rest.vended(TABLE) == {}
+    server.answers[PATH] = [error(403, "ForbiddenException")]
+    assert reason(lambda: rest.vended(TABLE))[0] is Reason.PRIVILEGE_MISSING
 
 
 @pytest.mark.parametrize(

@@ -14,12 +14,12 @@ STORES = TableStores("http://s3:9000", "eu", "/secrets/lake", folder="/data/lake
 
 @pytest.mark.parametrize("location", ["/data/lake/shop/a", "file:///data/lake/shop/a", "file:/data/lake/shop/a"])
 def test_a_folder_below_the_warehouse(location: str) -> None:
-    assert STORES.at(location, {}).location == Location("file", "/data/lake/shop/a")
+    assert STORES.at(location).location == Location("file", "/data/lake/shop/a")
 
 
 @pytest.mark.parametrize("location", ["s3://lake/shop/a", "s3a://lake/shop/a/"])
 def test_a_folder_of_a_bucket(location: str) -> None:
-    store = STORES.at(location, {"s3.access-key-id": "theirs"})
+    store = STORES.at(location, lambda: {"s3.access-key-id": "theirs"})
     assert store == ObjectStore(Location("s3", "lake/shop/a", "http://s3:9000", "eu", "/secrets/lake"))
 
 
@@ -39,11 +39,11 @@ def test_a_folder_of_a_bucket(location: str) -> None:
 )
 def test_where_no_table_may_be(location: str) -> None:
     with pytest.raises(CdcError) as refused:
-        STORES.at(location, {})
+        STORES.at(location)
     assert refused.value.reason is Reason.SPEC_INVALID
 
 
 def test_a_folder_that_the_manifest_does_not_name() -> None:
     with pytest.raises(CdcError) as refused:
-        TableStores().at("/data/lake/shop/a", {})
+        TableStores().at("/data/lake/shop/a")
     assert "spec.sink.iceberg.catalog.warehouse" in refused.value.message

@@ -10,7 +10,7 @@ table's `metadata.json`.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 Json = Mapping[str, Any]
@@ -35,11 +35,9 @@ class TableName:
 
 @dataclass(frozen=True)
 class LoadedTable:
-    """A table as the catalog has it now. `config` are the settings for its files that the catalog
-    gives with it, credentials among them; they are secret and may end."""
+    """A table as the catalog has it now."""
 
     metadata: Json
-    config: Mapping[str, str] = field(default_factory=dict, repr=False)
 
 
 @dataclass(frozen=True)
@@ -58,6 +56,11 @@ class Catalog(Protocol):
 
     def load(self, table: TableName) -> LoadedTable | None:
         """None where the catalog has no such table."""
+        ...
+
+    def vended(self, table: TableName) -> Mapping[str, str]:
+        """The settings for the table's files that the catalog gives to who asks for them,
+        credentials among them, which are secret and may end; empty where it gives none."""
         ...
 
     def create(self, table: TableName, new: NewTable) -> LoadedTable:

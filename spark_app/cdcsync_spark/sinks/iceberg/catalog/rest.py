@@ -27,6 +27,7 @@ from cdcsync_core.peer_json import parse_json
 from cdcsync_core.quoting import quoted
 from cdcsync_spark.memory import memory_limit
 from cdcsync_spark.sinks.iceberg.catalog.connection import Answer, NoAnswer, Request, Server
+from cdcsync_spark.sinks.iceberg.catalog.file_settings import file_settings
 from cdcsync_spark.sinks.iceberg.catalog.login import Bearer, Login, OAuth2, Token, secret
 from cdcsync_spark.sinks.iceberg.catalog.port import (
     CommitLost,
@@ -43,6 +44,9 @@ _SEPARATOR = "%1F"
 #: of the memory, for an answer once it is parsed
 _SHARE = 4
 _UNAUTHORISED = (401, 419)
+_PLAIN: Json = {}
+#: what asks for credentials of a table's files
+_DELEGATION = {"X-Iceberg-Access-Delegation": "vended-credentials"}
 
 
 @dataclass(frozen=True)
@@ -96,6 +100,14 @@ class RestCatalog:
         if answer.status == 404 and _error_type(answer):
             return None
         return self._loaded(self._object(answer, doing), doing)
+
+    def vended(self, table: TableName) -> Mapping[str, str]:
+        doing = f"gave no credentials for the table {_shown(table)}"
+        answer = self._asked("GET", f"{self._path(table)}?snapshots=refs", doing, more=_DELEGATION)
+        if answer.status == 404 and _error_type(answer):
+            return {}
+        body = self._object(answer, doing)
+        return file_settings(body, self._loaded(body, doing).metadata["location"])
 
     def create(self, table: TableName, new: NewTable) -> LoadedTable:
         body = {
@@ -195,29 +207,32 @@ class RestCatalog:
 
     # -- requests
 
-    def _asked(self, method: str, path: str, doing: str, body: Json | None = None) -> Answer:
+    def _asked(self, method: str, path: str, doing: str, body: Json | None = None, more: Json = _PLAIN) -> Answer:
         """An answer that decides something. Raises CdcError where none comes."""
         try:
-            answer = self._authorised(method, path, body)
+            answer = self._authorised(method, path, body, more=more)
         except NoAnswer as error:
             raise self._unanswered(doing, error) from None
         if answer.status in _PASSING or answer.status >= 500 or answer.status in (*_UNAUTHORISED, 403):
             self._refuse(answer, doing)
         return answer
 
-    def _authorised(self, method: str, path: str, body: Json | None, prefix: str | None = None) -> Answer:
-        """Once more with a new token where the server does not take the one that it was sent."""
+    def _authorised(
+        self, method: str, path: str, body: Json | None, prefix: str | None = None, more: Json = _PLAIN
+    ) -> Answer:
+        """Once more with a new token where the server does not take the one that it was sent;
+        `more` are headers."""
         prefix = self._configuration()[0] if prefix is None else prefix
         whole = f"v1/{prefix}/{path}" if prefix else f"v1/{path}"
-        answer = self._sent(method, whole, body)
+        answer = self._sent(method, whole, body, more)
         if answer.status in _UNAUTHORISED and isinstance(self.settings.login, OAuth2):
             with self._session.lock:
                 self._session.token = None
-            answer = self._sent(method, whole, body)
+            answer = self._sent(method, whole, body, more)
         return answer
 
-    def _sent(self, method: str, path: str, body: Json | None) -> Answer:
-        headers = {"Accept": "application/json", "User-Agent": "cdcsync"}
+    def _sent(self, method: str, path: str, body: Json | None, more: Json) -> Answer:
+        headers = {"Accept": "application/json", "User-Agent": "cdcsync", **more}
         if self.settings.login is not None:
             headers["Authorization"] = f"Bearer {self._token(self.settings.login)}"
         content = None
@@ -280,7 +295,7 @@ class RestCatalog:
         metadata = body.get("metadata") if isinstance(body, dict) else None
         if not isinstance(metadata, dict) or not all(isinstance(metadata.get(k), t) for k, t in _NEEDED.items()):
             raise self._fail(doing, Reason.SPEC_INVALID, "its answer has no table", _NOT_ONE)
-        return LoadedTable(metadata, _config(body, metadata["location"]))
+        return LoadedTable(metadata)
 
     def _refuse(self, answer: Answer, doing: str) -> NoReturn:
         if answer.status in _PASSING or answer.status >= 500:
@@ -331,19 +346,6 @@ _REFUSALS: Mapping[int, tuple[Reason, str]] = {
     406: (Reason.SPEC_INVALID, "use a catalog that can do this"),
     501: (Reason.SPEC_INVALID, "use a catalog that can do this"),
 }
-
-
-def _config(body: Mapping[str, Any], location: str) -> dict[str, str]:
-    """The settings of the files at `location`: credentials for the longest prefix of it go before
-    those for all."""
-    given = [each for each in body.get("storage-credentials") or () if isinstance(each, dict)]
-    fitting = [each for each in given if location.startswith(str(each.get("prefix") or ""))]
-    best = max(fitting, key=lambda each: len(str(each.get("prefix") or "")), default={})
-    return _texts(body.get("config")) | _texts(best.get("config"))
-
-
-def _texts(config: Any) -> dict[str, str]:
-    return {str(k): str(v) for k, v in config.items()} if isinstance(config, dict) else {}
 
 
 def _target(url: str) -> str:

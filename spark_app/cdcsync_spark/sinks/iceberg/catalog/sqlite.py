@@ -61,7 +61,7 @@ _OF = "catalog_name = ? AND table_namespace = ? AND table_name = ?"
 
 
 class _Stores(Protocol):
-    def at(self, location: str, config: Mapping[str, str]) -> Store: ...
+    def at(self, location: str) -> Store: ...
 
 
 @dataclass(frozen=True)
@@ -75,6 +75,10 @@ class SqliteCatalog:
     def load(self, table: TableName) -> LoadedTable | None:
         location = self._location(table)
         return None if location is None else LoadedTable(self._read(table, location))
+
+    def vended(self, table: TableName) -> Mapping[str, str]:
+        """A file has none."""
+        return {}
 
     def create(self, table: TableName, new: NewTable) -> LoadedTable:
         """In a folder that no table had before: of one that was removed its files stay."""
@@ -165,7 +169,7 @@ class SqliteCatalog:
     # -- files
 
     def _store(self, place: str) -> Store:
-        return self.stores.at(place, {})
+        return self.stores.at(place)
 
     def _read(self, table: TableName, location: str) -> dict[str, Any]:
         place, _, name = location.rpartition(f"/{_FOLDER}/")

@@ -2,12 +2,13 @@
 
 Why it is right: a catalog chooses where a table lies. A folder is each machine's own, so a catalog
 that names one that its manifest does not would have rows written where nobody looks for them; that
-is refused, as is what no store has.
+is refused, as is what no store has. Credentials that the catalog gives are asked for where the
+manifest has none, and go where the catalog says; the manifest's go to its own endpoint only.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
@@ -28,9 +29,9 @@ class TableStores:
     secret_dir: str = ""
     folder: str = ""
 
-    def at(self, location: str, config: Mapping[str, str]) -> Store:
-        """The store at a table's location. Raises CdcError. The catalog's own credentials, which
-        would be in `config`, were not asked for."""
+    def at(self, location: str, vended: Callable[[], Mapping[str, str]] | None = None) -> Store:
+        """The store at a table's location; `vended` asks the catalog for its credentials, which
+        serve where the manifest has none. Raises CdcError."""
         try:
             found = Location.parse(_with_slashes(location), self.endpoint, self.region, self.secret_dir)
         except CdcError:
@@ -40,7 +41,11 @@ class TableStores:
                 location,
                 "an object store; or a folder below spec.sink.iceberg.catalog.warehouse, which names it for all runs",
             )
-        return store_at(found)
+        if found.local or vended is None or self.secret_dir:
+            return store_at(found)
+        from cdcsync_spark.sinks.iceberg.catalog.vended_store import VendedCredentials, VendedStore
+
+        return VendedStore(found, VendedCredentials(vended))
 
     def _is_inside(self, folder: str) -> bool:
         if not self.folder:

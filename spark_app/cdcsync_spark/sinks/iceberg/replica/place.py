@@ -3,8 +3,9 @@ its files."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
 from typing import Protocol
 
 from cdcsync_core.errors import RUN_AGAIN, CdcError, Reason, fail
@@ -26,8 +27,8 @@ BRANCH, FOLDER = "cdcsync-resnapshot-", "_resnapshot-"
 class Stores(Protocol):
     """How tables' files are reached. Picklable."""
 
-    def at(self, location: str, config: Mapping[str, str]) -> Store:
-        """The store at a table's location, with the settings that the catalog gave for it."""
+    def at(self, location: str, vended: Callable[[], Mapping[str, str]] | None = None) -> Store:
+        """The store at a table's location; `vended` asks the catalog for its credentials."""
         ...
 
 
@@ -50,7 +51,6 @@ class Loaded:
     """A table as its catalog has it now."""
 
     metadata: TableMetadata
-    config: Mapping[str, str] = field(repr=False)
 
 
 @dataclass(frozen=True)
@@ -87,10 +87,10 @@ class TablePlace:
             raise self._other_version(metadata.format_version)
         if property_of(MAIN) in metadata.properties:  # another program's table is refused as that
             refuse_other_mode(metadata.properties.get(HISTORY), self.events, str(self), str(self.table))
-        return Loaded(metadata, found.config)
+        return Loaded(metadata)
 
     def folder(self, loaded: Loaded) -> IcebergFolder:
-        store = self.stores.at(loaded.metadata.location, loaded.config)
+        store = self.stores.at(loaded.metadata.location, partial(self.catalog.vended, self.name))
         return IcebergFolder(store, self.sync, self.table, self.staged)
 
     def __str__(self) -> str:

@@ -32,7 +32,6 @@ from obstore.store import S3Store
 from cdcsync_core.errors import RUN_AGAIN, CdcError, Reason, fail
 from cdcsync_core.resource.networks import networks_of_the_run
 from cdcsync_lake.checked_proxy import proxied
-from cdcsync_lake.location import Location
 from cdcsync_lake.panics import requests_alone
 from cdcsync_lake.probe import PROBES
 from cdcsync_lake.proxy_process import ProxyProcess
@@ -46,8 +45,8 @@ _LARGE = 8 * 2**20
 #: objects of a folder that is listed (30 days of commits by the second are 2,592,000), and the
 #: seconds for it
 MOST_NAMES, LONGEST_LISTING = 4_000_000, 1200.0
-#: of lakes, not of tables: every client has its own connections
-_CLIENTS = 8
+#: of lakes, or of tables where each has its own credentials: every client has its own connections
+_CLIENTS = 64
 #: variables of a Secret by which a client would pass the checked proxy by
 _AROUND = re.compile(r".*(PROXY|METADATA|CONTAINER_CREDENTIALS).*")
 #: how a client reaches its store: bucket and options
@@ -69,7 +68,11 @@ class ObjectStore(LocatedStore):
 
     def storage_options(self) -> dict[str, str]:
         """A commit is a conditional put: the second of two writers of one version fails."""
-        return {"AWS_CONDITIONAL_PUT": "etag"} | store_config(self.location)
+        return {"AWS_CONDITIONAL_PUT": "etag"} | as_policy_allows(self.config())
+
+    def config(self) -> dict[str, str]:
+        """The options of its client, credentials among them, as they are now."""
+        return self.location.store_config()
 
     def error(self, error: Exception, table: str, doing: str) -> CdcError:
         """Where the policy refused an address, that."""
@@ -224,9 +227,9 @@ def run_proxy() -> ProxyProcess | None:
         return proxy
 
 
-def store_config(location: Location) -> dict[str, str]:
+def as_policy_allows(config: dict[str, str]) -> dict[str, str]:
     """The options of a client that connects as the policy allows."""
-    config, proxy = location.store_config(), run_proxy()
+    proxy = run_proxy()
     if proxy is None:
         return config
     checked = {name: value for name, value in config.items() if not _AROUND.fullmatch(name)}

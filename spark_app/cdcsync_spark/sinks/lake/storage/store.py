@@ -144,7 +144,10 @@ class LocatedStore:
             raise self.error(error, table, doing) from None
 
     def error(self, error: Exception, table: str, doing: str) -> CdcError:
-        return sink_error(error, self.location.without_secrets(str(error)), f"{doing} in {self.uri}", table)
+        return sink_error(error, self.without_secrets(str(error)), f"{doing} in {self.uri}", table)
+
+    def without_secrets(self, text: str) -> str:
+        return self.location.without_secrets(text)
 
     def panic_error(self, table: str, doing: str) -> CdcError:
         """The product's error for a panic of a client: the table's where there is one."""
