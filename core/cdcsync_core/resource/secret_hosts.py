@@ -36,7 +36,7 @@ def destinations(spec: Spec) -> dict[str, tuple[str, ...]]:
     source, pair = spec.source, spec.source.tls.client_cert_secret_ref
     found = dict(spec.sink.kind.secret_hosts())
     for name in (source.credentials_secret_ref.name, *((pair.name,) if pair else ())):
-        found[name] = (source.host, *found.get(name, ()))
+        found[name] = (*source.servers, *found.get(name, ()))
     return found
 
 

@@ -12,10 +12,11 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from functools import cached_property
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, Field, PrivateAttr, model_validator
 
+from cdcsync_core.positions.lineage import BinlogId
 from cdcsync_core.resource.connection_spec import CredentialsRef, Tls, is_loopback, joined
 from cdcsync_core.resource.cron_schedule import check_cron, check_zone, longest_gap, next_after
 from cdcsync_core.resource.pod_size import Driver, Executors, StreamDriver
@@ -40,19 +41,31 @@ GROUP = "cdcsync.io"
 API_VERSION = f"{GROUP}/v1alpha1"
 KIND = "CdcSync"
 MAX_PATTERN = 256
+MAX_HOSTS = 8
 _SPARE_IDS = 3
 
 Pattern = Annotated[str, Field(strict=True, min_length=1, max_length=MAX_PATTERN), AfterValidator(check_pattern)]
 
 
+def _each_once(hosts: tuple[str, ...]) -> tuple[str, ...]:
+    if len({host.lower().rstrip(".") for host in hosts}) < len(hosts):
+        raise ValueError("each host once")
+    return hosts
+
+
 class Source(Part):
-    host: Host
+    """Where the source is: one `host`, or `hosts`, of which one is taken by what their servers are
+    (`cdcsync_mysql.sessions.hosts`)."""
+
+    host: Host | None = None
+    hosts: Annotated[tuple[Host, ...], Field(max_length=MAX_HOSTS), AfterValidator(_each_once)] = ()
     port: Annotated[Whole, Field(ge=1, le=65535)] = 3306
     credentials_secret_ref: CredentialsRef
     tls: Tls
     server_id: Annotated[Whole, Field(ge=0, le=2**32 - 1)] = 0
     heartbeat_interval: Annotated[Seconds, Field(ge=1, le=600)] = 30.0
     lost_tail: Literal["resnapshot", "fail"] = "resnapshot"
+    _followed: BinlogId = PrivateAttr("")
 
     @model_validator(mode="before")
     @classmethod
@@ -61,9 +74,32 @@ class Source(Part):
         machine."""
         if not isinstance(data, dict) or not isinstance(data.get("tls", {}), dict):
             return data
-        tls = data.get("tls", {})
-        mode = "disabled" if is_loopback(str(data.get("host"))) else "required"
+        tls, hosts = data.get("tls", {}), data.get("hosts") or [data.get("host")]
+        local = isinstance(hosts, list | tuple) and all(is_loopback(str(host)) for host in hosts)
+        mode = "disabled" if local else "required"
         return data | {"tls": {"mode": "verify-identity" if tls.get("caSecretRef") else mode} | tls}
+
+    @model_validator(mode="after")
+    def _one_or_several(self) -> Self:
+        if (self.host is None) == (not self.hosts):
+            raise ValueError("host, or hosts, one of both")
+        return self
+
+    @property
+    def servers(self) -> tuple[str, ...]:
+        """The hosts in the order in which they are tried."""
+        return self.hosts if self.host is None else (self.host,)
+
+    @property
+    def followed(self) -> BinlogId:
+        """The binlog that the sync's tables are in, as far as it is known here: of several hosts,
+        its server comes first. It is no part of the manifest, and empty for one host."""
+        return self._followed
+
+    def following(self, binlog: BinlogId) -> Self:
+        copy = self.model_copy()
+        copy._followed = binlog if self.hosts else ""
+        return copy
 
 
 def _once_a_table(entries: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -340,6 +376,11 @@ class CdcSync(Part):
     def full_name(self) -> str:
         """`namespace/name`, the sync's identity in its targets."""
         return f"{self.metadata.namespace}/{self.metadata.name}"
+
+    def following(self, binlog: BinlogId) -> CdcSync:
+        """The resource with what is known of `Source.followed`."""
+        spec = self.spec.model_copy(update={"source": self.spec.source.following(binlog)})
+        return self.model_copy(update={"spec": spec})
 
     def without_schedule(self) -> CdcSync:
         """As if the stream ran all the time."""

@@ -15,6 +15,7 @@ from enum import IntEnum, StrEnum
 from typing import Any
 
 from cdcsync_core.positions.chunk import Split
+from cdcsync_core.positions.lineage import BinlogId
 from cdcsync_core.runs.report import ExitReport, PositionJson, SnapshotReport, TableReport
 from cdcsync_core.tables.capture import Capture
 
@@ -91,7 +92,8 @@ class RunConfig:
     again at each reconnect; `scratch_dir` is local disk for checkpoints and spills, the run's own;
     `report_fd` is the inherited descriptor for reports, -1 for none. `stop_at` ends a run that
     reads the binlog: `file:offset` to reach, or `LOG_END`; "" for none. `spark` are the
-    settings of a Spark that has executors; none: everything is in the driver.
+    settings of a Spark that has executors; none: everything is in the driver. `followed` is that
+    of the source (`Source.followed`).
     """
 
     id: str
@@ -106,9 +108,12 @@ class RunConfig:
     stop_at: str = ""
     decoder: Decoder = Decoder.VECTORIZED
     spark: dict[str, str] = field(default_factory=dict)
+    followed: BinlogId = ""
 
     def to_json(self) -> str:
         parts = vars(self) | {"tables": [t.to_dict() for t in self.tables]}
+        if not self.followed:
+            del parts["followed"]  # which a driver of an older image does not know
         return json.dumps(parts, ensure_ascii=False)
 
     @classmethod

@@ -13,6 +13,7 @@ Reconciling, and both are False only when there is nothing left to wait for.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from enum import StrEnum
 from typing import Any, Literal
@@ -20,6 +21,7 @@ from typing import Any, Literal
 from pydantic import ConfigDict, Field, RootModel, computed_field, model_serializer, model_validator
 
 from cdcsync_core.errors import Reason
+from cdcsync_core.positions.lineage import BinlogId
 from cdcsync_core.positions.position import LogOffset, binlog_of
 from cdcsync_core.quoting import visible
 from cdcsync_core.runs.run import RunKind, TablePhase
@@ -326,6 +328,14 @@ class Status(StatusPart):
 
     def table(self, name: str) -> TableStatus | None:
         return next((t for t in self.table_status if t.name == name), None)
+
+    @property
+    def followed(self) -> BinlogId:
+        """The binlog that most tables are in, of those that did not fail; empty where none is in
+        one."""
+        positions = [t.position for t in self.table_status if t.position is not None and not t.failed]
+        counts = Counter(p.binlog for p in positions if p.binlog)
+        return max(counts, key=lambda binlog: counts[binlog], default="")
 
     def covered_positions(self, table: TableStatus) -> tuple[StatusPosition, ...]:
         """What the content of a table has: all that these positions have (rule R5).

@@ -19,6 +19,7 @@ from cdcsync_core.tables.source_table import TableId, memory_of, too_many_tables
 from cdcsync_mysql.checks import Check, Level, failed, refused, warned
 from cdcsync_mysql.lock_budget import LockBudget
 from cdcsync_mysql.rds import KEEP_BINLOG
+from cdcsync_mysql.readiness.hosts import check_hosts
 from cdcsync_mysql.readiness.retention import check_schedule
 from cdcsync_mysql.readiness.servercheck import Server, check_server, read_server
 from cdcsync_mysql.readiness.tablecheck import TableCheck, check_table
@@ -68,7 +69,7 @@ def preflight(
         with connect(source) as connection:
             facts = read_facts(connection)
             server = read_server(source, connection, facts, replica_id)
-            checks = check_server(server)
+            checks = check_server(server) + check_hosts(source, connection, facts)
             tables = _tables(server, spec, checks)
             read = [t for t in tables if not spec.begins_at_start(str(t.id))]
             seconds = _estimate(readers or spec.snapshot.parallelism, read, unread)

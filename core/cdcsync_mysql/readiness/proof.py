@@ -32,6 +32,11 @@ class SourceSession:
         self.facts = read_facts(connection)
         self._connection, self._complete = connection, False
 
+    @property
+    def source(self) -> Source:
+        """The host that was reached, and no other."""
+        return self._connection.source
+
     def proved(
         self, lineage: Lineage, position: Position | None = None, commit_seconds: int = COMMIT_SECONDS
     ) -> SourceConnection:
@@ -75,6 +80,15 @@ def source_moved(found: BinlogId, lineage: Lineage) -> SourceMoved:
         f"another server answers, whose binlog is {found}",
         needed=f"{lineage.newest}, or a run of the stream that proves that this one leads on from it",
         remedy="none: the next run of the stream moves the tables by a proof",
+    )
+
+
+def source_left() -> SourceMoved:
+    return SourceMoved(
+        Reason.SOURCE_UNREACHABLE,
+        "the server became read-only and is no replica, so it gets no changes any more",
+        needed="a server that gets them",
+        remedy="none: the next run takes another one of spec.source.hosts",
     )
 
 

@@ -7,6 +7,8 @@ its end on, which is the beginning of the next one. A purge by hand or by size i
 
 from __future__ import annotations
 
+from typing import cast
+
 from cdcsync_core.resource.quantity import show_seconds
 from cdcsync_core.resource.spec import Schedule
 from cdcsync_core.timestamps import utc
@@ -14,7 +16,7 @@ from cdcsync_mysql.checks import Check, passed, warned
 from cdcsync_mysql.positions.logfile import file_created_at
 from cdcsync_mysql.rds import KEEP_BINLOG
 from cdcsync_mysql.server import log_retention_seconds
-from cdcsync_mysql.sessions.connection import Source, connect, fetch
+from cdcsync_mysql.sessions.connection import Source, SourceConnection, connect, fetch
 
 #: a stream should be away for this part of the binlog's retention at most
 _SAFE_PART = 0.5
@@ -26,10 +28,11 @@ def kept_until(source: Source, file: str) -> float | None:
     with connect(source) as connection:
         files = [str(row[0]) for row in fetch(connection, "SHOW BINARY LOGS")]
         retention = log_retention_seconds(connection)
+        reached = cast(SourceConnection, connection).source
     if file not in files:
         return 0.0
     after = files[files.index(file) + 1 :]
-    return file_created_at(source, after[0]) + retention if after and retention else None
+    return file_created_at(reached, after[0]) + retention if after and retention else None
 
 
 def check_schedule(schedule: Schedule, retention: float, now: float, *, rds: bool = False) -> Check:

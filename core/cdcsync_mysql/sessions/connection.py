@@ -17,7 +17,8 @@ import ssl
 import struct
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 
@@ -30,6 +31,7 @@ from cdcsync_core.errors import CdcError, Reason, fail
 from cdcsync_core.resource.networks import networks_of_the_run
 from cdcsync_mysql.sessions.authentication import CACHING_SHA2, SHA256, plugins
 from cdcsync_mysql.sessions.failures import LOCK_WAIT, login_refused, map_error
+from cdcsync_mysql.sessions.hosts import first_fit
 from cdcsync_mysql.sessions.protocol import answered_within
 from cdcsync_mysql.sessions.question import LOGIN_SECONDS, Limits, Question, out_of_memory, out_of_time
 from cdcsync_mysql.sessions.session import apply_profile
@@ -79,7 +81,9 @@ class Tls:
 @dataclass(frozen=True)
 class Source:
     """Where the source is and which files hold the account. Holds no secret; can be pickled without
-    a `question`, within whose bounds its connections are where there is one."""
+    a `question`, within whose bounds its connections are where there is one. Of `host` and
+    `others`, in that order, a connection takes one by `first_fit`, which prefers the server of the
+    binlog `followed`."""
 
     host: str
     port: int
@@ -87,6 +91,20 @@ class Source:
     password_file: Path
     tls: Tls = Tls()
     question: Question | None = field(default=None, compare=False, repr=False)
+    others: tuple[str, ...] = ()
+    followed: str = ""
+
+    @property
+    def hosts(self) -> tuple[str, ...]:
+        return (self.host, *self.others)
+
+    def of_hosts(self, host: str, *others: str) -> Source:
+        return replace(self, host=host, others=others)
+
+    def without(self, host: str) -> Source | None:
+        """Its other hosts; None where there are none."""
+        left = [other for other in self.hosts if other != host]
+        return self.of_hosts(*left) if left else None
 
 
 def source_from_spec(source: SourceSpec, secrets_dir: Path) -> Source:
@@ -96,8 +114,9 @@ def source_from_spec(source: SourceSpec, secrets_dir: Path) -> Source:
 
     account, tls = source.credentials_secret_ref, source.tls
     ca, pair = tls.ca_secret_ref, tls.client_cert_secret_ref
+    first, *others = source.servers
     return Source(
-        source.host,
+        first,
         source.port,
         secrets_dir / account.name / account.username_key,
         secrets_dir / account.name / account.password_key,
@@ -106,8 +125,10 @@ def source_from_spec(source: SourceSpec, secrets_dir: Path) -> Source:
             ca=secrets_dir / ca.name / ca.key if ca else None,
             cert=secrets_dir / pair.name / "tls.crt" if pair else None,
             key=secrets_dir / pair.name / "tls.key" if pair else None,
-            allow_unverified=tls.allow_unverified or is_loopback(source.host),
+            allow_unverified=tls.allow_unverified or all(map(is_loopback, source.servers)),
         ),
+        others=tuple(others),
+        followed=source.followed,
     )
 
 
@@ -262,7 +283,7 @@ def connect(
     stream: bool = False,
     loads: bool = False,
 ) -> Connection:
-    """A connection with the session profile of rule R1.
+    """A connection with the session profile of rule R1; its `source` has the host that was taken.
 
     `max_seconds` bounds a statement; `read_timeout` is the silence
     in seconds after which the server counts as gone (default: `max_seconds` and half a minute);
@@ -271,6 +292,23 @@ def connect(
     `CdcError`: AuthenticationFailed, SourceUnreachable, SpecInvalid (no credential file),
     InternalError (session profile).
     """
+    open_one = partial(_connect, max_seconds=max_seconds, read_timeout=read_timeout, stream=stream, loads=loads)
+    if not source.others:
+        return open_one(source)
+    return first_fit(source, partial(open_one, login_silence=_CONNECT_SECONDS), fetch)
+
+
+def _connect(
+    source: Source,
+    *,
+    max_seconds: int,
+    read_timeout: float | None,
+    stream: bool,
+    loads: bool,
+    login_silence: float | None = None,
+) -> SourceConnection:
+    """`login_silence` is how long the host may be silent before the login is done."""
+    silence = read_timeout or max_seconds + 30
     doing = f"connecting to {source.host}:{source.port}"
     user, password = _credential(source.username_file), _credential(source.password_file)
     context = _tls_context(source.tls)
@@ -284,7 +322,7 @@ def connect(
             autocommit=True,
             cursorclass=SSCursor if stream else Cursor,
             connect_timeout=_CONNECT_SECONDS,
-            read_timeout=cast(Any, read_timeout or max_seconds + 30),
+            read_timeout=cast(Any, login_silence or silence),
             write_timeout=_WRITE_SECONDS,
             local_infile=False,  # which would send files
             client_flag=CLIENT.LOCAL_FILES if loads else 0,
@@ -296,8 +334,9 @@ def connect(
         )
         connection.source = source
         connection.verified_positions = set()
-        connection.answer_seconds += read_timeout or max_seconds + 30
+        connection.answer_seconds += silence
         _open(connection, max_seconds)
+        cast(Any, connection)._read_timeout = silence
     except (pymysql.MySQLError, OSError) as e:
         error = _mapped(source, e, doing)
         raise login_refused(error, source.tls.mode != "disabled", source.tls.cert is not None) from e

@@ -87,8 +87,9 @@ class ClusterSource:
 
     def _log_in(self, resource: CdcSync, secrets: Path, question: Question, seconds: float) -> None:
         """Raises CdcError of a source that does not let us in within `seconds` and those of a
-        login."""
-        with self._logins.held(resource.metadata.namespace), question.within(min(LOGIN_SECONDS, seconds)):
+        login to each host."""
+        logins = LOGIN_SECONDS * len(resource.spec.source.servers)
+        with self._logins.held(resource.metadata.namespace), question.within(min(logins, seconds)):
             source_calls.log_in(resource, secrets, question)
 
     def current(self, resource: CdcSync, secrets: Path) -> LogOffset:

@@ -135,7 +135,7 @@ class LocalController:
         if not snapshot_complete(progress):
             self.source.log_end = None
         elif until is Until.CAUGHT_UP and progress.log_end is None:
-            self.source.ask_log_end(resource)
+            self.source.ask_log_end(resource.following(decision.status.followed))
         self.exit = verdict(until, progress)
         if self.exit is not None:
             self.closing = True

@@ -139,6 +139,7 @@ class LocalDrivers:
             config = RunConfig(
                 action.id, action.epoch, action.kind, resource.to_dict(), assignments,
                 str(files.plan), str(self.secrets_dir), str(files.scratch), report_fd, action.stop_at,
+                followed=resource.spec.source.followed,
             )  # fmt: skip
             files.config.write_text(config.to_json(), encoding="utf-8")
 

@@ -101,6 +101,7 @@ class Reconciler:
 
     def _act(self, resource: CdcSync, action: Action) -> None:
         assert self._current
+        resource = resource.following(self._current.followed)
         if isinstance(action, RunPreflight):
             self.source.request(resource, action)
         elif isinstance(action, StartRun):

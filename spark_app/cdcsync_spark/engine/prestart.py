@@ -50,7 +50,7 @@ def _start(config: RunConfig, session: Future[SparkSession], reach: Reach, start
 
 
 def _session(config: RunConfig, reach: Reach, start: Callable[..., SparkSession]) -> SparkSession:
-    resource = CdcSync.model_validate(config.resource)
+    resource = CdcSync.model_validate(config.resource).following(config.followed)
     if config.spark:
         reach(resource, config)
     reads_splits = config.kind is RunKind.SNAPSHOT

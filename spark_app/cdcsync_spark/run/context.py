@@ -31,9 +31,9 @@ class Draining(Exception):
 
 @dataclass
 class RunContext:
-    """`starting` gives the Spark session; `failed` collects the errors of single tables by name;
-    the others flow on. `silent_seconds` is the longest time without a report in a run that
-    waits."""
+    """`source` is the host that the run has reached and `others` are the other ones of the spec;
+    `starting` gives the Spark session; `failed` collects the errors of single tables by name; the
+    others flow on. `silent_seconds` is the longest time without a report in a run that waits."""
 
     config: RunConfig
     resource: CdcSync
@@ -45,11 +45,19 @@ class RunContext:
     starting: Future[SparkSession]
     failed: dict[str, CdcError] = field(default_factory=dict)
     silent_seconds: float = SILENT_SECONDS
+    others: Source | None = None
     _reported_at: float = float("-inf")
 
     @property
     def sync(self) -> str:
         return self.resource.full_name
+
+    def go_to(self, source: Source, facts: ServerFacts) -> None:
+        """Goes on with another host; what `sink` had opened belongs to the host before."""
+        hosts = (self.source.host, *(self.others.hosts if self.others else ()))
+        self.others = self.source.of_hosts(*hosts).without(source.host)
+        self.source, self.facts = source, facts
+        self.sink = _open_sink(self.config, self.resource, facts)
 
     def refuse(self, table: str, error: CdcError) -> None:
         """The table takes no part in this run any more."""
@@ -70,13 +78,18 @@ def open_context(
     config: RunConfig, reporter: Reports, stopping: threading.Event, starting: Future[SparkSession]
 ) -> RunContext:
     """Reaches sink and source once; raises CdcError."""
-    resource = CdcSync.model_validate(config.resource)
+    resource = CdcSync.model_validate(config.resource).following(config.followed)
     secrets = Path(config.secrets_dir)
-    source = source_from_spec(resource.spec.source, secrets)
+    hosts = source_from_spec(resource.spec.source, secrets)
     refuse_unready(resource.spec.sink, secrets, resource.full_name)
-    with open_session(source) as session:
-        facts = session.facts
+    with open_session(hosts) as session:
+        source, facts = session.source, session.facts
+    sink = _open_sink(config, resource, facts)
+    others = hosts.without(source.host)
+    return RunContext(config, resource, source, facts, sink, reporter, stopping, starting, others=others)
+
+
+def _open_sink(config: RunConfig, resource: CdcSync, facts: ServerFacts) -> Sink:
     followed = config.kind is RunKind.SNAPSHOT and not resource.spec.snapshot.only
     role = Role(config.kind.value, followed, facts.server_id)
-    sink = sink_from_spec(resource.spec.sink, secrets, resource.full_name, role)
-    return RunContext(config, resource, source, facts, sink, reporter, stopping, starting)
+    return sink_from_spec(resource.spec.sink, Path(config.secrets_dir), resource.full_name, role)

@@ -226,11 +226,11 @@ def _no_source(name: str) -> CdcError:
 
 def open_comparison(config: VerifyConfig, report: OnReport) -> Comparison:
     """Reaches the source once; raises CdcError."""
-    resource = CdcSync.model_validate(config.resource)
-    secrets_dir = Path(config.secrets_dir)
-    source = source_from_spec(resource.spec.source, secrets_dir)
-    sink = sink_from_spec(resource.spec.sink, secrets_dir, resource.full_name)
-    with open_session(source) as session:
-        facts = session.facts
     status = SyncStatus(Path(config.status_file), Path(config.lock_file))
+    resource = CdcSync.model_validate(config.resource).following(status.read().followed)
+    secrets_dir = Path(config.secrets_dir)
+    hosts = source_from_spec(resource.spec.source, secrets_dir)
+    sink = sink_from_spec(resource.spec.sink, secrets_dir, resource.full_name)
+    with open_session(hosts) as session:
+        source, facts = session.source, session.facts
     return Comparison(config, resource, source, facts, sink, status, report)

@@ -32,6 +32,12 @@ def test_addresses_that_only_the_operator_reaches_are_refused(host: str) -> None
     assert "policy" in fault
 
 
+def test_each_of_several_hosts_is_judged() -> None:
+    source = {"hosts": ["db", "169.254.169.254"], "credentialsSecretRef": {"name": "login"}}
+    (fault,) = violations(resource(source=source), Policy(refused_source_networks=DEFAULT_REFUSED), Image("x"))
+    assert "spec.source.hosts: 169.254.169.254" in fault
+
+
 @pytest.mark.parametrize("host", ["db.example.com", "10.0.0.1", "192.168.1.1", "2001:db8::1", "localhost.example.com"])
 def test_other_hosts_are_not(host: str) -> None:
     """A name is judged when it is resolved."""

@@ -28,6 +28,7 @@ ALL = READERS | FLOWING
 CHANGES: dict[str, tuple[Any, frozenset[RunKind]] | None] = {
     "state": ("paused", NOTHING),
     "source.host": ("db", ALL),
+    "source.hosts": (["a", "c"], ALL),
     "source.port": (3307, ALL),
     "source.credentialsSecretRef.name": ("other", ALL),
     "source.credentialsSecretRef.usernameKey": ("user", ALL),
@@ -248,6 +249,8 @@ def _base(field: str) -> Spec:
     """`resource()`, with the kind of sink that has the field."""
     if field == "snapshot.delivery":
         return resource(sink={"delta": {"path": "/lake", "mode": "history"}}).spec
+    if field == "source.hosts":
+        return resource(source={"hosts": ["a", "b"], "credentialsSecretRef": {"name": "login"}}).spec
     if field.startswith("sink.iceberg."):
         return resource(sink={"iceberg": {"catalog": {"uri": "https://catalog"}}}).spec
     if field.startswith(("sink.mysql.", "sink.postgresql.")):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -36,7 +37,10 @@ def test_a_run_comes_back_from_its_file() -> None:
         "binlog.000001:400",
         Decoder.REFERENCE,
     )
-    assert RunConfig.from_json(config.to_json()) == config
+    for followed in ("", "mysql:a"):
+        config = replace(config, followed=followed)
+        assert ("followed" in json.loads(config.to_json())) == bool(followed)
+        assert RunConfig.from_json(config.to_json()) == config
 
 
 def test_a_plan_shard_comes_back_from_its_file() -> None:

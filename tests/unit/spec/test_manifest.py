@@ -3,6 +3,8 @@ ignored."""
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from cdcsync_core.errors import CdcError, PermanentError, Reason
@@ -10,6 +12,7 @@ from cdcsync_core.resource.manifest import load_manifest, parse_resource, read_y
 from cdcsync_core.resource.sink_spec import Sink
 from cdcsync_core.resource.sinks.kind import Endpoint, StoreUse
 from cdcsync_core.resource.spec import Tables, replica_id
+from cdcsync_mysql.sessions.connection import source_from_spec
 
 SECRET = """
 apiVersion: v1
@@ -70,6 +73,33 @@ def test_defaults_are_those_of_the_interface() -> None:
 def test_tls_is_required_unless_the_server_is_this_machine(host: str, mode: str) -> None:
     text = SYNC.replace("mysql.shop.svc", f"'{host}'")
     assert load_manifest([SECRET, text]).resource.spec.source.tls.mode == mode
+
+
+@pytest.mark.parametrize(
+    ("hosts", "mode"), [("['127.0.0.1', '127.0.0.2']", "disabled"), ("['127.0.0.1', db]", "required")]
+)
+def test_a_source_may_have_several_hosts(hosts: str, mode: str) -> None:
+    """All of them are this machine, or TLS is required of each."""
+    source = load_manifest([SECRET, SYNC.replace("host: mysql.shop.svc", f"hosts: {hosts}")]).resource.spec.source
+    assert source.tls.mode == mode
+    assert len(source.servers) == 2
+    parsed = source_from_spec(source.following("mysql:a"), Path("/secrets"))
+    assert (parsed.hosts, parsed.followed) == (source.servers, "mysql:a")
+    assert parsed.tls.allow_unverified == (mode == "disabled")
+
+
+@pytest.mark.parametrize(
+    ("hosts", "needed"),
+    [
+        ("host: db, hosts: [db2]", "host, or hosts, one of both"),
+        ("hosts: []", "host, or hosts, one of both"),
+        ("hosts: [db, DB.]", "each host once"),
+        ("hosts: 'db'", "spec.source.hosts"),
+        ("hosts: ['d b']", "spec.source.hosts"),
+    ],
+)
+def test_hosts_that_are_refused(hosts: str, needed: str) -> None:
+    assert needed in faults(SECRET, SYNC.replace("host: mysql.shop.svc", hosts))
 
 
 def test_a_written_resource_reads_back_equal() -> None:

@@ -68,6 +68,17 @@ def test_a_manifest_with_another_host_is_refused(name: str) -> None:
         load_manifest([*bad, SYNC.replace("HOST", "db.example.com")])
 
 
+@pytest.mark.parametrize("name", ["login", "pair"])
+def test_a_secret_must_name_each_host(name: str) -> None:
+    import yaml
+
+    sync = SYNC.replace("host: HOST", "hosts: [a.example.com, b.example.com]")
+    load_manifest([*[yaml.safe_dump(_secret(n, "*.example.com")) for n in ("login", "pair")], sync])
+    bad = [yaml.safe_dump(_secret(n, "a.example.com" if n == name else None)) for n in ("login", "pair")]
+    with pytest.raises(PermanentError, match=f"Secret {name} is not for the host b.example.com"):
+        load_manifest([*bad, sync])
+
+
 @pytest.mark.parametrize("name", ["account", "pair"])
 def test_a_secret_for_brokers_is_for_all_of_them(name: str) -> None:
     import yaml

@@ -211,3 +211,14 @@ def test_no_run_takes_a_failure_back_that_it_does_not_know_of(run: str) -> None:
     entry = {"name": "shop.a", "phase": "Streaming", "reason": "", "message": "", "rows": 7}
     merged = merge_report(known, Report(run, tables=[entry]), BOTH).table("shop.a")
     assert merged == failed.model_copy(update={"rows": 7})
+
+
+def test_the_binlog_that_is_followed_is_that_of_most_tables() -> None:
+    def table(name: str, binlog: str, phase: TablePhase = TablePhase.STREAMING) -> TableStatus:
+        place = StatusPosition(file="binlog.000001", offset=5, binlog=binlog)
+        return TableStatus(name=name, phase=phase, position=place)
+
+    tables = [table("a", "mysql:x", TablePhase.FAILED), table("b", "mysql:x", TablePhase.FAILED), table("c", "mysql:y")]
+    assert Status(table_status=tuple(tables)).followed == "mysql:y"
+    assert Status(table_status=(*tables, table("d", "mysql:z"), table("e", "mysql:z"))).followed == "mysql:z"
+    assert Status(table_status=(TableStatus(name="a"),)).followed == ""

@@ -41,7 +41,8 @@ def refused_hosts(spec: Spec, networks: tuple[str, ...]) -> Iterator[str]:
     """A phrase per host of the spec that is an address in one of them; a store's endpoint, too,
     which the operator asks, and the sink's servers."""
     refused = parse_networks(networks)
-    for server in (Endpoint("spec.source.host", spec.source.host), *spec.sink.kind.endpoints()):
+    field = "spec.source.hosts" if spec.source.hosts else "spec.source.host"
+    for server in (*(Endpoint(field, host) for host in spec.source.servers), *spec.sink.kind.endpoints()):
         host = server.host
         try:
             network = refusing("127.0.0.1" if host.lower().rstrip(".") == "localhost" else host, refused)

@@ -316,6 +316,7 @@ class KubeDrivers:
         return RunConfig(
             action.id, action.epoch, action.kind, as_driven(resource, action).to_dict(), tables,
             f"{SCRATCH_DIR}/plan", SECRETS_DIR, f"{SCRATCH_DIR}/run", stop_at=action.stop_at, spark=settings,
+            followed=resource.spec.source.followed,
         ).to_json()  # fmt: skip
 
     def _extra(self, resource: CdcSync, action: StartRun) -> dict[str, str]:
