@@ -27,12 +27,12 @@ _TICK = 0.1
 class Relay:
     """Made by `relay_to`."""
 
-    def __init__(self, host: str, port: int, address: str = "127.0.0.1") -> None:
+    def __init__(self, host: str, port: int, address: str = "127.0.0.1", own_port: int = 0) -> None:
         self._target = (host, port)
         self._open = threading.Event()
         self._open.set()
         self._closed = threading.Event()
-        self._listener = socket.create_server((address, 0))
+        self._listener = socket.create_server((address, own_port))
         self._listener.settimeout(_TICK)
         self._threads = [threading.Thread(target=self._accept)]
         self._threads[0].start()
@@ -125,3 +125,21 @@ def relay_to(host: str, port: int, address: str = "127.0.0.1") -> Iterator[Relay
         yield relay
     finally:
         relay.close()
+
+
+@contextmanager
+def relays_at_one_port(*targets: tuple[str, int]) -> Iterator[list[Relay]]:
+    """One for each target, at 127.0.0.1, 127.0.0.2 and so on: hosts of a source have one port."""
+    with ExitStack() as stack:
+        relays: list[Relay] = []
+        while len(relays) < len(targets):
+            try:
+                own_port = relays[0].port if relays else 0
+                relays.append(Relay(*targets[len(relays)], f"127.0.0.{len(relays) + 1}", own_port))
+            except OSError:  # another program has the port at that address
+                for relay in relays:
+                    relay.close()
+                relays = []
+        for relay in relays:
+            stack.callback(relay.close)
+        yield relays

@@ -40,7 +40,8 @@ class ReaderSettings:
     followed of changes of a definition; a table without one stops. `unproved` tables had such a
     change, and no row of it was seen; of `unconfirmed` ones the catalog was not compared since. Of
     `unlogged` tables the user accepted that foreign keys change them without row events. With
-    `hold_back`, a batch is handed over once the source has committed all of it (`hold_back`).
+    `hold_back`, a batch is handed over once the source has committed all of it (`hold_back`). The
+    reader ends where `source` was demoted and one of `others` can be used.
     """
 
     source: Source
@@ -66,3 +67,4 @@ class ReaderSettings:
     unconfirmed: frozenset[TableId] = frozenset()
     unlogged: frozenset[TableId] = frozenset()
     hold_back: bool = False
+    others: Source | None = None

@@ -42,6 +42,7 @@ from cdcsync_spark.stream.batch_loop import BatchLoop
 from cdcsync_spark.stream.confirmation import RECHECK_SECONDS, Ask, Confirmation, ask_catalog
 from cdcsync_spark.stream.crash_repair import Repair, SourceRepair
 from cdcsync_spark.stream.failover import Failover
+from cdcsync_spark.stream.host_choice import choose_host
 from cdcsync_spark.stream.policies import policy_of
 from cdcsync_spark.stream.reports import StreamReports
 from cdcsync_spark.stream.stream_table import StreamTable
@@ -60,6 +61,8 @@ _PAUSE, _QUIET_PAUSE = 0.2, 2.0
 def run_stream(context: RunContext, open_engine: OpenEngine) -> None:
     """Opens the targets and follows the binlog by an engine. Errors of single tables are in
     `context.failed`; raises CdcError for the run."""
+    if context.others is not None:
+        choose_host(context)
     with open_session(context.source) as session:
         session.refuse_hidden_changes()
         ids = frozenset(a.table.id for a in context.config.tables)
@@ -139,6 +142,7 @@ def reader_settings(context: RunContext, tables: list[StreamTable]) -> ReaderSet
         unproved=unproved_tables(t.state for t in tables),
         unconfirmed=unconfirmed_tables(t.state for t in tables),
         hold_back=True,
+        others=context.others,
         unlogged=frozenset(t.state.capture.id for t in tables if spec.tables.override(t.name).accept_unlogged_cascades),
     )
 

@@ -20,9 +20,10 @@ from cdcsync_core.positions.mariadb_gtid import MariaDbGtidPos
 from cdcsync_core.positions.position import FilePosition, GtidPosition, LogOffset, Position
 from cdcsync_core.tables.source_table import TableId
 from cdcsync_mysql.positions.watermark import high
-from cdcsync_mysql.readiness.proof import open_session, tables_with_unlogged_cascades
+from cdcsync_mysql.readiness.proof import open_session, source_left, tables_with_unlogged_cascades
 from cdcsync_mysql.server import ServerFacts
-from cdcsync_mysql.sessions.connection import Source
+from cdcsync_mysql.sessions.connection import Source, connect, fetch
+from cdcsync_mysql.sessions.hosts import is_demoted
 from cdcsync_spark.binlog.dump.behind_gtid import state_at
 from cdcsync_spark.binlog.dump.client import BinlogClient, dump_begin
 from cdcsync_spark.binlog.dump.event_bound import bound_unpacked_events
@@ -76,14 +77,33 @@ def open_dump(settings: ReaderSettings, start: Position, wanted: Callable[[Table
         covered = _sent_again(start)
         parser = EventParser(facts.flavor, file=file, gtid_pos=gtid_pos, known=covered, wanted=wanted, binlog=facts.log)
         state = _unknown_state(settings.source, facts, start)
-        yield Dump(client, parser, partial(end_of_ours, settings.source, settings.lineage), end, refused, state)
+        yield Dump(
+            client,
+            parser,
+            partial(end_of_ours, settings.source, settings.lineage, others=settings.others),
+            end,
+            refused,
+            state,
+        )
 
 
-def end_of_ours(source: Source, lineage: Lineage, position: Position) -> LogOffset:
+def end_of_ours(source: Source, lineage: Lineage, position: Position, *, others: Source | None = None) -> LogOffset:
     """Where the binlog ends that the source has now, after a proof that it leads on from
-    `position`. Raises CdcError as `SourceSession.proved`; nothing is waited for."""
+    `position`. Raises CdcError as `SourceSession.proved`, and SourceMoved where the source was
+    demoted and another host can be used; nothing is waited for."""
     with open_session(source, max_seconds=_PROOF_SECONDS, read_timeout=_PROOF_SECONDS) as session:
-        return high(session.proved(lineage, position, commit_seconds=0), session.facts)
+        connection = session.proved(lineage, position, commit_seconds=0)
+        if others is not None and is_demoted(connection, fetch) and _can_be_used(others):
+            raise source_left()
+        return high(connection, session.facts)
+
+
+def _can_be_used(hosts: Source) -> bool:
+    try:
+        with connect(hosts, max_seconds=_PROOF_SECONDS, read_timeout=_PROOF_SECONDS) as connection:
+            return not is_demoted(connection, fetch)
+    except CdcError:
+        return False
 
 
 def _unknown_state(source: Source, facts: ServerFacts, start: Position) -> MariaDbGtidPos | None:

@@ -1,0 +1,237 @@
+"""A source with several hosts: which one is taken, and when it is left."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from concurrent.futures import Future
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from cdcsync_core.errors import CdcError, Reason
+from cdcsync_core.resource.spec import API_VERSION, KIND
+from cdcsync_core.runs.run import ExitCode, RunConfig, RunKind, TableAssignment
+from cdcsync_mysql.checks import Level
+from cdcsync_mysql.readiness.hosts import check_hosts
+from cdcsync_mysql.readiness.proof import SourceMoved
+from cdcsync_mysql.server import read_facts
+from cdcsync_mysql.sessions.connection import Source, connect
+from cdcsync_spark.binlog.dump.dump import end_of_ours
+from cdcsync_spark.run.context import RunContext, open_context
+from cdcsync_spark.run.progress import Reporter
+from cdcsync_spark.stream.host_choice import choose_host
+from support.relay import relays_at_one_port
+from support.servers import VARIANTS, OptionValue, Server
+from support.stepwise import Stepwise
+from support.sync_process import GRANTS, Sync
+from support.table_status import entry
+
+_SECONDS = 180.0
+OPTIONS: dict[str, dict[str, OptionValue]] = {
+    "mysql97_gtid": {},
+    "mariadb1011_loose": {"log_slave_updates": "ON"},
+}
+
+
+@pytest.fixture(params=OPTIONS)
+def pair(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Server, Server]]:
+    """A primary and its replica."""
+    variant = request.param
+    old = VARIANTS[variant].start(tmp_path / "old", server_id=101, **OPTIONS[variant])
+    try:
+        new = VARIANTS[variant].start(tmp_path / "new", server_id=102, **OPTIONS[variant])
+        try:
+            _replicate(old, new)
+            yield old, new
+        finally:
+            new.remove()
+    finally:
+        old.remove()
+
+
+def _replicate(old: Server, new: Server) -> None:
+    if new.flavor == "mysql":
+        new.run(
+            f"CHANGE REPLICATION SOURCE TO SOURCE_HOST='{old.host}', SOURCE_PORT={old.port}, SOURCE_USER='root',"
+            " SOURCE_AUTO_POSITION=1, SOURCE_SSL=0, SOURCE_CONNECT_RETRY=1",
+            "START REPLICA",
+        )
+        return
+    new.run(
+        f"CHANGE MASTER TO MASTER_HOST='{old.host}', MASTER_PORT={old.port}, MASTER_USER='root',"
+        " MASTER_USE_GTID=slave_pos, MASTER_CONNECT_RETRY=1, MASTER_SSL=0, MASTER_SSL_VERIFY_SERVER_CERT=0",
+        "START SLAVE",
+    )
+
+
+def _await_replica(old: Server, new: Server) -> None:
+    if new.flavor == "mysql":
+        ours = old.query("SELECT @@GLOBAL.gtid_executed")[0][0]
+        assert new.query("SELECT WAIT_FOR_EXECUTED_GTID_SET(%s, %s)", ours, int(_SECONDS)) == [(0,)]
+    else:
+        end = old.query("SELECT @@gtid_binlog_pos")[0][0]
+        assert new.query("SELECT MASTER_GTID_WAIT(%s, %s)", end, _SECONDS) == [(0,)]
+
+
+def _promote(new: Server) -> None:
+    word = "REPLICA" if new.flavor == "mysql" else "SLAVE"
+    new.run(f"STOP {word}", f"RESET {word} ALL")
+
+
+def _copied(old: Server, new: Server, folder: Path) -> Stepwise:
+    """A table of two rows and one more that the stream read; the replica has all of it."""
+    old.run("CREATE DATABASE h", "CREATE TABLE h.t (id INT PRIMARY KEY)", "INSERT INTO h.t VALUES (1), (2)")
+    step = Stepwise(old, "h", folder)
+    step.snapshot("t")
+    old.run("INSERT INTO h.t VALUES (3)")
+    step.follow()
+    _await_replica(old, new)
+    new.create_user("stepwise", "only for tests")
+    return step
+
+
+def _taken(source: Source) -> str:
+    with connect(source) as connection:
+        return read_facts(connection).log
+
+
+def test_which_host_is_taken(pair: tuple[Server, Server], tmp_path: Path) -> None:
+    old, new = pair
+    step = _copied(old, new, tmp_path)
+    _passes_over_what_was_demoted(old, new, step)
+    old.run("SET GLOBAL read_only = OFF")
+    _passes_over_what_lacks_ours(old, new, step)
+
+
+def _passes_over_what_was_demoted(old: Server, new: Server, step: Stepwise) -> None:
+    """The host that is followed comes first; a reader leaves it when it is demoted and another is
+    there."""
+    with relays_at_one_port((old.host, old.port), (new.host, new.port)) as (first, second):
+        source = replace(step.source, host="127.0.0.1", port=first.port, others=("127.0.0.2",))
+        logs = [_taken(source.of_hosts(host)) for host in source.hosts]
+        assert _taken(source) == logs[0]
+        assert _taken(replace(source, followed=logs[1])) == logs[1]
+
+        alone, others, position = source.of_hosts("127.0.0.1"), source.without("127.0.0.1"), step.position("t")
+        end_of_ours(alone, step.facts.lineage, position, others=others)
+        old.run("SET GLOBAL read_only = ON")
+        assert _taken(replace(source, followed=logs[0])) == logs[1]
+        with pytest.raises(SourceMoved, match="read-only and is no replica"):
+            end_of_ours(alone, step.facts.lineage, position, others=others)
+        with connect(source) as connection:
+            used, other = check_hosts(source, connection, read_facts(connection))
+        assert (used.level, other.level) == (Level.OK, Level.OK)
+        assert "127.0.0.2 is used" in used.found
+        assert "read-only and no replica" in other.found
+
+        second.refuse = True
+        assert _taken(source) == logs[0]
+        end_of_ours(alone, step.facts.lineage, position, others=others)
+        with connect(source) as connection:
+            checks = check_hosts(source, connection, read_facts(connection))
+        assert [c.level for c in checks] == [Level.OK, Level.WARN]
+        first.refuse = True
+        with pytest.raises(CdcError) as refused:
+            _taken(source)
+        assert refused.value.reason is Reason.SOURCE_UNREACHABLE
+        assert all(f"{host}:{first.port}" in refused.value.found for host in source.hosts)
+
+
+def _context(step: Stepwise, port: int, hosts: list[str], followed: str = "") -> RunContext:
+    secret = step.folder / "source"
+    secret.mkdir(exist_ok=True)
+    for key in ("username", "password"):
+        (secret / key).write_text((step.folder / key).read_text())
+    spec = {
+        "source": {"hosts": hosts, "port": port, "credentialsSecretRef": {"name": "source"}},
+        "tables": {"include": [r"h\..*"]},
+        "sink": {"delta": {"path": str(step.folder / "lake")}},
+    }
+    about = {"name": "stepwise", "namespace": "test"}
+    resource = {"apiVersion": API_VERSION, "kind": KIND, "metadata": about, "spec": spec}
+    tables = (TableAssignment(step.state("t").capture),)
+    config = RunConfig(
+        "r", 1, RunKind.STREAM, resource, tables, "", str(step.folder), str(step.folder), followed=followed
+    )
+    return open_context(config, Reporter("r", -1), threading.Event(), Future())
+
+
+def _passes_over_what_lacks_ours(old: Server, new: Server, step: Stepwise) -> None:
+    """An old primary that comes back is not taken in the place of the one that it was left for."""
+    thread = "STOP REPLICA SQL_THREAD" if new.flavor == "mysql" else "STOP SLAVE SQL_THREAD"
+    with relays_at_one_port((old.host, old.port), (new.host, new.port)) as (first, second):
+        olds, news = "127.0.0.1", "127.0.0.2"
+        new.run(thread)
+        old.run("INSERT INTO h.t VALUES (4)")
+        step.follow()
+        context = _context(step, first.port, [news, olds])
+        assert context.source.host == news
+        choose_host(context)
+        assert (context.source.host, context.facts.log) == (olds, step.facts.log)
+        assert context.others is not None
+        assert context.others.hosts == (news,)
+        assert _context(step, first.port, [news, olds], step.facts.log).source.host == olds
+        first.refuse = True
+        context = _context(step, first.port, [olds, news], step.facts.log)
+        choose_host(context)
+        assert context.source.host == news
+        first.refuse = False
+
+        new.run("START REPLICA" if new.flavor == "mysql" else "START SLAVE")
+        _await_replica(old, new)
+        _promote(new)
+        new.run("INSERT INTO h.t VALUES (5)", "INSERT INTO h.t VALUES (6)")
+        step.reach(new)
+        step.move("t")
+        step.follow()
+        context = _context(step, first.port, [olds, news])
+        assert context.source.host == olds
+        choose_host(context)
+        assert context.source.host == news
+        second.refuse = True
+        with pytest.raises(CdcError) as refused:
+            choose_host(_context(step, first.port, [olds, news], step.facts.log))
+        assert refused.value.reason is Reason.SOURCE_UNREACHABLE
+        assert "127.0.0.1 lacks transactions of the server that it was left for" in refused.value.found
+
+
+@pytest.mark.long
+@pytest.mark.spark
+@pytest.mark.timeout(1800)
+def test_a_sync_goes_on_at_its_other_host(pair: tuple[Server, Server], tmp_path: Path) -> None:
+    """After the death of the primary, and after a switchover back that leaves a connection alive;
+    the old primary that comes back in between is left alone."""
+    old, new = pair
+    old.run("CREATE DATABASE h", "CREATE TABLE h.t (id INT PRIMARY KEY)", "INSERT INTO h.t VALUES (1), (2)")
+    for server in pair:
+        server.create_user("cdc", "for tests", GRANTS[server.flavor])
+    _await_replica(old, new)
+    with relays_at_one_port((old.host, old.port), (new.host, new.port)) as (first, _):
+        hosts = {"host": None, "hosts": ["127.0.0.1", "127.0.0.2"], "port": first.port}
+        sync = Sync(old, [r"h\..*"], tmp_path / "sync", spec={"source": hosts}, account=("cdc", "for tests"))
+        with sync:
+            sync.start("forever")
+            sync.wait_for(lambda s: entry(s, "h.t").get("phase") == "Streaming")
+            old.run("INSERT INTO h.t VALUES (3)", "INSERT INTO h.t VALUES (4)")
+            _await_replica(old, new)
+            sync.wait_for(lambda _: sync.target("h.t").num_rows == 4)
+            old.kill()
+            _promote(new)
+            new.run("INSERT INTO h.t VALUES (5)", "INSERT INTO h.t VALUES (6)")
+            sync.wait_for(lambda _: sync.target("h.t").num_rows == 6, timeout=400)
+            old.start()
+            new.run("INSERT INTO h.t VALUES (7)")
+            sync.wait_for(lambda _: sync.target("h.t").num_rows == 7, timeout=400)
+
+            _replicate(new, old)
+            _await_replica(new, old)
+            new.run("SET GLOBAL read_only = ON")
+            _promote(old)
+            old.run("INSERT INTO h.t VALUES (8)")
+            sync.wait_for(lambda _: sync.target("h.t").num_rows == 8, timeout=400)
+            seen = sync.wait_for(lambda s: entry(s, "h.t").get("phase") == "Streaming")
+            assert entry(seen, "h.t")["generation"] == 0
+            assert sync.terminate() == ExitCode.DONE
+            assert sorted(sync.target("h.t")["id"].to_pylist()) == list(range(1, 9))
