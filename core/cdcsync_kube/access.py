@@ -10,7 +10,7 @@ from pathlib import Path
 from cdcsync_core.errors import Reason, fail
 from cdcsync_kube import kubeconfig
 from cdcsync_kube.client import Api
-from cdcsync_kube.login import Loaded, Login
+from cdcsync_kube.login import LoadedLogin, Login
 
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
@@ -51,7 +51,7 @@ def by_kubeconfig(path: Path) -> Api:
     return Api(Login(lambda: kubeconfig.load(str(path))))
 
 
-def _load_service_account() -> Loaded:
+def _load_service_account() -> LoadedLogin:
     """The client reads the token again each minute, because the kubelet rotates it. A proxy of the
     pod's variables is for what is outside the cluster."""
     from kubernetes.client.configuration import Configuration
@@ -69,4 +69,4 @@ def _load_service_account() -> Loaded:
             remedy="mount the token of its service account",
         ) from None
     configuration.proxy = None
-    return Loaded(configuration)
+    return LoadedLogin(configuration)

@@ -208,11 +208,11 @@ class Api:
     ) -> tuple[int, bytes]:
         from urllib3.exceptions import HTTPError
 
-        from cdcsync_kube.timed_pool import Deadline
+        from cdcsync_kube.timed_pool import TimedCall
 
         self.calls += 1
         seconds = _STEPS * self._timeout
-        deadline = Deadline(seconds)
+        deadline = TimedCall(seconds)
         try:
             with deadline:
                 answer = self._answer(access, method, target, content, headers)

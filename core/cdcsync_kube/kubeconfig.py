@@ -20,7 +20,7 @@ import yaml
 
 from cdcsync_core.errors import CdcError, Reason, fail
 from cdcsync_kube import auth_provider, login_program
-from cdcsync_kube.login import Loaded, proxy_of
+from cdcsync_kube.login import LoadedLogin, proxy_of
 
 if TYPE_CHECKING:
     from kubernetes.client.configuration import Configuration
@@ -34,7 +34,7 @@ _ASIDE = ("extensions",)
 _IMPERSONATION = ("as", "as-uid", "as-groups", "as-user-extra")
 
 
-def load(files: str, context: str = "") -> Loaded:
+def load(files: str, context: str = "") -> LoadedLogin:
     """A context of the files, which are separated as in `KUBECONFIG`; empty: the current one.
     Raises SpecInvalid."""
     return _reading(files, lambda: _load(files, context or None))
@@ -85,7 +85,7 @@ def _loader(merger: KubeConfigMerger, context: str | None) -> KubeConfigLoader:
     return KubeConfigLoader(merger.config, active_context=context)
 
 
-def _load(files: str, chosen: str | None) -> Loaded:
+def _load(files: str, chosen: str | None) -> LoadedLogin:
     from kubernetes.client.configuration import Configuration
     from kubernetes.config.kube_config import ConfigNode
 
@@ -110,7 +110,7 @@ def _load(files: str, chosen: str | None) -> Loaded:
         configuration.no_proxy = None  # the kubeconfig's proxy is for this server
     _refuse_socks(configuration)
     _refuse_no_login(given, configuration)
-    return Loaded(configuration, ends, reload_at)
+    return LoadedLogin(configuration, ends, reload_at)
 
 
 def _user(config: ConfigNode, name: str) -> ConfigNode | None:

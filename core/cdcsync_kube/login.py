@@ -26,7 +26,7 @@ _CONNECTING = ("host", "ssl_ca_cert", "cert_file", "key_file", "verify_ssl", "tl
 
 
 @dataclass(frozen=True)
-class Loaded:
+class LoadedLogin:
     """Times of the system's clock: the credentials end at `ends`, and have to be loaded again from
     `reload_at` on, though they may hold."""
 
@@ -53,7 +53,7 @@ class Login:
     """Loads at once, so that a login that cannot work fails where it is made. `load` raises
     CdcError."""
 
-    def __init__(self, load: Callable[[], Loaded]) -> None:
+    def __init__(self, load: Callable[[], LoadedLogin]) -> None:
         self._load, self._lock = load, threading.Lock()
         self._loaded = load()
         self._failure: tuple[float, CdcError] | None = None

@@ -22,7 +22,7 @@ from urllib3.connection import HTTPConnection, HTTPSConnection
 _thread = threading.local()
 
 
-class Deadline:
+class TimedCall:
     """Use as a context manager around one call of this thread by a pool that is `timed`. `over`:
     the time has passed. Entering raises OSError where the process gets no thread, because the call
     would have no end."""
@@ -78,12 +78,12 @@ def _shut_down(sock: socket.socket) -> None:
 
 
 def _hold(sock: socket.socket) -> None:
-    deadline: Deadline | None = getattr(_thread, "deadline", None)
+    deadline: TimedCall | None = getattr(_thread, "deadline", None)
     if deadline is not None:
         deadline.hold(sock)
 
 
-class _Timed(HTTPConnection):
+class _PooledConnection(HTTPConnection):
     def _new_conn(self) -> socket.socket:
         """Is held before the handshake."""
         sock = super()._new_conn()
@@ -96,13 +96,13 @@ class _Timed(HTTPConnection):
         super().request(*arguments, **options)
 
 
-class _TimedByTls(HTTPSConnection, _Timed):
-    """Connects as `_Timed` does before its handshake."""
+class _PooledTlsConnection(HTTPSConnection, _PooledConnection):
+    """Connects as `_PooledConnection` does before its handshake."""
 
 
 class _Pool(HTTPConnectionPool):
-    ConnectionCls = _Timed
+    ConnectionCls = _PooledConnection
 
 
 class _TlsPool(HTTPSConnectionPool):
-    ConnectionCls = _TimedByTls
+    ConnectionCls = _PooledTlsConnection

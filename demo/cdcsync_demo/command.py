@@ -41,7 +41,7 @@ from cdcsync_operator.cli.output import Output
 def demo(output: Output, folder: Path, rows: int, rate: float, sink: str) -> ExitCode:
     """Copy a small shop from a MariaDB of our own into tables of a lake while it is written, and
     prove that the copy is right."""
-    from cdcsync_demo.demo_run import Size, run_demo
+    from cdcsync_demo.demo_run import DemoSize, run_demo
     from cdcsync_demo.embedded import MariaDBUnavailable
     from cdcsync_demo.folder import open_folder
     from cdcsync_demo.server_process import ServerStartError
@@ -52,7 +52,7 @@ def demo(output: Output, folder: Path, rows: int, rate: float, sink: str) -> Exi
         signal.signal(number, _interrupted)
     with open_folder(folder) as place:
         try:
-            return run_demo(place, Size(rows, rate), sink, DemoView(output.console), output)
+            return run_demo(place, DemoSize(rows, rate), sink, DemoView(output.console), output)
         except (MariaDBUnavailable, ServerStartError) as error:
             reason = " ".join(str(error).split())
             raise fail(Reason.SOURCE_UNREACHABLE, f"no MariaDB for the demo: {reason}") from error

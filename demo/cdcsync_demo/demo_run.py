@@ -29,7 +29,7 @@ from cdcsync_demo.folder import DemoFolder
 from cdcsync_demo.lake import QUERY, draw_iceberg_tables, draw_query, draw_tables
 from cdcsync_demo.server_process import LOOPBACK
 from cdcsync_demo.view import DemoView
-from cdcsync_demo.writes import Writer
+from cdcsync_demo.writes import DemoWriter
 from cdcsync_operator.cli.output import Output
 from cdcsync_operator.cli.plan import opened_manifest
 from cdcsync_operator.decision.summary.goal import Until
@@ -44,7 +44,7 @@ _STREAM_SECONDS = 5.0
 
 
 @dataclass(frozen=True)
-class Size:
+class DemoSize:
     """`rows` of the largest table, `rate` of the writes in transactions a second."""
 
     rows: int = 1_000_000
@@ -55,7 +55,7 @@ class Aborted(Exception):
     """The sync ended before the demo did."""
 
 
-def run_demo(folder: DemoFolder, size: Size, sink: str, view: DemoView, output: Output) -> ExitCode:
+def run_demo(folder: DemoFolder, size: DemoSize, sink: str, view: DemoView, output: Output) -> ExitCode:
     """`sink` is the kind of the tables. Raises CdcError; KeyboardInterrupt passes."""
     with ExitStack() as stack:
         server = _start_server(folder, stack, view)
@@ -81,7 +81,7 @@ def _start_server(folder: DemoFolder, stack: ExitStack, view: DemoView) -> Embed
     return server
 
 
-def _open_shop(server: EmbeddedMariaDB, size: Size, password: str, view: DemoView) -> None:
+def _open_shop(server: EmbeddedMariaDB, size: DemoSize, password: str, view: DemoView) -> None:
     with server.connect() as connection, connection.cursor() as cursor:
         cursor.execute(demo_shop.FILL_SESSION)
         for statement in demo_shop.create_statements(_USER, password):
@@ -106,9 +106,9 @@ def _fill(server: EmbeddedMariaDB, statements: list[str]) -> None:
             cursor.execute(statement)
 
 
-def _start_writes(server: EmbeddedMariaDB, size: Size, stack: ExitStack, view: DemoView) -> Writer:
+def _start_writes(server: EmbeddedMariaDB, size: DemoSize, stack: ExitStack, view: DemoView) -> DemoWriter:
     rows = demo_shop.sizes(size.rows)
-    writer = Writer(server.connect, size.rate, rows["customers"], rows["orders"])
+    writer = DemoWriter(server.connect, size.rate, rows["customers"], rows["orders"])
     stack.callback(writer.stop)
     writer.start()
     view.say(
@@ -120,7 +120,7 @@ def _start_writes(server: EmbeddedMariaDB, size: Size, stack: ExitStack, view: D
 # ---- the sync
 
 
-def _run_sync(folder: DemoFolder, writer: Writer, view: DemoView, output: Output) -> ExitCode:
+def _run_sync(folder: DemoFolder, writer: DemoWriter, view: DemoView, output: Output) -> ExitCode:
     from cdcsync_operator.reconcile.source_calls import CALLS
 
     files = ManifestFiles([str(folder.manifest), str(folder.secret)])
@@ -159,7 +159,7 @@ class DemoRun:
     folder: DemoFolder
     manifest: Manifest
     controller: LocalController
-    writer: Writer
+    writer: DemoWriter
     view: DemoView
     results: list[TableResult] = field(default_factory=list)
     failure: BaseException | None = None

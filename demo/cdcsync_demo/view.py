@@ -19,7 +19,7 @@ from rich.text import Text
 
 from cdcsync_core.resource.spec import CdcSync
 from cdcsync_core.runs.status import Status
-from cdcsync_core.runs.verification import Progress, TableResult
+from cdcsync_core.runs.verification import TableResult, VerificationProgress
 from cdcsync_operator.cli import verify_view
 from cdcsync_operator.cli.status_view import Rates, draw, summary
 
@@ -85,11 +85,11 @@ class DemoView:
                 self._print_line(status)
 
     @contextmanager
-    def verifying(self) -> Iterator[Callable[[Progress], None]]:
+    def verifying(self) -> Iterator[Callable[[VerificationProgress], None]]:
         """While the block runs, its progress is drawn with the status."""
         self._verifying = view = verify_view.ProgressView()
 
-        def note(progress: Progress) -> None:
+        def note(progress: VerificationProgress) -> None:
             with self._lock:
                 view.note(progress)
                 self._refresh()

@@ -31,7 +31,7 @@ _SOLD = (
 )
 
 
-class Writer:
+class DemoWriter:
     """`connect` makes a connection as root; `rate` is in transactions a second; `customers` and
     `orders` are there at the beginning."""
 

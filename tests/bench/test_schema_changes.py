@@ -22,7 +22,7 @@ from bench.delta_tables import TABLE, Stream, filled, folder_bytes, linked, targ
 from cdcsync_core.tables.schema_change import Filled, Kept, Origin
 from cdcsync_spark.sinks.contract.changes import Upsert
 from cdcsync_spark.sinks.delta.replica.sink import DeltaTarget
-from cdcsync_spark.sinks.lake.policy import Limits
+from cdcsync_spark.sinks.lake.policy import CommitLimits
 from contract.sinkcase import batch, keys_of, make_table, rows_of, step
 from support.lake import query
 
@@ -48,7 +48,7 @@ def test_schema_change(base: tuple[int, Path], tmp_path: Path, kind: str) -> Non
     rows, (origin, value) = base[0], STEPS[kind]
     folder, stream = linked(base[1], tmp_path / "lake"), Stream(rows, "uniform", 1000)
     found = target_in(folder)
-    writer = DeltaTarget(found.path, limits=Limits(rewritten_bytes=2**50)).writer(tmp_path)
+    writer = DeltaTarget(found.path, limits=CommitLimits(rewritten_bytes=2**50)).writer(tmp_path)
     writer.commit(1, batch(1, stream.batch()))
     before = folder_bytes(folder)
     origins = [*(Kept(c.name) for c in TABLE.columns), origin]

@@ -27,7 +27,7 @@ from cdcsync_spark.sinks.contract.changes import Append, Commit, Replace, Upsert
 from cdcsync_spark.sinks.contract.writer import Busy, Closed
 from cdcsync_spark.sinks.delta.replica.sink import DeltaSink, DeltaTarget
 from cdcsync_spark.sinks.lake import table_index
-from cdcsync_spark.sinks.lake.policy import POLICY, Limits
+from cdcsync_spark.sinks.lake.policy import POLICY, CommitLimits
 from cdcsync_spark.sinks.lake.staging import DataFile
 from cdcsync_spark.sinks.lake.storage import checked_parquet
 from cdcsync_spark.sinks.lake.storage.stores import open_store
@@ -127,7 +127,7 @@ def test_a_closed_writer_reads_no_more_of_a_table_into_its_index(
     untended = orders.writer(tmp_path)  # so that every batch stays a file
     for n in range(1, 20):
         untended.commit(1, batch(n, stage(orders, ORDERS, [(100 + n, "a")], f"{n}")))
-    lake, writer = SlowLake(monkeypatch), replace(orders, limits=Limits(warm_rows=1)).writer(tmp_path)
+    lake, writer = SlowLake(monkeypatch), replace(orders, limits=CommitLimits(warm_rows=1)).writer(tmp_path)
     errors: list[Exception] = []
 
     def merge() -> None:
@@ -158,7 +158,7 @@ def test_who_does_not_wait_for_an_index_asks_again(
     orders: DeltaTarget, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The run's main thread, which must see that the run is to end."""
-    lake, writer = SlowLake(monkeypatch), replace(orders, limits=Limits(warm_rows=1)).writer(tmp_path)
+    lake, writer = SlowLake(monkeypatch), replace(orders, limits=CommitLimits(warm_rows=1)).writer(tmp_path)
     before = writer.last_commit()
     warming = threading.Thread(target=writer.warm)
     warming.start()

@@ -19,7 +19,7 @@ from cdcsync_spark.sinks.delta.replica.sink import DeltaSink, DeltaTarget
 from cdcsync_spark.sinks.delta.table.view import DeltaFile
 from cdcsync_spark.sinks.lake import table_index
 from cdcsync_spark.sinks.lake.live_file import deleted_count
-from cdcsync_spark.sinks.lake.policy import Limits, MaintenancePolicy
+from cdcsync_spark.sinks.lake.policy import CommitLimits, MaintenancePolicy
 from cdcsync_spark.sinks.lake.storage.stores import open_store
 from contract.lives import NOTHING_KEPT, read_by_delta_rs, read_by_duckdb
 from contract.sinkcase import SYNC, Row, batch, content, in_order, keys_of, make_table, rows_of, step, whole_snapshot
@@ -31,9 +31,11 @@ METADATA_ALONE = {"nothing", "a column added", "reordered"}
 FILLED = "a column added and filled"
 
 
-def target_in(folder: Path, policy: MaintenancePolicy | None = None, limits: Limits | None = None) -> DeltaTarget:
+def target_in(folder: Path, policy: MaintenancePolicy | None = None, limits: CommitLimits | None = None) -> DeltaTarget:
     """`TABLE` with `ROWS` in two files, one of them with a deletion vector."""
-    sink = DeltaSink(open_store(str(folder / "lake")), SYNC, True, policy or MaintenancePolicy(), limits or Limits())
+    sink = DeltaSink(
+        open_store(str(folder / "lake")), SYNC, True, policy or MaintenancePolicy(), limits or CommitLimits()
+    )
     target = sink.target(TABLE.id)
     whole_snapshot(target, [*ROWS[:2], (4, "gone", None, None, 1), (5, "old", None, None, 2)], TABLE)
     return target
@@ -142,7 +144,7 @@ def test_no_feature_keeps_readers_out_and_the_files_are_as_the_delta_log_says(
 
 
 def test_a_step_above_the_limit_is_refused_before_anything_has_changed(tmp_path: Path) -> None:
-    target = target_in(tmp_path, limits=Limits(rewritten_bytes=1))
+    target = target_in(tmp_path, limits=CommitLimits(rewritten_bytes=1))
     before, there = target.last_commit(), on_disk(target)
     table, origins, _ = STEPS[FILLED]
     with pytest.raises(PermanentError, match="MiB") as refused:

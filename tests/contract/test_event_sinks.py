@@ -26,7 +26,7 @@ from cdcsync_core.state import TableState
 from cdcsync_core.tables.capture import Capture
 from cdcsync_core.tables.source_table import TableId
 from cdcsync_spark.binlog.batch import BinlogBatch, TableBatch, Transactions, write_transactions
-from cdcsync_spark.binlog.schema.steps import Policy, SchemaStep
+from cdcsync_spark.binlog.schema.steps import FollowPolicy, SchemaStep
 from cdcsync_spark.rows.arrow_types import captured_schema
 from cdcsync_spark.rows.changes import ChangeKind, changes_schema
 from cdcsync_spark.sinks.contract.changes import Append, Commit, Emit, Evolve, Replace, Upsert
@@ -369,7 +369,7 @@ def test_rows_that_are_delivered_early_keep_their_values_when_the_definition_cha
     )
     change = Statement("shop", "ALTER TABLE orders ADD COLUMN x INT NOT NULL DEFAULT 7", STRICT)
     step = SchemaStep(change, TransactionId(Place(FILE, 1500, "mysql:uuid")))
-    made = partial(step_commit, begun, step, place(1500), Policy(follow=True, append_only=True), consistent=False)
+    made = partial(step_commit, begun, step, place(1500), FollowPolicy(follow=True, append_only=True), consistent=False)
     if not early:
         commit = made()
         assert commit is not None

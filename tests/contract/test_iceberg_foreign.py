@@ -12,13 +12,13 @@ import pytest
 from cdcsync_core.errors import PermanentError, Reason
 from cdcsync_core.state import SinkWrite
 from cdcsync_spark.sinks.contract.writer import Writer
-from cdcsync_spark.sinks.iceberg.catalog.port import Json, TableName
+from cdcsync_spark.sinks.iceberg.catalog.port import CatalogTableName, Json
 from cdcsync_spark.sinks.iceberg.replica.sink import IcebergSink, IcebergTarget
 from cdcsync_spark.sinks.lake.storage.stores import open_store
 from contract.sinkcase import ORDERS, SYNC, Model, batch, whole_snapshot
 from support.folder_catalog import iceberg_sink
 
-NAME = TableName(("shop",), "orders")
+NAME = CatalogTableName(("shop",), "orders")
 ROWS = [(1, "one"), (2, None)]
 
 

@@ -15,7 +15,7 @@ import pytest
 from cdcsync_core.tables.schema_change import Converted, Kept
 from cdcsync_spark.sinks.contract.changes import Empty, Replace, Upsert
 from cdcsync_spark.sinks.contract.writer import Writer
-from cdcsync_spark.sinks.iceberg.catalog.port import TableName
+from cdcsync_spark.sinks.iceberg.catalog.port import CatalogTableName
 from cdcsync_spark.sinks.iceberg.replica import lineage
 from cdcsync_spark.sinks.iceberg.replica.sink import IcebergSink
 from cdcsync_spark.sinks.lake.keys.scratch import Scratch
@@ -25,7 +25,7 @@ from contract.iceberg_duckdb import duckdb_connection
 from contract.sinkcase import SYNC, Model, Row, batch, make_table, stage, step, whole_snapshot
 from support.folder_catalog import FolderCatalog, iceberg_sink
 
-NAME = TableName(("shop",), "orders")
+NAME = CatalogTableName(("shop",), "orders")
 COLUMNS = {"id": "bigint(20)", "small": "tinyint(4)", "note": "varchar(20)"}
 TABLE = make_table(COLUMNS, ["id"])
 WIDER = make_table({**COLUMNS, "small": "int(11)"}, ["id"])

@@ -20,7 +20,7 @@ from cdcsync_core.positions.position import FilePosition, Place
 from cdcsync_core.state import TableState
 from cdcsync_core.tables.schema_change import Converted, Filled, Kept
 from cdcsync_spark.sinks.contract.changes import Commit, Evolve
-from cdcsync_spark.sinks.iceberg.catalog.port import TableName
+from cdcsync_spark.sinks.iceberg.catalog.port import CatalogTableName
 from cdcsync_spark.sinks.iceberg.replica import maintenance
 from cdcsync_spark.sinks.iceberg.replica.sink import IcebergSink
 from cdcsync_spark.sinks.iceberg.table.expiry import MOST_AGE, NEWEST
@@ -42,7 +42,7 @@ from contract.sinkcase import (
 from contract.stepcase import ROWS, STEPS, TABLE
 from support.folder_catalog import FolderCatalog, iceberg_sink
 
-NAME = TableName(("shop",), "orders")
+NAME = CatalogTableName(("shop",), "orders")
 POLICY = MaintenancePolicy(gathered_files=4, smallest_class_bytes=4000, peeled_bytes=1)
 
 

@@ -16,7 +16,7 @@ from cdcsync_core.errors import Reason, fail
 from cdcsync_core.runs.run import RunConfig, RunKind
 from cdcsync_kube.client import Api, ApiError, Object
 from cdcsync_operator.cluster.objects.run_objects import REPORT_TABLES
-from cdcsync_operator.cluster.policy.pod_policy import Policy
+from cdcsync_operator.cluster.policy.pod_policy import PodPolicy
 from cdcsync_operator.decision.restart import wait_left
 from cdcsync_spark.run.pod_report import PodReporter
 from cdcsync_spark.run.progress import ControllerGone
@@ -150,7 +150,7 @@ def test_a_driver_that_fails_is_started_again_and_its_reason_reported(
 
 def test_no_pause_between_attempts_is_shorter_than_the_policy_says(sync: InProcessSync) -> None:
     """The resource asks for a tenth of a second."""
-    sync.policy = Policy(least_restart_seconds=3600)
+    sync.policy = PodPolicy(least_restart_seconds=3600)
     controller = sync.create().operator()
     sync.to_streaming(controller)
     sync.end(RunKind.STREAM, 137)
@@ -232,7 +232,7 @@ def test_what_the_policy_refuses_stalls_until_the_policy_allows_it(sync: InProce
     assert "cloud is not one of the operator's allowed ones" in status.condition("Stalled").message
     assert status.observed_generation == 1
     assert not sync.pods()
-    sync.policy = Policy(allowed_service_accounts=frozenset({"cloud"}))
+    sync.policy = PodPolicy(allowed_service_accounts=frozenset({"cloud"}))
     sync.until(sync.operator(), lambda s: s.runs.snapshot and sync.pods())
     (pod,) = sync.pods().values()
     assert pod["spec"]["serviceAccountName"] == "cloud"

@@ -14,7 +14,7 @@ import yaml
 
 from cdcsync_kube.client import Api
 from cdcsync_operator.cluster.quota.report_bounds import ReportBounds
-from cdcsync_operator.cluster.quota.room import Bounds, Room, Rooms
+from cdcsync_operator.cluster.quota.room import Room, RoomBounds, Rooms
 from support.apiserver import kubeconfig
 from support.hostile_objects import HostileTenant
 from support.in_process_sync import InProcessSync
@@ -62,7 +62,7 @@ def test_random_and_hostile_objects_end_no_operator(api: Api, sync: InProcessSyn
 
 def test_reports_beyond_a_namespaces_room_are_its_own_fault_and_end_no_run(sync: InProcessSync) -> None:
     """They are read once they have become smaller."""
-    rooms = Rooms(reports=Room(Bounds(total=2 * _MIB, own=_MIB // 4, reserved=_MIB)))
+    rooms = Rooms(reports=Room(RoomBounds(total=2 * _MIB, own=_MIB // 4, reserved=_MIB)))
     controller = sync.create().operator(rooms=rooms)
     sync.to_streaming(controller)
     pods = sync.pods().keys()

@@ -14,7 +14,7 @@ from cdcsync_core.runs.status_part import StatusPosition, StatusServer, StatusSp
 from cdcsync_core.tables.source_table import SourceType
 from cdcsync_kube.client import ApiError, Object
 from cdcsync_operator.cluster.objects.driver_pod import Image
-from cdcsync_operator.cluster.policy.pod_policy import Policy
+from cdcsync_operator.cluster.policy.pod_policy import PodPolicy
 from cdcsync_operator.cluster.store import KubeStore
 from cdcsync_operator.reconcile.planning import table_plans
 from support.in_process_sync import InProcessSync, table
@@ -29,7 +29,7 @@ _UNSIGNED = 2**64 - 5
 
 
 def store(sync: InProcessSync) -> KubeStore:
-    found = KubeStore(sync.api, sync.namespace, "shop", Policy(), Image("x"), lambda _: None)
+    found = KubeStore(sync.api, sync.namespace, "shop", PodPolicy(), Image("x"), lambda _: None)
     found.load()
     return found
 

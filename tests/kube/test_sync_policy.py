@@ -17,7 +17,7 @@ from cdcsync_core.resource.manifest import parse_resource
 from cdcsync_core.resource.secret_hosts import misdirected
 from cdcsync_kube.client import Api, ApiError, Object
 from cdcsync_operator.cluster.objects.driver_pod import Image
-from cdcsync_operator.cluster.policy.pod_policy import Policy, violations
+from cdcsync_operator.cluster.policy.pod_policy import PodPolicy, violations
 from cdcsync_operator.cluster.policy.source_networks import DEFAULT_REFUSED
 from kube.test_chart import ROOT, rendered
 from support.forbidden_templates import CODE_VARIABLES, CONTAINERS, CONTEXTS, PODS
@@ -200,7 +200,7 @@ def on_a_volume(sink: Object, *folders: str, parts: tuple[str, ...] = ("driver",
 
 def refused_by_the_operator(resource: Object) -> list[str]:
     about = resource["metadata"] | {"namespace": "default", "uid": "u", "generation": 1}
-    policy = Policy(refused_source_networks=DEFAULT_REFUSED)
+    policy = PodPolicy(refused_source_networks=DEFAULT_REFUSED)
     return violations(parse_resource(resource | {"metadata": about}), policy, Image(IMAGE))
 
 

@@ -18,11 +18,11 @@ from cdcsync_core.tables.capture import Capture
 from cdcsync_spark.delivery.changelog import Changelog
 from cdcsync_spark.delivery.upsert import fold
 from cdcsync_spark.wire.binlog.facts import Operation, RowsEvent
-from cdcsync_spark.wire.binlog.rows import Decoded, decode
+from cdcsync_spark.wire.binlog.rows import DecodedRows, decode
 from support.images import KINDS, Kind, image, rows_event, table_of
 
 
-def _outcome(table: Capture, events: Sequence[RowsEvent], decoder: Decoder, befores: bool) -> Decoded | None:
+def _outcome(table: Capture, events: Sequence[RowsEvent], decoder: Decoder, befores: bool) -> DecodedRows | None:
     """None for a DecodeError; any other exception fails the test."""
     try:
         return decode(table, events, list(range(len(events))), decoder, befores=befores)
@@ -30,7 +30,7 @@ def _outcome(table: Capture, events: Sequence[RowsEvent], decoder: Decoder, befo
         return None
 
 
-def _agree(table: Capture, events: Sequence[RowsEvent], *, befores: bool = True) -> Decoded | None:
+def _agree(table: Capture, events: Sequence[RowsEvent], *, befores: bool = True) -> DecodedRows | None:
     found = _outcome(table, events, Decoder.VECTORIZED, befores)
     expected = _outcome(table, events, Decoder.REFERENCE, befores)
     assert (found is None) == (expected is None)

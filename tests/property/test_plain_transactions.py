@@ -15,7 +15,7 @@ from cdcsync_core.positions.gtid import GtidSet
 from cdcsync_core.positions.position import FilePosition, GtidPosition, LogOffset, Position
 from cdcsync_core.tables.capture import Capture
 from cdcsync_core.tables.source_table import Column, SourceTable, SourceType, TableId
-from cdcsync_spark.binlog.schema.steps import Policy
+from cdcsync_spark.binlog.schema.steps import FollowPolicy
 from cdcsync_spark.wire.binlog.parser import Flavor
 from support import events
 from support.binlog_histories import FILE, histories
@@ -47,7 +47,7 @@ def reading(data: st.DataObject, flavor: Flavor) -> Reading:
         start,
         TABLES,
         ahead=data.draw(st.sampled_from([{}, {T: there}, {T: there, U: there}])),
-        policies=data.draw(st.sampled_from([{}, dict.fromkeys(TABLES, Policy(follow=True))])),
+        policies=data.draw(st.sampled_from([{}, dict.fromkeys(TABLES, FollowPolicy(follow=True))])),
         limit=data.draw(st.sampled_from([1 << 40, 3000, 1000])),
         befores=data.draw(st.booleans()),
         decoded=True,

@@ -11,7 +11,7 @@ import pytest
 from cdcsync_core.errors import Reason
 from cdcsync_core.state import LastChange
 from cdcsync_core.tables.evolve import DroppedColumns
-from cdcsync_spark.binlog.schema.steps import Policy
+from cdcsync_spark.binlog.schema.steps import FollowPolicy
 from support.fixtures import FreshDatabase, variants
 from support.memory_target import MemorySink
 from support.schema_classes import CLASSES, IMPLICIT, TABLES, TIMES, WIDER, WRITES
@@ -20,7 +20,7 @@ from support.stepwise import Stepwise
 
 pytestmark = pytest.mark.server
 
-EXACT = Policy(follow=True, dropped=DroppedColumns.DROP)
+EXACT = FollowPolicy(follow=True, dropped=DroppedColumns.DROP)
 #: of a table, invisible ones included
 COLUMNS = """
     SELECT column_name FROM information_schema.columns
@@ -318,7 +318,7 @@ def test_an_alter_in_two_phases(copy: Stepwise) -> None:
 def test_dropped_columns_are_kept(copy: Stepwise) -> None:
     """With the values that they had, NULL in all that is written later; a name that comes back
     brings no value back."""
-    copy.policy = Policy(follow=True)
+    copy.policy = FollowPolicy(follow=True)
     alter(copy, "ALTER TABLE a DROP v", "INSERT INTO a (id) VALUES (10)")
     copy.follow()
     rows = copy.targets["a"].open_snapshot().scan(["id", "v"]).read_all().to_pydict()
@@ -330,7 +330,7 @@ def test_dropped_columns_are_kept(copy: Stepwise) -> None:
 
 @servers
 def test_an_added_column_that_is_left_out(copy: Stepwise) -> None:
-    copy.policy = Policy(follow=True, excluded=frozenset({"secret"}))
+    copy.policy = FollowPolicy(follow=True, excluded=frozenset({"secret"}))
     alter(copy, "ALTER TABLE a ADD secret INT DEFAULT 1 AFTER id")
     write(copy, 10)
     assert not copy.follow()["a"].error

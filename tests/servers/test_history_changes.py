@@ -10,7 +10,7 @@ from deltalake import DeltaTable
 
 from cdcsync_core.errors import Reason
 from cdcsync_core.tables.schema_change import Kind
-from cdcsync_spark.binlog.schema.steps import Policy
+from cdcsync_spark.binlog.schema.steps import FollowPolicy
 from cdcsync_spark.sinks.delta.history.target import HistorySink, HistoryTarget
 from cdcsync_spark.sinks.lake.policy import MaintenancePolicy
 from cdcsync_spark.sinks.lake.storage.stores import open_store
@@ -28,7 +28,7 @@ from support.stepwise import Stepwise
 pytestmark = pytest.mark.server
 servers = variants("mariadb1011", also=("mariadb114", "mysql97_gtid", "mysql97_nogtid"))
 
-APPENDED = Policy(follow=True, append_only=True)
+APPENDED = FollowPolicy(follow=True, append_only=True)
 #: those that leave every row as it is
 FOLLOWED = {"add", "indexes", "reorder", "members", "charset", "charset-of-the-table", "convert", "longer", "nothing"}
 _IN_ORDER = "SELECT * FROM t ORDER BY _cdc_seq, id"

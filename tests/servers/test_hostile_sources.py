@@ -18,8 +18,8 @@ from cdcsync_core.tables.capture import Capture
 from cdcsync_core.tables.source_table import Column, SourceTable, SourceType, TableId
 from cdcsync_mysql.sessions import question
 from cdcsync_mysql.sessions.connection import Source, Tls, connect, fetch
-from cdcsync_mysql.sessions.question import Limits, Question
-from cdcsync_operator.cluster.quota.room import Bounds
+from cdcsync_mysql.sessions.question import AnswerLimits, Question
+from cdcsync_operator.cluster.quota.room import RoomBounds
 from cdcsync_operator.cluster.source import ClusterSource, SourceBounds
 from cdcsync_operator.reconcile.preflight import PreflightOutcome
 from support import hostile
@@ -71,7 +71,7 @@ def test_answers_to_a_question_are_bounded(way: Way, found: str, account: Path) 
     server = Hostile(way)
     with (
         server.listening() as port,
-        Question(limits=Limits(5000, 2**20)) as asked,
+        Question(limits=AnswerLimits(5000, 2**20)) as asked,
         pytest.raises(CdcError, match=f"an answer of more than {found}") as caught,
     ):
         connect(_source(port, account, Tls("disabled"), asked))
@@ -82,7 +82,7 @@ def test_answers_to_a_question_are_bounded(way: Way, found: str, account: Path) 
 def test_the_answers_of_a_real_server_are_within_the_limits(mariadb1011: Server) -> None:
     """The limit is an answer's, not the connection's."""
     with (
-        Question(limits=Limits(5000, 2**20)) as asked,
+        Question(limits=AnswerLimits(5000, 2**20)) as asked,
         connect(replace(source_of(mariadb1011), question=asked)) as real,
     ):
         many = "information_schema.COLLATIONS"
@@ -316,7 +316,7 @@ def test_a_sync_of_too_many_tables_names_the_bound_and_the_field(
         *(f"CREATE TABLE t{n} LIKE t0" for n in (1, 2, 3)),
         db=database,
     )
-    source = ClusterSource(bounds=SourceBounds(answers=Bounds(total=2**20, own=2**20, reserved=0)))
+    source = ClusterSource(bounds=SourceBounds(answers=RoomBounds(total=2**20, own=2**20, reserved=0)))
     (error,) = _honest(source, mariadb1011, database, account, "good").result.errors
     assert error.reason is Reason.SPEC_INVALID
     assert "more tables than the operator has memory for" in error.found
@@ -328,7 +328,7 @@ def test_one_namespaces_long_answers_leave_memory_to_others(
     mariadb1011: Server, fresh_database: FreshDatabase, account: Path
 ) -> None:
     """Each holds what it was sent as long as its server likes: two at a time beyond their own."""
-    answers = Bounds(total=24 * 2**20, own=2**20, reserved=8 * 2**20)
+    answers = RoomBounds(total=24 * 2**20, own=2**20, reserved=8 * 2**20)
     database, source = fresh_database(mariadb1011), ClusterSource(bounds=SourceBounds(answers=answers))
     mariadb1011.run("CREATE TABLE t (id INT PRIMARY KEY)", db=database)
     server = Hostile(hostile.rows_then_silence)

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from cdcsync_core.errors import CdcError, Reason
-from cdcsync_spark.sinks.iceberg.catalog.port import CommitLost, LoadedTable, NewTable, OutcomeUnknown, TableName
+from cdcsync_spark.sinks.iceberg.catalog.port import CatalogTableName, CommitLost, LoadedTable, NewTable, OutcomeUnknown
 from cdcsync_spark.sinks.iceberg.catalog.rest import RestCatalog, RestSettings
 from support.iceberg_catalog import IcebergCatalog
 from support.waiting import eventually
@@ -24,22 +24,22 @@ def rest(iceberg_catalog: IcebergCatalog) -> RestCatalog:
 
 
 @pytest.fixture
-def table() -> TableName:
-    return TableName((f"n{uuid.uuid4().hex}", "a b"), "order/s")
+def table() -> CatalogTableName:
+    return CatalogTableName((f"n{uuid.uuid4().hex}", "a b"), "order/s")
 
 
-def committed(rest: RestCatalog, table: TableName, of: LoadedTable, value: str) -> LoadedTable:
+def committed(rest: RestCatalog, table: CatalogTableName, of: LoadedTable, value: str) -> LoadedTable:
     requirements = [{"type": "assert-table-uuid", "uuid": of.metadata["table-uuid"]}]
     return rest.commit(table, requirements, [{"action": "set-properties", "updates": {"value": value}}])
 
 
-def value(rest: RestCatalog, table: TableName) -> str | None:
+def value(rest: RestCatalog, table: CatalogTableName) -> str | None:
     loaded = rest.load(table)
     assert loaded is not None
     return loaded.metadata["properties"].get("value")
 
 
-def test_a_table_from_its_creation_to_its_end(rest: RestCatalog, table: TableName) -> None:
+def test_a_table_from_its_creation_to_its_end(rest: RestCatalog, table: CatalogTableName) -> None:
     assert not rest.has_namespace(table.namespace)
     assert rest.load(table) is None
     created = rest.create(table, NEW)
@@ -76,7 +76,7 @@ def faults(iceberg_catalog: IcebergCatalog) -> Iterator[IcebergCatalog]:
     ],
 )
 def test_the_table_decides_what_became_of_a_commit(
-    faults: IcebergCatalog, table: TableName, fault: str, raised: type[Exception], landed: bool
+    faults: IcebergCatalog, table: CatalogTableName, fault: str, raised: type[Exception], landed: bool
 ) -> None:
     patient = RestCatalog(RestSettings(faults.uri, seconds=120))
     created = patient.create(table, NEW)
@@ -93,9 +93,9 @@ def test_the_table_decides_what_became_of_a_commit(
 
 
 def test_a_creation_whose_answer_is_lost_is_tried_again_and_finds_the_table(
-    faults: IcebergCatalog, rest: RestCatalog, table: TableName
+    faults: IcebergCatalog, rest: RestCatalog, table: CatalogTableName
 ) -> None:
-    rest.create(TableName(table.namespace, "another"), NEW)
+    rest.create(CatalogTableName(table.namespace, "another"), NEW)
     faults.fault("after")
     with pytest.raises(CdcError) as unknown:
         rest.create(table, NEW)
@@ -105,7 +105,7 @@ def test_a_creation_whose_answer_is_lost_is_tried_again_and_finds_the_table(
 
 
 def test_a_table_that_the_catalog_forgets(faults: IcebergCatalog, rest: RestCatalog) -> None:
-    name = TableName((f"n{uuid.uuid4().hex}",), "orders")
+    name = CatalogTableName((f"n{uuid.uuid4().hex}",), "orders")
     created = rest.create(name, NEW)
     faults.fault(f"forget={name.namespace[0]}/{name.name}")
     assert rest.load(name) is None

@@ -12,9 +12,9 @@ import pytest
 from cdcsync_core.errors import CdcError, PermanentError, Reason
 from cdcsync_core.state import TableState
 from cdcsync_spark.sinks.contract.changes import Commit, Upsert
-from cdcsync_spark.sinks.iceberg.catalog.port import NewTable, TableName
+from cdcsync_spark.sinks.iceberg.catalog.port import CatalogTableName, NewTable
 from cdcsync_spark.sinks.iceberg.catalog.rest import RestCatalog, RestSettings
-from cdcsync_spark.sinks.iceberg.replica.commit import Publication
+from cdcsync_spark.sinks.iceberg.replica.commit import VersionPublication
 from cdcsync_spark.sinks.iceberg.replica.sink import IcebergSink
 from contract import crashing, stepping
 from contract.sinkcase import ORDERS, SYNC, Row, batch, content, first_state, in_order, keys_of, rows_of, whole_snapshot
@@ -37,8 +37,8 @@ def sink(catalog: RestCatalog) -> IcebergSink:
     return IcebergSink(catalog, LocalStores(), SYNC, (f"n{uuid.uuid4().hex}",))
 
 
-def name_of(sink: IcebergSink) -> TableName:
-    return TableName(sink.namespace, "orders")
+def name_of(sink: IcebergSink) -> CatalogTableName:
+    return CatalogTableName(sink.namespace, "orders")
 
 
 @pytest.mark.parametrize("program", [crashing, stepping], ids=["rows", "steps"])
@@ -82,7 +82,7 @@ def test_a_commit_that_is_refused_as_invalid_is_a_lost_race_where_the_table_has_
     took: no requirement could name that branch. Here the update is one that no table takes."""
     target, answers = sink.target(ORDERS.id), [[INVALID]]
     before = whole_snapshot(target, FIRST)
-    monkeypatch.setattr(Publication, "_expiry_updates", lambda _: answers.pop() if answers else [])
+    monkeypatch.setattr(VersionPublication, "_expiry_updates", lambda _: answers.pop() if answers else [])
 
     def build(found: TableState) -> Commit | None:
         if raced and answers:

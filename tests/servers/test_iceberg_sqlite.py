@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from cdcsync_spark.sinks.iceberg.catalog.port import Catalog, CommitLost, Json, NewTable, TableName
+from cdcsync_spark.sinks.iceberg.catalog.port import Catalog, CatalogTableName, CommitLost, Json, NewTable
 from cdcsync_spark.sinks.iceberg.catalog.rest import RestCatalog, RestSettings
 from cdcsync_spark.sinks.iceberg.catalog.sqlite import SqliteCatalog
 from cdcsync_spark.sinks.iceberg.catalog.stores import TableStores
@@ -115,7 +115,7 @@ def shared(metadata: Json) -> dict[str, Any]:
 
 
 def test_both_catalogs_make_the_same_of_the_same_commits(iceberg_catalog: IcebergCatalog, tmp_path: Path) -> None:
-    table = TableName((f"n{uuid.uuid4().hex}", "b"), "orders")
+    table = CatalogTableName((f"n{uuid.uuid4().hex}", "b"), "orders")
     catalogs: list[Catalog] = [RestCatalog(RestSettings(iceberg_catalog.uri, seconds=120)), sqlite_in(tmp_path)]
     made = [catalog.create(table, NEW).metadata for catalog in catalogs]
     assert shared(made[0]) == shared(made[1])
@@ -139,7 +139,7 @@ def test_both_catalogs_make_the_same_of_the_same_commits(iceberg_catalog: Iceber
 
 
 def test_iceberg_itself_reads_and_changes_the_tables_of_the_file(tmp_path: Path) -> None:
-    ours, table = sqlite_in(tmp_path), TableName(("shop",), "order s")
+    ours, table = sqlite_in(tmp_path), CatalogTableName(("shop",), "order s")
     made = ours.create(table, NEW).metadata
     ours.commit(table, COMMITS[0][0], timed(COMMITS[0][1]))
     (tmp_path / "server").mkdir()

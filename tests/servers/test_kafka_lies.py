@@ -21,7 +21,7 @@ from cdcsync_core.errors import CdcError, Reason
 from cdcsync_spark.sinks.formats.json_records import Records
 from cdcsync_spark.sinks.kafka.connection.client import KafkaSettings
 from cdcsync_spark.sinks.kafka.state.table_record import TableRecord
-from cdcsync_spark.sinks.kafka.transactions.session import KafkaSession, Piece
+from cdcsync_spark.sinks.kafka.transactions.session import KafkaSession, TopicRecords
 from contract.sinkcase import SYNC, first_state
 from support.kafka import KafkaBroker
 from support.lying_broker import LIES, lying_broker
@@ -95,7 +95,7 @@ def main(bootstrap: str, lie: str) -> None:
         session.topics.make(name, 1, 1, {})
         topic = session.topics.made(name)
         record = TableRecord(first_state(), topic.name, topic.id, topic.partitions)
-        piece = Piece(NAME, name, Records(pa.array([b"k"]), pa.array([b"1"])))
+        piece = TopicRecords(NAME, name, Records(pa.array([b"k"]), pa.array([b"1"])))
         assert session.transact({NAME: record}, [piece])
         session.settings = session.brokers.settings = _settings(broker.address, LYING_SECONDS)
         begun = time.monotonic()

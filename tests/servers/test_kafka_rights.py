@@ -22,7 +22,7 @@ from confluent_kafka.admin import (
 )
 
 from cdcsync_core.errors import CdcError, Reason
-from cdcsync_core.resource.sink_spec import Sink
+from cdcsync_core.resource.sink_spec import SinkSpec
 from cdcsync_spark.sinks import sink_from_spec
 from cdcsync_spark.sinks.contract.driver import Role
 from cdcsync_spark.sinks.formats.json_records import Records
@@ -33,7 +33,7 @@ from cdcsync_spark.sinks.kafka.connection.rights import RIGHTS, On, table
 from cdcsync_spark.sinks.kafka.connection.topics import Topics
 from cdcsync_spark.sinks.kafka.state.table_record import TableRecord
 from cdcsync_spark.sinks.kafka.topic.target import KafkaSink
-from cdcsync_spark.sinks.kafka.transactions.session import Piece, state_topic
+from cdcsync_spark.sinks.kafka.transactions.session import TopicRecords, state_topic
 from cdcsync_spark.sinks.kafka.transactions.table_fault import TableFault
 from contract.sinkcase import ORDERS, SYNC, content, first_state
 from contract.test_event_sinks import HIGH, NAME, Source, follow, read_snapshot
@@ -95,7 +95,7 @@ class Account(NamedTuple):
         admin.delete_acls([every])[every].result(120)
 
     def sink(self, role: str, delivery: str = "exactly-once") -> KafkaSink:
-        spec = Sink.model_validate(
+        spec = SinkSpec.model_validate(
             {
                 "kafka": {
                     "bootstrapServers": self.broker.secure(),
@@ -212,13 +212,13 @@ def test_a_right_that_is_taken_from_one_topic_stops_its_table_alone(
     account.grant(NEEDED)
     session = account.sink("stream", delivery).session
     session.open()
-    records, pieces = dict[str, TableRecord](), dict[str, Piece]()
+    records, pieces = dict[str, TableRecord](), dict[str, TopicRecords]()
     for name in ("a", "b", "c"):
         topic = f"{account.name}.shop.{name}"
         session.topics.make(topic, 1, 1, {})
         made = session.topics.made(topic)
         records[f"shop.{name}"] = TableRecord(first_state(), topic, made.id, 1)
-        pieces[f"shop.{name}"] = Piece(f"shop.{name}", topic, Records(pa.array([b"k"]), pa.array([b"v"])))
+        pieces[f"shop.{name}"] = TopicRecords(f"shop.{name}", topic, Records(pa.array([b"k"]), pa.array([b"v"])))
     assert session.transact(records, pieces.values())
     account.deny(operation, f"{account.name}.shop.b")
     with pytest.raises(TableFault) as fault:

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from cdcsync_core.errors import CdcError, Reason
-from cdcsync_core.resource.sink_spec import Sink
+from cdcsync_core.resource.sink_spec import SinkSpec
 from cdcsync_demo.server_process import LOOPBACK
 from cdcsync_spark.sinks import sink_from_spec
 from cdcsync_spark.sinks.contract.driver import Role
@@ -67,7 +67,7 @@ class Case:
             "sasl": {"mechanism": mechanism, "credentialsSecretRef": {"name": "account"}},
             "staging": {"path": str(self.folder / uuid.uuid4().hex)},
         }
-        spec = Sink.model_validate({"kafka": section})
+        spec = SinkSpec.model_validate({"kafka": section})
         made = sink_from_spec(spec, self.folder / "secrets", f"{SYNC}{uuid.uuid4().hex[:8]}", Role("snapshot"))
         assert isinstance(made, KafkaSink)
         return made

@@ -24,7 +24,7 @@ from cdcsync_spark.sinks.formats.json_records import Records
 from cdcsync_spark.sinks.kafka.connection.client import KafkaSettings
 from cdcsync_spark.sinks.kafka.state.table_record import TableRecord
 from cdcsync_spark.sinks.kafka.transactions.plain_session import PlainSession
-from cdcsync_spark.sinks.kafka.transactions.session import KafkaSession, Piece
+from cdcsync_spark.sinks.kafka.transactions.session import KafkaSession, TopicRecords
 from cdcsync_spark.sinks.kafka.transactions.table_fault import TableFault
 from contract.sinkcase import ORDERS, SYNC, first_state
 from contract.test_event_sinks import END, HIGH, NAME, Source, applier, follow, read_snapshot
@@ -57,10 +57,10 @@ class Case:
         topic = session.topics.made(self.name)
         return TableRecord(first_state(epoch=epoch), topic.name, topic.id, topic.partitions)
 
-    def piece(self, value: bytes) -> Piece:
-        return Piece(NAME, self.name, Records(pa.array([b"k"]), pa.array([value])))
+    def piece(self, value: bytes) -> TopicRecords:
+        return TopicRecords(NAME, self.name, Records(pa.array([b"k"]), pa.array([value])))
 
-    def send(self, session: KafkaSession, *pieces: Piece | float, epoch: int = 1) -> bool:
+    def send(self, session: KafkaSession, *pieces: TopicRecords | float, epoch: int = 1) -> bool:
         """Numbers are pauses, in seconds."""
         return session.transact({NAME: self.record(session, epoch)}, _paced(pieces))
 
@@ -68,15 +68,15 @@ class Case:
         return [record.value for record in self.kafka.read(self.name)]
 
 
-def _paced(pieces: tuple[Piece | float, ...]) -> Iterator[Piece]:
+def _paced(pieces: tuple[TopicRecords | float, ...]) -> Iterator[TopicRecords]:
     for piece in pieces:
-        if isinstance(piece, Piece):
+        if isinstance(piece, TopicRecords):
             yield piece
         else:
             time.sleep(piece)
 
 
-def _decided(session: KafkaSession, records: dict[str, TableRecord], pieces: list[Piece]) -> None:
+def _decided(session: KafkaSession, records: dict[str, TableRecord], pieces: list[TopicRecords]) -> None:
     """As a writer does: again where it is not known yet."""
     while not session.transact(records, pieces):
         pass
@@ -169,7 +169,7 @@ def test_a_run_whose_successor_has_written_is_superseded(case: Case, pause: floa
     """However long its transaction was open."""
     session = case.session(transaction=BOUND)
 
-    def overtaken() -> Iterator[Piece]:
+    def overtaken() -> Iterator[TopicRecords]:
         yield case.piece(b"late")
         time.sleep(pause)
         assert case.send(case.session(), case.piece(b"successor"), epoch=2)
@@ -185,7 +185,7 @@ def test_a_run_whose_successor_has_written_is_superseded(case: Case, pause: floa
 
 
 def test_whatever_goes_wrong_in_a_transaction_holds_no_consumer_up(case: Case) -> None:
-    def faulty() -> Iterator[Piece]:
+    def faulty() -> Iterator[TopicRecords]:
         yield case.piece(b"half")
         raise ValueError("a fault of ours")
 
@@ -209,7 +209,7 @@ def test_a_record_that_its_topic_refuses_is_its_tables_fault(case: Case, exactly
     found = session.topics.made(small)
     other = TableRecord(first_state(epoch=1), found.name, found.id, found.partitions)
     records = {NAME: case.record(session), "shop.small": other}
-    large = Piece("shop.small", small, Records(pa.array([b"k"]), pa.array([random.Random(1).randbytes(5000)])))
+    large = TopicRecords("shop.small", small, Records(pa.array([b"k"]), pa.array([random.Random(1).randbytes(5000)])))
     for _ in range(2):
         with pytest.raises(TableFault) as fault:
             _decided(session, records, [case.piece(b"1"), large])

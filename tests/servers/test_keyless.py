@@ -25,7 +25,7 @@ from cdcsync_mysql.sessions.connection import Connection, Source, fetch
 from cdcsync_spark.rows.changes import KIND, ChangeKind
 from cdcsync_spark.snapshot import exact_view
 from cdcsync_spark.snapshot.exact_view import ExactView
-from cdcsync_spark.stream.confirmation import Shown, ask_catalog
+from cdcsync_spark.stream.confirmation import CatalogTable, ask_catalog
 from cdcsync_spark.wire.binlog.facts import RowsEvent
 from cdcsync_spark.wire.binlog.rows import batches
 from cdcsync_spark.wire.sql.syntax.text import Statement
@@ -130,7 +130,7 @@ def test_the_catalog_confirms_a_table_without_a_key(mariadb1011: Server, fresh_d
         lineage = session.facts.lineage
         definition = read_table(session.proved(lineage), table, needs_key=False)
     shown = ask_catalog(source, lineage, {"bag": definition}).tables["bag"]
-    assert isinstance(shown, Shown)
+    assert isinstance(shown, CatalogTable)
     assert contradictions(definition, shown.capture) == []
 
 

@@ -13,7 +13,7 @@ from cdcsync_core.errors import Reason
 from cdcsync_core.tables.source_table import TableId
 from cdcsync_mysql.readiness.reach import Cascades, fault_of_reading, fault_of_writing
 from cdcsync_mysql.sessions.connection import connect
-from cdcsync_spark.binlog.schema.steps import Policy
+from cdcsync_spark.binlog.schema.steps import FollowPolicy
 from cdcsync_spark.wire.sql.syntax.text import Statement
 from support.dump import log_end, read_log
 from support.fixtures import FreshDatabase
@@ -89,7 +89,7 @@ def copy(request: pytest.FixtureRequest, variant: str, fresh_database: FreshData
     server: Server = request.getfixturevalue(variant)
     database = fresh_database(server)
     server.run(*TABLES, db=database)
-    copied = Stepwise(server, database, tmp_path, policy=Policy(follow=True))
+    copied = Stepwise(server, database, tmp_path, policy=FollowPolicy(follow=True))
     copied.snapshot("a")
     copied.snapshot("b")
     return copied

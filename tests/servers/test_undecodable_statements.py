@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from cdcsync_core.errors import Reason
-from cdcsync_spark.binlog.schema.steps import Policy
+from cdcsync_spark.binlog.schema.steps import FollowPolicy
 from support.fixtures import FreshDatabase
 from support.servers import Server
 from support.stepwise import Stepwise
@@ -45,7 +45,7 @@ def test_bytes_that_are_no_text(
     server: Server = request.getfixturevalue(variant)
     database, other = fresh_database(server), fresh_database(server).encode()
     server.run(*TABLES, db=database)
-    copy = Stepwise(server, database, tmp_path, policy=Policy(follow=True))
+    copy = Stepwise(server, database, tmp_path, policy=FollowPolicy(follow=True))
     for name in ("a", "b"):
         copy.snapshot(name)
     _run(server, database, *(s.replace(b"other", other) for s in OF_ANOTHER_DATABASE), *OF_THE_TABLE)

@@ -13,7 +13,7 @@ from cdcsync_core.errors import Reason
 from cdcsync_core.state import TableState
 from cdcsync_core.stops import UNANNOUNCED
 from cdcsync_core.tables.evolve import DroppedColumns
-from cdcsync_spark.binlog.schema.steps import Policy
+from cdcsync_spark.binlog.schema.steps import FollowPolicy
 from support.dump import changes, definition, log_end
 from support.fixtures import FreshDatabase, variants
 from support.memory_target import MemorySink
@@ -40,7 +40,7 @@ def _copy(server: Server, database: str, folder: Path) -> Stepwise:
     """Of the tables a and b, confirmed by the catalog after each run."""
     server.run(*TABLES, db=database)
     folder.mkdir()
-    policy = Policy(follow=True, dropped=DroppedColumns.DROP)
+    policy = FollowPolicy(follow=True, dropped=DroppedColumns.DROP)
     made = Stepwise(server, database, folder, policy=policy, confirm=lambda: None)
     made.snapshot("a")
     made.snapshot("b")

@@ -24,7 +24,7 @@ from deltalake import DeltaTable, write_deltalake
 from cdcsync_core.errors import Reason
 from cdcsync_core.runs.run import ExitCode, TablePhase
 from cdcsync_core.runs.status import TableStatus
-from cdcsync_core.runs.verification import Kind, Reader, verdict
+from cdcsync_core.runs.verification import DifferenceKind, ReaderName, verdict
 from cdcsync_core.tables.capture import Capture
 from cdcsync_spark.sinks.contract.changes import Append, Commit, Upsert
 from support.deaths import Died, dying_at
@@ -112,10 +112,14 @@ def test_every_type_of_key_is_compared_and_confirmed(
         tamper(sync, table, [changed, invented], [{"k": lost["k"], "second": lost["second"]}])
     results = verify(sync)
     for table in KEYS:
-        assert results[table].counts == {Kind.DIFFERENT.value: 1, Kind.MISSING.value: 1, Kind.EXTRA.value: 1}, table
+        assert results[table].counts == {
+            DifferenceKind.DIFFERENT.value: 1,
+            DifferenceKind.MISSING.value: 1,
+            DifferenceKind.EXTRA.value: 1,
+        }, table
         shown = {d.kind: d for d in results[table].keys}
-        assert shown[Kind.DIFFERENT].columns["v"][1] == "''"
-        assert shown[Kind.EXTRA].key["second"] == "1000"
+        assert shown[DifferenceKind.DIFFERENT].columns["v"][1] == "''"
+        assert shown[DifferenceKind.EXTRA].key["second"] == "1000"
     assert results["seed"].equal
     assert verdict(results.values()) is ExitCode.DIFFERENCES
 
@@ -159,7 +163,7 @@ def test_the_least_difference_of_every_type_is_found(
     changes = [(column, value) for column, values in NEARLY.items() for value in values]
     tamper(sync, "t", [row | {"id": i, column: value} for i, (column, value) in enumerate(changes)], [])
     result = verify(sync)["t"]
-    assert result.counts == {Kind.DIFFERENT.value: len(changes)}
+    assert result.counts == {DifferenceKind.DIFFERENT.value: len(changes)}
     found = {int(d.key["id"]): list(d.columns) for d in result.keys}
     assert found == {i: [column] for i, (column, _) in enumerate(changes) if i in found}
     assert len(found) == 20  # the limit
@@ -179,7 +183,7 @@ def test_a_key_twice_in_the_target_is_a_difference(
     target.commit(1, lambda found: Commit(replace(found, commit_number=found.commit_number + 1), Append(tuple(twice))))
     result = verify(sync)["t"]
     assert (result.source_rows, result.target_rows) == (10, 13)
-    assert result.counts == {Kind.DUPLICATE.value: 3}
+    assert result.counts == {DifferenceKind.DUPLICATE.value: 3}
 
 
 def test_a_target_behind_is_right_as_of_its_position_and_wrong_rows_in_it_are_found(
@@ -208,14 +212,14 @@ def test_a_target_behind_is_right_as_of_its_position_and_wrong_rows_in_it_are_fo
     tamper(sync, "t", [row | {"text_": "never there"}, row | {"id": 1001}], [{"id": 3}, {"id": 7}])
     result = verify(sync)["t"]
     assert {d.key["id"]: d.kind for d in result.keys} == {
-        "2": Kind.DIFFERENT,
-        "3": Kind.MISSING,
-        "7": Kind.MISSING,
-        "1001": Kind.DIFFERENT,
+        "2": DifferenceKind.DIFFERENT,
+        "3": DifferenceKind.MISSING,
+        "7": DifferenceKind.MISSING,
+        "1001": DifferenceKind.DIFFERENT,
     }
     sync.catch_up()
     # the stream has replaced whatever the binlog changes
-    assert {d.key["id"]: d.kind for d in verify(sync)["t"].keys} == {"7": Kind.MISSING}
+    assert {d.key["id"]: d.kind for d in verify(sync)["t"].keys} == {"7": DifferenceKind.MISSING}
 
 
 #: each with the values of three rows, which later become one another's
@@ -270,21 +274,21 @@ def test_a_decoder_of_others_confirms_what_it_reads_exactly(
         "UPDATE odd SET e = 'b'",
         db=database,
     )
-    results = verify(sync, reader=Reader.MYSQL_REPLICATION)
+    results = verify(sync, reader=ReaderName.MYSQL_REPLICATION)
     assert results["t"].equal, (results["t"].error, results["t"].keys)
     assert results["odd"].error is not None
     assert results["odd"].error["reason"] == Reason.TYPE_UNSUPPORTED
     assert all(name in results["odd"].error["found"] for name in ("e enum", "l varchar", "y year"))
     row = next(r for r in sync.target("t").open_snapshot().scan().read_all().to_pylist() if r["id"] == 1)
     tamper(sync, "t", [row | {"c0": 99}, row | {"id": 77}], [{"id": 0}])
-    assert {d.key["id"]: d.kind for d in verify(sync, reader=Reader.MYSQL_REPLICATION)["t"].keys} == {
-        "0": Kind.MISSING,
-        "1": Kind.DIFFERENT,
-        "77": Kind.EXTRA,
+    assert {d.key["id"]: d.kind for d in verify(sync, reader=ReaderName.MYSQL_REPLICATION)["t"].keys} == {
+        "0": DifferenceKind.MISSING,
+        "1": DifferenceKind.DIFFERENT,
+        "77": DifferenceKind.EXTRA,
     }
     any_server.run("ALTER TABLE t COMMENT = 'other'", db=database)
     any_server.run("SET binlog_row_image = 'MINIMAL'", "UPDATE part SET a = 5", db=database)
-    errors = {name: result.error for name, result in verify(sync, reader=Reader.MYSQL_REPLICATION).items()}
+    errors = {name: result.error for name, result in verify(sync, reader=ReaderName.MYSQL_REPLICATION).items()}
     assert {name: error and error["reason"] for name, error in errors.items()} == {
         "t": Reason.SCHEMA_CHANGE_REFUSED,
         "odd": Reason.TYPE_UNSUPPORTED,
@@ -305,7 +309,7 @@ def test_a_change_that_is_not_in_the_log_is_found(
     mariadb1011.run("SET sql_log_bin = 0", "UPDATE t SET text_ = 'hidden' WHERE id IN (1, 2)", db=database)
     mariadb1011.run("UPDATE t SET number = 7 WHERE id = 2", db=database)
     result = verify(sync)["t"]
-    assert {d.key["id"]: d.kind for d in result.keys} == dict.fromkeys(["1", "2"], Kind.DIFFERENT)
+    assert {d.key["id"]: d.kind for d in result.keys} == dict.fromkeys(["1", "2"], DifferenceKind.DIFFERENT)
 
 
 def test_verify_while_writers_write(any_server: Server, fresh_database: FreshDatabase, sync_of: MakeSync) -> None:
@@ -327,9 +331,9 @@ def test_verify_while_writers_write(any_server: Server, fresh_database: FreshDat
         with sync.running():
             result = verify(sync)["t"]
     assert {d.key["id"]: d.kind for d in result.keys} == {
-        "2900": Kind.DIFFERENT,
-        "2901": Kind.MISSING,
-        "5000": Kind.EXTRA,
+        "2900": DifferenceKind.DIFFERENT,
+        "2901": DifferenceKind.MISSING,
+        "5000": DifferenceKind.EXTRA,
     }
 
 
@@ -464,7 +468,7 @@ def test_equal_rows_end_the_note_of_another_programs_write(
     delta = DeltaTable(str(sync.folder / "lake" / database / "t"))
     delta.delete("id = 2")
     result = verify(sync)["t"]
-    assert (noted(), result.counts) == ("DELETE", {Kind.MISSING.value: 1})
+    assert (noted(), result.counts) == ("DELETE", {DifferenceKind.MISSING.value: 1})
     write_deltalake(delta, pa.table({"id": pa.array([2], pa.int32()), "v": pa.array([2], pa.int32())}), mode="append")
     for point in ("before-commit", "committed"):
         with dying_at(point), pytest.raises(Died):

@@ -13,7 +13,7 @@ import pytest
 from confluent_kafka import Producer
 
 from cdcsync_core.errors import Reason
-from cdcsync_core.runs.verification import Kind
+from cdcsync_core.runs.verification import DifferenceKind
 from cdcsync_spark.sinks.kafka.connection.registry import Registry
 from cdcsync_spark.sinks.kafka.encoding import snapshot_records
 from cdcsync_spark.sinks.kafka.forms import AVRO, form_of
@@ -186,12 +186,12 @@ def test_records_of_each_definition_are_read_by_their_own_schema(
     send(sync, kafka, [old | {"more": ""}, new | {"more": None}, rows[11], rows[12] | {"id": 2000}], ended=[key])
     result = verify(sync)["t"]
     assert {d.key["id"]: d.kind for d in result.keys} == {
-        "10": Kind.DIFFERENT,
-        "2": Kind.DIFFERENT,
-        "11": Kind.MISSING,
-        "2000": Kind.EXTRA,
+        "10": DifferenceKind.DIFFERENT,
+        "2": DifferenceKind.DIFFERENT,
+        "11": DifferenceKind.MISSING,
+        "2000": DifferenceKind.EXTRA,
     }
-    assert {d.key["id"]: d.columns for d in result.keys if d.kind is Kind.DIFFERENT} == {
+    assert {d.key["id"]: d.columns for d in result.keys if d.kind is DifferenceKind.DIFFERENT} == {
         "10": {"more": ("NULL", "''")},
         "2": {"more": ("'after'", "NULL")},
     }
@@ -209,7 +209,7 @@ def test_the_least_difference_of_every_type_is_found(
     changes = [(column, value) for column, values in NEARLY.items() for value in values]
     send(sync, kafka, [row | {"id": i, column: value} for i, (column, value) in enumerate(changes)])
     result = verify(sync)["t"]
-    assert result.counts == {Kind.DIFFERENT.value: len(changes)}
+    assert result.counts == {DifferenceKind.DIFFERENT.value: len(changes)}
     found = {int(d.key["id"]): list(d.columns) for d in result.keys}
     assert found == {i: [column] for i, (column, _) in enumerate(changes) if i in found}
     assert found

@@ -13,7 +13,7 @@ import pytest
 from confluent_kafka import Producer, TopicPartition
 
 from cdcsync_core.errors import Reason
-from cdcsync_core.runs.verification import Kind
+from cdcsync_core.runs.verification import DifferenceKind
 from servers.test_verify import KEYS, Writers, create_key_tables, table_of_rows, verify
 from support.fixtures import FreshDatabase, usually_on
 from support.kafka import KafkaBroker
@@ -109,9 +109,9 @@ def test_what_differs_in_a_topic_is_found(
     send(kafka, topic, ({"id": 3}, row | {"text_": "b"}), ({"id": 4}, None), ({"id": 1000}, row | {"id": 1000}))
     result = verify(sync)["t"]
     assert {d.key["id"]: d.kind for d in result.keys} == {
-        "3": Kind.DIFFERENT,
-        "4": Kind.MISSING,
-        "1000": Kind.EXTRA,
+        "3": DifferenceKind.DIFFERENT,
+        "4": DifferenceKind.MISSING,
+        "1000": DifferenceKind.EXTRA,
     }
     assert next(d.columns for d in result.keys if d.key["id"] == "3") == {"text_": ("'a'", "'b'")}
 
@@ -155,7 +155,7 @@ def test_a_topic_is_compared_while_writers_write(
     send(kafka, f"{sync.name}.{database}.t", ({"id": 2900}, None))
     with sync.running():
         result = verify(sync)["t"]
-    assert {d.key["id"]: d.kind for d in result.keys} == {"2900": Kind.MISSING}
+    assert {d.key["id"]: d.kind for d in result.keys} == {"2900": DifferenceKind.MISSING}
 
 
 def test_a_topic_begins_again_with_the_newest_snapshot(
@@ -168,7 +168,7 @@ def test_a_topic_begins_again_with_the_newest_snapshot(
     sync.copy()
     sync.catch_up()
     mariadb1011.run("SET sql_log_bin = 0", "DELETE FROM t WHERE id < 5", db=database)
-    assert verify(sync)["t"].counts == {Kind.EXTRA.value: 5}
+    assert verify(sync)["t"].counts == {DifferenceKind.EXTRA.value: 5}
     sync.copy(again=1)
     sync.catch_up()
     result = verify(sync)["t"]

@@ -20,14 +20,14 @@ from cdcsync_core.tables.evolve import DroppedColumns
 from cdcsync_core.tables.schema_change import Emptied, Filled, Followed
 from cdcsync_core.tables.source_table import Column, SourceTable, SourceType, TableId
 from cdcsync_spark.binlog.batch import BinlogBatch, TableBatch, Transactions, write_transactions
-from cdcsync_spark.binlog.schema.steps import Policy, SchemaStep, meaning
+from cdcsync_spark.binlog.schema.steps import FollowPolicy, SchemaStep, meaning
 from cdcsync_spark.rows.arrow_types import captured_schema
 from cdcsync_spark.rows.changes import ChangeKind, changes_schema
 from cdcsync_spark.wire.sql.syntax.text import Statement
 from cdcsync_spark.wire.sql.syntax.tokens import Session
 
 BINLOG: BinlogId = "mariadb:1"
-POLICY = Policy(follow=True, dropped=DroppedColumns.DROP)
+POLICY = FollowPolicy(follow=True, dropped=DroppedColumns.DROP)
 #: as MariaDB declares it, so that a column that is added again is equal to the one before
 INT = SourceType.parse("int(11)")
 NAME = "shop.t"

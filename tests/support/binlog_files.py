@@ -26,7 +26,7 @@ from cdcsync_spark.wire.binlog.facts import (
     TransactionRollback,
 )
 from cdcsync_spark.wire.binlog.parser import EventParser, Flavor
-from cdcsync_spark.wire.binlog.rows import Decoded, decode
+from cdcsync_spark.wire.binlog.rows import DecodedRows, decode
 from cdcsync_spark.wire.columns.charset import charset_of
 from cdcsync_spark.wire.sql.column.column_types import max_bytes
 from cdcsync_spark.wire.sql.syntax.text import Statement
@@ -131,7 +131,7 @@ def _count(event: RowsEvent, found: Read, maps: dict[int, tuple[Capture, TableMa
     found.rows[event.operation] += one.images // (2 if event.operation is Operation.UPDATE else 1)
 
 
-def _compare_undescribed(event: RowsEvent, table: Capture, table_map: TableMap, expected: Decoded) -> None:
+def _compare_undescribed(event: RowsEvent, table: Capture, table_map: TableMap, expected: DecodedRows) -> None:
     """The same rows, read by the definition alone, as of a server that describes as little as it
     can; what that cannot give is refused."""
     least = tuple(MappedColumn(c.code, c.meta, c.nullable) for c in table_map.columns)

@@ -25,7 +25,7 @@ from cdcsync_spark.binlog.batch import BinlogBatch, TableBatch, read_transaction
 from cdcsync_spark.binlog.batch_file import BatchWriter
 from cdcsync_spark.binlog.dump.packets import Arrived
 from cdcsync_spark.binlog.reader import BinlogReader
-from cdcsync_spark.binlog.schema.steps import Policy
+from cdcsync_spark.binlog.schema.steps import FollowPolicy
 from cdcsync_spark.binlog.settings import ReaderSettings
 from cdcsync_spark.wire.binlog.parser import EventParser, Flavor
 
@@ -41,7 +41,7 @@ class Reading:
     start: Position
     tables: Mapping[TableId, Capture]
     ahead: Mapping[TableId, Position] = field(default_factory=dict)
-    policies: Mapping[TableId, Policy] = field(default_factory=dict)
+    policies: Mapping[TableId, FollowPolicy] = field(default_factory=dict)
     limit: int = _BIG
     befores: bool = True
     decoded: bool = False

@@ -34,11 +34,11 @@ from cdcsync_core.tables.target_schema import TargetSchema
 from cdcsync_spark.sinks.contract.changes import Build, Commit, Staged
 from cdcsync_spark.sinks.contract.checks import no_copy_error, refuse_other_identity
 from cdcsync_spark.sinks.contract.sink import Capabilities
-from cdcsync_spark.sinks.contract.writer import Outcome, Step, Writer, commit_each
+from cdcsync_spark.sinks.contract.writer import MaintenanceStep, Outcome, Writer, commit_each
 from cdcsync_spark.sinks.lake.deletion_vectors import DeletedRows, framed, serialised
 from cdcsync_spark.sinks.lake.file_changes import AddedFile
-from cdcsync_spark.sinks.lake.format import FileCommit, LostRace, Operation, Writing
-from cdcsync_spark.sinks.lake.policy import LIMITS, POLICY, Limits, MaintenancePolicy
+from cdcsync_spark.sinks.lake.format import CommitOperation, FileCommit, LostRace, Writing
+from cdcsync_spark.sinks.lake.policy import LIMITS, POLICY, CommitLimits, MaintenancePolicy
 from cdcsync_spark.sinks.lake.row_lineage import NO_LINEAGE, RowLineage
 from cdcsync_spark.sinks.lake.snapshot import LakeSnapshot
 from cdcsync_spark.sinks.lake.staging import DataFile, stage
@@ -77,7 +77,7 @@ class CatalogVersion:
     number: int
     state: TableState
     files: Mapping[str, CatalogFile]
-    operation: Operation = Operation.STATE
+    operation: CommitOperation = CommitOperation.STATE
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -142,7 +142,7 @@ class CatalogFormat:
 
     def publish(self, on: CatalogVersion, commit: FileCommit) -> CatalogVersion:
         vectors = {name: self._vector(rows) for name, rows in commit.changes.deleted_rows.items()}
-        if commit.operation is Operation.MERGE:
+        if commit.operation is CommitOperation.MERGE:
             gate("vectors-written")
         after = CatalogVersion(on.number + 1, commit.state, _files(on, commit, vectors), commit.operation)
         try:
@@ -165,10 +165,12 @@ class CatalogFormat:
     def lineage(self, scratch: Path) -> RowLineage:
         return NO_LINEAGE
 
-    def expiry(self, writing: Writing[CatalogVersion]) -> Mapping[str, Callable[[CatalogVersion], Step | None]]:
+    def expiry(
+        self, writing: Writing[CatalogVersion]
+    ) -> Mapping[str, Callable[[CatalogVersion], MaintenanceStep | None]]:
         return {"expire": self._expire}
 
-    def _expire(self, version: CatalogVersion) -> Step | None:
+    def _expire(self, version: CatalogVersion) -> MaintenanceStep | None:
         """A file is known before its version is, so what no version names is not removed here."""
         versions = self.catalog.tables[self.folder.folder]
         if len(versions) <= KEPT_VERSIONS:
@@ -176,7 +178,7 @@ class CatalogFormat:
         old, versions[:] = versions[:-KEPT_VERSIONS], versions[-KEPT_VERSIONS:]
         dead = set[str]().union(*(v.paths for v in old)) - set[str]().union(*(v.paths for v in versions))
         self.folder.remove(dead)
-        return Step("expire", files_removed=len(dead))
+        return MaintenanceStep("expire", files_removed=len(dead))
 
     def unsupported_reason(self, version: CatalogVersion, *, merging: bool) -> str:
         return ""
@@ -228,7 +230,7 @@ class CatalogTarget:
     folder: TableFolder
     sink: str
     policy: MaintenancePolicy = POLICY
-    limits: Limits = LIMITS
+    limits: CommitLimits = LIMITS
 
     @property
     def _format(self) -> CatalogFormat:
@@ -283,7 +285,7 @@ class CatalogSink:
     store: Store
     sync: str
     policy: MaintenancePolicy = POLICY
-    limits: Limits = LIMITS
+    limits: CommitLimits = LIMITS
     catalog: Catalog = field(default_factory=Catalog)
     name: str = field(default_factory=lambda: uuid.uuid4().hex)
 

@@ -13,7 +13,7 @@ from cdcsync_core.tables.source_table import Column, SourceTable, SourceType, Ta
 from cdcsync_spark.binlog.dump.client import BinlogClient
 from cdcsync_spark.wire.binlog.facts import Fact, RowsEvent
 from cdcsync_spark.wire.binlog.parser import EventParser
-from cdcsync_spark.wire.binlog.rows import Decoded, decode
+from cdcsync_spark.wire.binlog.rows import DecodedRows, decode
 from support.both_paths import Reading, outcome, stand_in
 from support.servers import Server
 
@@ -66,7 +66,7 @@ def definition(server: Server, database: str, name: str, key: tuple[str, ...] = 
     return Capture(SourceTable(TableId(database, name), columns), key, **options)
 
 
-def changes(server: Server, table: Capture, start: Position) -> Decoded:
+def changes(server: Server, table: Capture, start: Position) -> DecodedRows:
     """The changes of one table from `start` to the end of the binlog, transactions numbered by
     event; both decoders agree."""
     facts = read_log(server, start, wanted=lambda t: t == table.id)

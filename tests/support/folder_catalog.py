@@ -21,12 +21,12 @@ from pyiceberg.table.metadata import TableMetadataV3
 from pyiceberg.table.update import TableRequirement, TableUpdate, update_table_metadata
 
 from cdcsync_spark.sinks.iceberg.catalog.port import (
+    CatalogTableName,
     CommitLost,
     Json,
     LoadedTable,
     NewTable,
     OutcomeUnknown,
-    TableName,
 )
 from cdcsync_spark.sinks.iceberg.replica.sink import IcebergSink
 from cdcsync_spark.sinks.lake.storage.store import Store
@@ -52,14 +52,14 @@ class FolderCatalog:
 
     root: str
 
-    def load(self, table: TableName) -> LoadedTable | None:
+    def load(self, table: CatalogTableName) -> LoadedTable | None:
         found = self._newest(table)
         return None if found is None else LoadedTable(found[1])
 
-    def vended(self, table: TableName) -> Mapping[str, str]:
+    def vended(self, table: CatalogTableName) -> Mapping[str, str]:
         return {}
 
-    def create(self, table: TableName, new: NewTable) -> LoadedTable:
+    def create(self, table: CatalogTableName, new: NewTable) -> LoadedTable:
         if self._newest(table) is not None:
             raise CommitLost
         schema = new.schema
@@ -85,7 +85,7 @@ class FolderCatalog:
             },
         )
 
-    def commit(self, table: TableName, requirements: Sequence[Json], updates: Sequence[Json]) -> LoadedTable:
+    def commit(self, table: CatalogTableName, requirements: Sequence[Json], updates: Sequence[Json]) -> LoadedTable:
         answer = self._take_answer()
         if answer == "lost before":
             raise OutcomeUnknown
@@ -111,7 +111,7 @@ class FolderCatalog:
             raise CommitLost
         return landed
 
-    def drop(self, table: TableName) -> None:
+    def drop(self, table: CatalogTableName) -> None:
         for path in self._metadata(table).glob("v*.metadata.json"):
             path.unlink()
 
@@ -130,7 +130,7 @@ class FolderCatalog:
         called `metadata` again."""
         Path(self.root, "answers").write_text("forgotten after")
 
-    def metadata_file(self, table: TableName) -> str:
+    def metadata_file(self, table: CatalogTableName) -> str:
         """The newest one, for readers."""
         return str(max(self._metadata(table).glob("v*.metadata.json")))
 
@@ -142,19 +142,19 @@ class FolderCatalog:
             return answer
         return ""
 
-    def _folder(self, table: TableName) -> Path:
+    def _folder(self, table: CatalogTableName) -> Path:
         return Path(self.root, *table.namespace, table.name)
 
-    def _metadata(self, table: TableName) -> Path:
+    def _metadata(self, table: CatalogTableName) -> Path:
         return self._folder(table) / "metadata"
 
-    def _newest(self, table: TableName) -> tuple[int, Json] | None:
+    def _newest(self, table: CatalogTableName) -> tuple[int, Json] | None:
         while names := sorted(self._metadata(table).glob("v*.metadata.json")):
             with suppress(FileNotFoundError):  # newer ones came meanwhile
                 return int(names[-1].name[1:].partition(".")[0]), json.loads(names[-1].read_text())
         return None
 
-    def _put(self, table: TableName, number: int, metadata: Json) -> LoadedTable:
+    def _put(self, table: CatalogTableName, number: int, metadata: Json) -> LoadedTable:
         folder = self._metadata(table)
         folder.mkdir(parents=True, exist_ok=True)
         unnamed = folder / f".{uuid.uuid4().hex}"

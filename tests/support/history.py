@@ -12,7 +12,7 @@ from cdcsync_spark.sinks.delta.table.table_path import TablePath
 from cdcsync_spark.sinks.delta.table.view import Action, DeltaFile, actions_of
 from cdcsync_spark.sinks.history.rows import history_schema
 from cdcsync_spark.sinks.iceberg.history.target import IcebergHistory
-from cdcsync_spark.sinks.iceberg.table.manifests import Manifest
+from cdcsync_spark.sinks.iceberg.table.manifests import ListedManifest
 from cdcsync_spark.sinks.lake.snapshot import LakeSnapshot
 from support.event_consumer import Event
 
@@ -43,7 +43,7 @@ def iceberg_history_events(history: IcebergHistory) -> list[Event]:
     loaded, version = place.load(), history.table.version()
     assert loaded is not None
     assert version is not None
-    metadata, reader, known = loaded.metadata, place.folder(loaded).reader, dict[str, Manifest]()
+    metadata, reader, known = loaded.metadata, place.folder(loaded).reader, dict[str, ListedManifest]()
     for snapshot in reversed(list(metadata.ancestors(metadata.head("main")))):
         manifests = reader.manifests(metadata, snapshot, known)
         known = {manifest.path: manifest for manifest in manifests}

@@ -22,7 +22,7 @@ from cdcsync_kube.client import Api, Object
 from cdcsync_operator.cluster.controller import KubeController
 from cdcsync_operator.cluster.objects.driver_pod import Image
 from cdcsync_operator.cluster.objects.run_objects import REPORT_TABLES
-from cdcsync_operator.cluster.policy.pod_policy import Policy
+from cdcsync_operator.cluster.policy.pod_policy import PodPolicy
 from cdcsync_operator.cluster.quota.room import Rooms
 from cdcsync_operator.cluster.settings import OperatorSettings
 from cdcsync_operator.decision.observed import ObservedTable, PreflightResult
@@ -58,7 +58,7 @@ class InProcessSync:
         self.api, self.namespace = api, namespace
         self.tables = ["shop.a", "shop.b"]
         self.errors: tuple[CdcError, ...] = ()
-        self.policy = Policy()
+        self.policy = PodPolicy()
         self.passwords: list[str] = []
         self.controllers: list[KubeController] = []
         self.reporters: dict[str, PodReporter] = {}

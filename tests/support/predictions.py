@@ -19,7 +19,7 @@ from cdcsync_core.tables.confirmation import contradictions, other_defaults
 from cdcsync_core.tables.schema_change import Emptied, Filled, Followed, Kind, Outcome, Stop, unchanged
 from cdcsync_core.tables.source_table import Column, TableId, quote
 from cdcsync_mysql.reading.catalog import read_defaults, read_table
-from cdcsync_spark.binlog.schema.steps import Policy, meaning
+from cdcsync_spark.binlog.schema.steps import FollowPolicy, meaning
 from cdcsync_spark.wire.binlog.facts import Fact, RowsEvent, TableMap
 from cdcsync_spark.wire.binlog.predicted_map import differences
 from cdcsync_spark.wire.sql.changes.schema_change import apply_to
@@ -31,7 +31,7 @@ from support.dump import log_end, read_log
 from support.servers import Server
 
 Rows = dict[Any, dict[str, Any]]
-_EXACT = Policy(follow=True)
+_EXACT = FollowPolicy(follow=True)
 _KEPT = ("no key is left, but the server has one",)
 #: the next row event, whatever the table's columns are; every partitioned table has room for it
 _WRITE = "REPLACE INTO t ({key}) VALUES (29)"

@@ -7,7 +7,7 @@ import struct
 from collections.abc import Iterable, Iterator, Sequence
 
 from cdcsync_spark.wire.resultset.framing import FULL
-from cdcsync_spark.wire.resultset.packets import CAPACITY, Packets, Payloads
+from cdcsync_spark.wire.resultset.packets import CAPACITY, Payloads, ResultPackets
 from cdcsync_spark.wire.resultset.response import Definition, ResultSet
 
 UTF8, BINARY = 45, 63
@@ -59,7 +59,7 @@ def receive(
     data: bytes, step: int = 1 << 16, capacity: int = CAPACITY
 ) -> tuple[list[Definition], list[bytes], ResultSet]:
     """Definitions and rows of what comes `step` bytes at a time."""
-    result = ResultSet(Packets(capacity=capacity))
+    result = ResultSet(ResultPackets(capacity=capacity))
     found: list[bytes] = []
     definitions: list[Definition] | None = None
     at = 0

@@ -25,7 +25,7 @@ from cdcsync_mysql.reading.planner import plan
 from cdcsync_mysql.server import ServerFacts, read_facts
 from cdcsync_mysql.sessions.connection import Source, Tls, connect
 from cdcsync_spark.binlog.reader import BinlogReader
-from cdcsync_spark.binlog.schema.steps import NOT_FOLLOWED, Policy, unconfirmed_tables, unproved_tables
+from cdcsync_spark.binlog.schema.steps import NOT_FOLLOWED, FollowPolicy, unconfirmed_tables, unproved_tables
 from cdcsync_spark.binlog.search.crash_tail import TailLimits
 from cdcsync_spark.binlog.settings import ReaderSettings
 from cdcsync_spark.delivery.events import takes_events
@@ -36,7 +36,7 @@ from cdcsync_spark.sinks.lake.storage.stores import open_store
 from cdcsync_spark.snapshot.low_mark import LowMark
 from cdcsync_spark.snapshot.split_read import SplitReader
 from cdcsync_spark.stream.applier import Applier
-from cdcsync_spark.stream.confirmation import Confirmation, ask_catalog
+from cdcsync_spark.stream.confirmation import DefinitionConfirmation, ask_catalog
 from cdcsync_spark.stream.crash_repair import Repair, SourceRepair
 from cdcsync_spark.stream.failover import Failover
 from cdcsync_spark.stream.stream_table import StreamTable
@@ -63,7 +63,7 @@ class Stepwise:
     piece_keys: int = SourceRepair.piece_keys
     #: None: a lake of Delta tables in `folder`
     sink: Sink | None = None
-    policy: Policy | None = None
+    policy: FollowPolicy | None = None
     #: whether definitions are confirmed once all is applied; called between the question and its
     #: answer's judgement
     confirm: Callable[[], None] | None = None
@@ -146,7 +146,7 @@ class Stepwise:
     def _confirm(self, reader: BinlogReader, applier: Applier) -> None:
         assert self.confirm is not None
         ask = partial(ask_catalog, self.source, self.facts.lineage)
-        confirmation = Confirmation(applier.tables.values(), ask, time.monotonic, run=lambda work: work())
+        confirmation = DefinitionConfirmation(applier.tables.values(), ask, time.monotonic, run=lambda work: work())
         confirmation.begin()
         self.confirm()
         _apply(reader, applier, self.end())

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from cdcsync_core.runs.verification import Progress, Reader, Step, TableResult, VerifyConfig
+from cdcsync_core.runs.verification import ReaderName, TableResult, VerificationProgress, VerificationStep, VerifyConfig
 from cdcsync_spark.verify.comparison import open_comparison
 from support.small_sync import SmallSync
 
 
-def verify(sync: SmallSync, *, timeout: float = 30, reader: Reader = Reader.CDCSYNC) -> dict[str, TableResult]:
+def verify(sync: SmallSync, *, timeout: float = 30, reader: ReaderName = ReaderName.CDCSYNC) -> dict[str, TableResult]:
     """Table name without the database -> its result."""
     scratch = sync.folder / "verify"
     scratch.mkdir(exist_ok=True)
@@ -20,10 +20,14 @@ def verify(sync: SmallSync, *, timeout: float = 30, reader: Reader = Reader.CDCS
         timeout=timeout,
         reader=reader,
     )
-    reported: list[Progress | TableResult] = []
+    reported: list[VerificationProgress | TableResult] = []
     results = open_comparison(config, reported.append).run()
     assert not list(scratch.iterdir()), "scratch files are left"
     rows = {r.table: r.target_rows for r in results}
-    estimates = {t.table: t.estimate for t in reported if isinstance(t, Progress) and t.step is Step.COMPARING}
+    estimates = {
+        t.table: t.estimate
+        for t in reported
+        if isinstance(t, VerificationProgress) and t.step is VerificationStep.COMPARING
+    }
     assert estimates == {table: rows[table] for table in estimates}
     return {r.table.partition(".")[2]: r for r in results}

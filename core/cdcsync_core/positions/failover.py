@@ -11,8 +11,8 @@ wrong with it, and each is asked for:
 - *Another history under the same names.* A transaction that was written on the replica itself may
   stand between ours, and a server that was reset gives our GTIDs to other transactions. So the
   server is asked for the last transactions of ours once more, by a dump from our set without them
-  (`Question`): they must have been committed at the same time, and nothing that we lack may change
-  the table before them.
+  (`WitnessQuestion`): they must have been committed at the same time, and nothing that we lack may
+  change the table before them.
 
 A server that only lacks transactions may be one that never had anything to do with ours. So a table
 has diverged only where the commit times prove that the server has the same history; a resnapshot
@@ -55,7 +55,7 @@ class Copied:
 
 
 @dataclass(frozen=True)
-class Question:
+class WitnessQuestion:
     """Asks for the transactions `awaited`, of which `witness` is the first, by a dump from `after`;
     `kept` are both together, `older` the witnesses before it."""
 
@@ -70,7 +70,7 @@ class Question:
 
 
 @dataclass(frozen=True)
-class Answer:
+class WitnessAnswer:
     """What the dump had. `committed` is when the witness was, None where it did not come; `missing`
     is what did not come of the others. `between` are the tables that transactions which we lack
     changed before the last one of ours, which is `last` and ends at `end`. `before`: on MariaDB,
@@ -102,7 +102,7 @@ class Diverged:
 
 
 @dataclass(frozen=True)
-class Moved:
+class MovedPosition:
     """The table goes on from `position`; `cut` is what it had and the server has not, which never
     touched it."""
 
@@ -110,7 +110,7 @@ class Moved:
     cut: GtidSet = field(default_factory=GtidSet)
 
 
-def question(copied: Copied, executed: GtidSet, purged: GtidSet) -> Question | Unproved:
+def question(copied: Copied, executed: GtidSet, purged: GtidSet) -> WitnessQuestion | Unproved:
     """What to ask a server that executed and purged these transactions."""
     position = copied.position
     if not isinstance(position, GtidPosition):
@@ -121,7 +121,7 @@ def question(copied: Copied, executed: GtidSet, purged: GtidSet) -> Question | U
     return _question(position, kept, purged)
 
 
-def _question(position: GtidPosition, kept: GtidSet, purged: GtidSet) -> Question | Unproved:
+def _question(position: GtidPosition, kept: GtidSet, purged: GtidSet) -> WitnessQuestion | Unproved:
     there = [i for i, w in enumerate(position.witnesses) if w.gtid in kept]
     if not there:
         return Unproved(
@@ -141,7 +141,7 @@ def _question(position: GtidPosition, kept: GtidSet, purged: GtidSet) -> Questio
         return Unproved(
             f"the server purged {witness.gtid} from its binlog", "the last transactions of ours in its binlog"
         )
-    return Question(after, awaited, witness, position.witnesses[there[0] + 1 :])
+    return WitnessQuestion(after, awaited, witness, position.witnesses[there[0] + 1 :])
 
 
 def not_numbered(position: FilePosition) -> Unproved | None:
@@ -161,15 +161,15 @@ def not_numbered(position: FilePosition) -> Unproved | None:
     return None
 
 
-def numbered_question(position: FilePosition, witness: Witness, last: int) -> Question:
+def numbered_question(position: FilePosition, witness: Witness, last: int) -> WitnessQuestion:
     """On MariaDB: the transactions from `witness` to number `last` of its server."""
     source, first, oldest = witness.gtid.source, witness.gtid.number, position.witnesses[-1].gtid.number
     after = GtidSet({source: [(oldest, first - 1)]} if oldest < first else {})
     older = position.witnesses[position.witnesses.index(witness) + 1 :]
-    return Question(after, GtidSet({source: [(first, last)]}), witness, older)
+    return WitnessQuestion(after, GtidSet({source: [(first, last)]}), witness, older)
 
 
-def judge(copied: Copied, asked: Question, answer: Answer) -> Moved | Unproved | Diverged:
+def judge(copied: Copied, asked: WitnessQuestion, answer: WitnessAnswer) -> MovedPosition | Unproved | Diverged:
     """Whether the table goes on there."""
     name = asked.witness.gtid
     if answer.committed is None or answer.missing or answer.last is None or answer.end is None:
@@ -195,7 +195,7 @@ def judge(copied: Copied, asked: Question, answer: Answer) -> Moved | Unproved |
             "changes of the table in the order in which they were copied",
         )
     older = (asked.witness, *asked.older) if answer.last != asked.witness else asked.older
-    return Moved(copied.position.moved(asked.kept, answer.end, (answer.last, *older)), tail)
+    return MovedPosition(copied.position.moved(asked.kept, answer.end, (answer.last, *older)), tail)
 
 
 def _unlike(position: Position, witness: Gtid, before: MariaDbGtidPos) -> Unproved | None:

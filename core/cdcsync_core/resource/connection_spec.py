@@ -66,11 +66,11 @@ class TlsPart(Part):
         return joined({ca.name: {ca.key}} if ca else {}, {pair.name: {"tls.crt", "tls.key"}} if pair else {})
 
 
-class Tls(TlsPart):
+class SourceTls(TlsPart):
     """The TLS of a source: its certificate is by an authority of its own."""
 
     @model_validator(mode="after")
-    def _verification_needs_a_ca(self) -> Tls:
+    def _verification_needs_a_ca(self) -> SourceTls:
         if self.mode in ("verify-ca", "verify-identity") and self.ca_secret_ref is None:
             raise ValueError(f"caSecretRef, because mode is {self.mode}")
         return self

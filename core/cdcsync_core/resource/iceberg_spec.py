@@ -30,7 +30,7 @@ def _not_yet(field: str, names: tuple[str, ...], needed: str) -> BeforeValidator
     return BeforeValidator(check)
 
 
-class OAuth2(Part):
+class OAuth2Spec(Part):
     """Where tokens come from; without a url the catalog's own `v1/oauth/tokens`."""
 
     server_uri: Annotated[str, Field(strict=True, pattern=r"^(https?://[^/@?#\s]+(/[^?#\s]*)?)?$", max_length=2048)] = (
@@ -66,7 +66,7 @@ class IcebergCatalog(Part):
         Literal["oauth2", "token"], _not_yet("authentication", ("sigv4", "basic", "google"), "oauth2 or token")
     ] = "oauth2"
     credentials_secret_ref: CredentialsRef | None = None
-    oauth2: OAuth2 = OAuth2()
+    oauth2: OAuth2Spec = OAuth2Spec()
     tls: CatalogTls | None = None
 
     @property

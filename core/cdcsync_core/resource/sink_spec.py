@@ -1,6 +1,6 @@
 """The sink section of the resource: exactly one kind of sink, each a model of its own.
 
-A new kind is a class of `SinkKind` in `sinks`, a field of `Sink`, and the field's schema in the
+A new kind is a class of `SinkKind` in `sinks`, a field of `SinkSpec`, and the field's schema in the
 CRD.
 """
 
@@ -18,7 +18,7 @@ from cdcsync_core.resource.sinks.sql_database import MySql, PostgreSql
 from cdcsync_core.resource.spec_part import Part
 
 
-class Sink(Part):
+class SinkSpec(Part):
     """One of its kinds; `type` may name it, for people."""
 
     type: Literal["delta", "iceberg", "kafka", "mysql", "postgresql"] = "delta"
@@ -35,7 +35,7 @@ class Sink(Part):
         return {"type": given[0], **data} if len(given) == 1 else data
 
     @model_validator(mode="after")
-    def _exactly_one(self) -> Sink:
+    def _exactly_one(self) -> SinkSpec:
         given = [name for name in self._kinds() if getattr(self, name) is not None]
         if len(given) != 1:
             raise ValueError(f"exactly one kind of sink: {' or '.join(self._kinds())}")

@@ -17,10 +17,10 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import AfterValidator, Field, PrivateAttr, model_validator
 
 from cdcsync_core.positions.lineage import BinlogId
-from cdcsync_core.resource.connection_spec import CredentialsRef, Tls, is_loopback, joined
+from cdcsync_core.resource.connection_spec import CredentialsRef, SourceTls, is_loopback, joined
 from cdcsync_core.resource.cron_schedule import check_cron, check_zone, longest_gap, next_after
 from cdcsync_core.resource.pod_size import Driver, Executors, StreamDriver
-from cdcsync_core.resource.sink_spec import Sink
+from cdcsync_core.resource.sink_spec import SinkSpec
 from cdcsync_core.resource.spark_conf import SparkConf
 from cdcsync_core.resource.spec_part import (
     DnsLabel,
@@ -53,7 +53,7 @@ def _each_once(hosts: tuple[str, ...]) -> tuple[str, ...]:
     return hosts
 
 
-class Source(Part):
+class SourceSpec(Part):
     """Where the source is: one `host`, or `hosts`, of which one is taken by what their servers are
     (`cdcsync_mysql.sessions.hosts`)."""
 
@@ -61,7 +61,7 @@ class Source(Part):
     hosts: Annotated[tuple[Host, ...], Field(max_length=MAX_HOSTS), AfterValidator(_each_once)] = ()
     port: Annotated[Whole, Field(ge=1, le=65535)] = 3306
     credentials_secret_ref: CredentialsRef
-    tls: Tls
+    tls: SourceTls
     server_id: Annotated[Whole, Field(ge=0, le=2**32 - 1)] = 0
     heartbeat_interval: Annotated[Seconds, Field(ge=1, le=600)] = 30.0
     lost_tail: Literal["resnapshot", "fail"] = "resnapshot"
@@ -186,7 +186,7 @@ class Tables(Part):
         return {o.table: o for o in self.overrides}
 
 
-class Snapshot(Part):
+class SnapshotSpec(Part):
     """`delivery` consistent: rows are shown as of one position; early: as soon as they are read."""
 
     chunk_size: Annotated[Whole, Field(ge=1, le=10_000_000)] = 50_000
@@ -247,7 +247,7 @@ class AutoRestart(Part):
     max_restarts: Annotated[Whole, Field(ge=0)] | None = None
 
 
-class Resnapshot(Part):
+class ResnapshotRequest(Part):
     """A request for one table by its literal name, or for all whose names match the pattern
     `tables`; an API server fills the other field with an empty text."""
 
@@ -256,13 +256,13 @@ class Resnapshot(Part):
     nonce: Annotated[Whole, Field(ge=0, le=2**53)]
 
     @model_validator(mode="after")
-    def _one_of_both(self) -> Resnapshot:
+    def _one_of_both(self) -> ResnapshotRequest:
         if bool(self.table) == bool(self.tables):
             raise ValueError("table (a literal name) or tables (a pattern), one of both")
         return self
 
 
-def _once_each(entries: tuple[Resnapshot, ...]) -> tuple[Resnapshot, ...]:
+def _once_each(entries: tuple[ResnapshotRequest, ...]) -> tuple[ResnapshotRequest, ...]:
     """Each name once, and each pattern."""
     _once_a_table(tuple(e for e in entries if e.table))
     counts = Counter(e.tables for e in entries if e.tables)
@@ -274,12 +274,12 @@ def _once_each(entries: tuple[Resnapshot, ...]) -> tuple[Resnapshot, ...]:
 
 class Spec(Part):
     state: Literal["running", "paused"] = "running"
-    source: Source
+    source: SourceSpec
     tables: Tables
-    snapshot: Snapshot = Snapshot()
+    snapshot: SnapshotSpec = SnapshotSpec()
     start: Start = Start()
     stream: Stream = Stream()
-    sink: Sink
+    sink: SinkSpec
     schema_change: SchemaChange = SchemaChange()
     on_position_lost: Literal["fail", "resnapshot"] = "fail"
     driver: Driver = Driver()
@@ -288,7 +288,7 @@ class Spec(Part):
     image: Text = ""
     auto_restart: AutoRestart = AutoRestart()
     restart_nonce: Annotated[Whole, Field(ge=0, le=2**53)] = 0
-    resnapshot: Annotated[tuple[Resnapshot, ...], Field(max_length=10_000), AfterValidator(_once_each)] = ()
+    resnapshot: Annotated[tuple[ResnapshotRequest, ...], Field(max_length=10_000), AfterValidator(_once_each)] = ()
 
     @model_validator(mode="after")
     def _only_has_no_schedule(self) -> Spec:
@@ -341,7 +341,7 @@ class Spec(Part):
         return {r.table: r.nonce for r in self.resnapshot if r.table}
 
     @cached_property
-    def _patterns(self) -> tuple[Resnapshot, ...]:
+    def _patterns(self) -> tuple[ResnapshotRequest, ...]:
         return tuple(r for r in self.resnapshot if r.tables)
 
 
@@ -378,7 +378,7 @@ class CdcSync(Part):
         return f"{self.metadata.namespace}/{self.metadata.name}"
 
     def following(self, binlog: BinlogId) -> CdcSync:
-        """The resource with what is known of `Source.followed`."""
+        """The resource with what is known of `SourceSpec.followed`."""
         spec = self.spec.model_copy(update={"source": self.spec.source.following(binlog)})
         return self.model_copy(update={"spec": spec})
 

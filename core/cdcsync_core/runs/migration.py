@@ -17,7 +17,7 @@ from cdcsync_core.errors import CdcError, from_json
 from cdcsync_core.tables.capture import Capture
 
 
-class Effect(StrEnum):
+class TargetEffect(StrEnum):
     """What a statement does to a table's target, the heavier the later."""
 
     NEW = "new"
@@ -30,7 +30,7 @@ class Effect(StrEnum):
 
     @property
     def weight(self) -> int:
-        return list(Effect).index(self)
+        return list(TargetEffect).index(self)
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,7 @@ class StatementEffect:
     script: str
     line: int
     statement: str
-    effect: Effect
+    effect: TargetEffect
     error: CdcError | None = None
 
     def to_dict(self) -> dict[str, Any]:
@@ -109,7 +109,7 @@ class StatementEffect:
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> StatementEffect:
         error = from_json(data["error"]) if data["error"] else None
-        return cls(**data | {"effect": Effect(data["effect"]), "error": error})
+        return cls(**data | {"effect": TargetEffect(data["effect"]), "error": error})
 
 
 def effects_to_json(effects: Iterable[StatementEffect]) -> str:

@@ -2,8 +2,9 @@
 command that shows it.
 
 The command writes a `VerifyConfig` to a file and starts `python -m cdcsync_spark.verify FILE`,
-which answers on its standard output with one JSON object a line: any number of `Progress`, then one
-`TableResult` per table. The verdict is a function of the results alone.
+which answers on its standard output with one JSON object a line: any number of
+`VerificationProgress`, then one `TableResult` per table. The verdict is a function of the results
+alone.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from cdcsync_core.errors import Reason
 from cdcsync_core.runs.run import ExitCode
 
 
-class Reader(StrEnum):
+class ReaderName(StrEnum):
     """The decoders of the binlog by which a verification confirms a difference."""
 
     CDCSYNC = "cdcsync"
@@ -44,7 +45,7 @@ class VerifyConfig:
     scratch_dir: str
     limit: int = 20
     timeout: float = 120.0
-    reader: Reader = Reader.CDCSYNC
+    reader: ReaderName = ReaderName.CDCSYNC
 
     def to_json(self) -> str:
         return json.dumps(asdict(self), ensure_ascii=False)
@@ -52,10 +53,10 @@ class VerifyConfig:
     @classmethod
     def from_json(cls, text: str) -> VerifyConfig:
         data = json.loads(text)
-        return cls(**data | {"reader": Reader(data["reader"])})
+        return cls(**data | {"reader": ReaderName(data["reader"])})
 
 
-class Step(StrEnum):
+class VerificationStep(StrEnum):
     """What is being done with a table."""
 
     COMPARING = "comparing"
@@ -64,12 +65,12 @@ class Step(StrEnum):
 
 
 @dataclass(frozen=True)
-class Progress:
+class VerificationProgress:
     """`rows` of the source were read so far, of about `estimate`; `candidates` are keys whose rows
     differed when they were read first."""
 
     table: str
-    step: Step
+    step: VerificationStep
     rows: int = 0
     estimate: int = 0
     ranges: int = 0
@@ -80,7 +81,7 @@ class Progress:
         return json.dumps({"progress": asdict(self)}, ensure_ascii=False)
 
 
-class Kind(StrEnum):
+class DifferenceKind(StrEnum):
     """How a key differs."""
 
     MISSING = "missing in target"
@@ -94,16 +95,16 @@ class Difference:
     """One key. `key` maps key columns to texts, `columns` maps what differs to the texts of source
     and target."""
 
-    kind: Kind
+    kind: DifferenceKind
     key: dict[str, str]
     columns: dict[str, tuple[str, str]]
 
 
 @dataclass(frozen=True)
 class TableResult:
-    """One table. `counts` has how many keys differ per `Kind`, proven; `keys` the first of them.
-    `changing` keys differed when they were read first and are right: they changed meanwhile, which
-    is also why the row counts of both sides may differ.
+    """One table. `counts` has how many keys differ per `DifferenceKind`, proven; `keys` the first
+    of them. `changing` keys differed when they were read first and are right: they changed
+    meanwhile, which is also why the row counts of both sides may differ.
 
     `unconfirmed` keys differed when they were read first and were not compared again (`why`), so
     nothing is proven. `ranges` are the key ranges that were read; `position` is what the target was
@@ -143,19 +144,19 @@ class TableResult:
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> TableResult:
         keys = tuple(
-            Difference(Kind(k["kind"]), k["key"], {c: (v[0], v[1]) for c, v in k["columns"].items()})
+            Difference(DifferenceKind(k["kind"]), k["key"], {c: (v[0], v[1]) for c, v in k["columns"].items()})
             for k in data["keys"]
         )
         return cls(**({k: v for k, v in data.items() if k != "equal"} | {"keys": keys}))
 
 
-def parse_line(line: str) -> Progress | TableResult:
+def parse_line(line: str) -> VerificationProgress | TableResult:
     """A line of the comparing process; raises ValueError for anything else."""
     data = json.loads(line)
     if "result" in data:
         return TableResult.from_dict(data["result"])
     if "progress" in data:
-        return Progress(**(data["progress"] | {"step": Step(data["progress"]["step"])}))
+        return VerificationProgress(**(data["progress"] | {"step": VerificationStep(data["progress"]["step"])}))
     raise ValueError(f"not a line of a verification: {line[:80]!r}")
 
 

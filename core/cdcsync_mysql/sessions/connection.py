@@ -33,12 +33,12 @@ from cdcsync_mysql.sessions.authentication import CACHING_SHA2, SHA256, plugins
 from cdcsync_mysql.sessions.failures import LOCK_WAIT, login_refused, map_error
 from cdcsync_mysql.sessions.hosts import first_fit
 from cdcsync_mysql.sessions.protocol import answered_within
-from cdcsync_mysql.sessions.question import LOGIN_SECONDS, Limits, Question, out_of_memory, out_of_time
+from cdcsync_mysql.sessions.question import LOGIN_SECONDS, AnswerLimits, Question, out_of_memory, out_of_time
 from cdcsync_mysql.sessions.session import apply_profile
 from cdcsync_mysql.sessions.version import flavor_of, parse_version
 
 if TYPE_CHECKING:  # the specification's models take a third of a second to import, and a reader does without them
-    from cdcsync_core.resource.spec import Source as SourceSpec
+    from cdcsync_core.resource.spec import SourceSpec
 
 __all__ = ["Connection", "Source", "Tls", "connect", "fetch", "fetch_dicts", "map_error", "source_from_spec"]
 
@@ -55,7 +55,7 @@ _UTF8_OR_BYTES = "cdcsync_utf8_or_bytes"
 #: a file (LOAD DATA LOCAL)
 _UNINTELLIGIBLE = (ValueError, LookupError, TypeError, AttributeError, AssertionError, RuntimeError, struct.error)
 #: of an answer that is kept as a whole, where no question bounds it: a captured column is a row
-_MOST = Limits(1_000_000, 128 * 2**20)
+_MOST = AnswerLimits(1_000_000, 128 * 2**20)
 #: for such an answer to come, beside the longest silence
 _ANSWER_SECONDS = 300.0
 
@@ -158,7 +158,7 @@ class SourceConnection(pymysql.connections.Connection):
     _streams = False
     #: of the packet, and of the answer, that is being read
     _left = _LOGIN_BYTES
-    _answer = Limits()
+    _answer = AnswerLimits()
 
     def connect(self, sock: socket.socket | None = None) -> None:
         question = self.source.question
@@ -199,7 +199,7 @@ class SourceConnection(pymysql.connections.Connection):
         cast(Any, super())._execute_command(command, sql)
 
     @property
-    def _most(self) -> Limits:
+    def _most(self) -> AnswerLimits:
         return self.source.question.limits if self.source.question is not None else _MOST
 
     def _read_query_result(self, unbuffered: bool = False) -> Any:
@@ -216,7 +216,7 @@ class SourceConnection(pymysql.connections.Connection):
         if not self._logged_in:
             self._left = _LOGIN_BYTES
         elif self._bounded:
-            self._answer = Limits(self._answer.packets - 1, self._answer.bytes)
+            self._answer = AnswerLimits(self._answer.packets - 1, self._answer.bytes)
         try:
             packet: MysqlPacket = cast(Any, super())._read_packet(packet_type)
         except (pymysql.err.InternalError, *_UNINTELLIGIBLE) as error:
@@ -245,7 +245,7 @@ class SourceConnection(pymysql.connections.Connection):
         return found
 
     def _count(self, count: int) -> None:
-        self._answer = Limits(self._answer.packets, self._answer.bytes - count)
+        self._answer = AnswerLimits(self._answer.packets, self._answer.bytes - count)
         most, question = self._most, self.source.question
         self._refuse_beyond(self._answer.packets, f"an answer of more than {most.packets} rows")
         self._refuse_beyond(self._answer.bytes, f"an answer of more than {most.bytes} bytes")

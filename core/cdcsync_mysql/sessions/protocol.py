@@ -35,14 +35,14 @@ def skip_packet(connection: Connection) -> None:
     cast(Any, connection)._read_packet()
 
 
-class Loaded(NamedTuple):
+class LoadedRows(NamedTuple):
     """How many rows a table got, and how many warnings there were."""
 
     rows: int
     warnings: int
 
 
-def load_local(connection: Connection, statement: str, parts: Iterable[bytes | memoryview]) -> Loaded:
+def load_local(connection: Connection, statement: str, parts: Iterable[bytes | memoryview]) -> LoadedRows:
     """Runs LOAD DATA LOCAL with `parts` as its file, each shorter than a packet, whatever name the
     server asks for. Raises pymysql's error, and has not begun with `parts` then if the server
     refuses the statement."""
@@ -55,7 +55,7 @@ def load_local(connection: Connection, statement: str, parts: Iterable[bytes | m
         return _send_rows(connection, parts)
 
 
-def _send_rows(connection: Connection, parts: Iterable[bytes | memoryview]) -> Loaded:
+def _send_rows(connection: Connection, parts: Iterable[bytes | memoryview]) -> LoadedRows:
     pymysql_connection = cast(Any, connection)
     try:
         for part in parts:
@@ -71,7 +71,7 @@ def _send_rows(connection: Connection, parts: Iterable[bytes | memoryview]) -> L
         drop(connection)
         raise pymysql.err.OperationalError(CR.CR_MALFORMED_PACKET, "an answer to rows that is none")
     answer: Any = OKPacketWrapper(packet)
-    return Loaded(answer.affected_rows, answer.warning_count)
+    return LoadedRows(answer.affected_rows, answer.warning_count)
 
 
 def socket_of(connection: Connection) -> socket.socket | None:

@@ -33,7 +33,7 @@ LOGIN_SECONDS = 30.0
 
 
 @dataclass(frozen=True)
-class Limits:
+class AnswerLimits:
     """Bounds of an answer: packets (a row is one), and bytes in all of them. 250,000 rows of Python
     values take some 100 MiB."""
 
@@ -56,7 +56,7 @@ class Question:
     def __init__(
         self,
         refused_networks: tuple[str, ...] = (),
-        limits: Limits = Limits(),
+        limits: AnswerLimits = AnswerLimits(),
         take: Callable[[int], bool] = lambda _: True,
         login_seconds: float = LOGIN_SECONDS,
         bound: str = "",

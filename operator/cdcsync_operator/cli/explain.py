@@ -13,7 +13,7 @@ from rich.table import Table as Grid
 
 from cdcsync_core.errors import CdcError, Reason, fail
 from cdcsync_core.resource.spec import CdcSync
-from cdcsync_core.runs.migration import Effect, MigrationQuestion, Script, StatementEffect
+from cdcsync_core.runs.migration import MigrationQuestion, Script, StatementEffect, TargetEffect
 from cdcsync_core.runs.run import ExitCode
 from cdcsync_operator.cli.check_view import if_not_followed
 from cdcsync_operator.cli.command import manifest_option, reporting
@@ -21,13 +21,14 @@ from cdcsync_operator.cli.output import Output, shown
 from cdcsync_operator.cli.plan import opened_manifest
 
 _NEVER = "never"
-_STYLES = {Effect.RESNAPSHOT: "yellow", Effect.REWRITE: "yellow", Effect.STOP: "red"}
+_FAILING = (TargetEffect.REWRITE, TargetEffect.EMPTY, TargetEffect.RESNAPSHOT, TargetEffect.STOP)
+_STYLES = {TargetEffect.RESNAPSHOT: "yellow", TargetEffect.REWRITE: "yellow", TargetEffect.STOP: "red"}
 _MEANINGS = {
-    Effect.NEW: "is captured and snapshotted once it is there",
-    Effect.METADATA: "is followed; no file of the target is written again",
-    Effect.UNKNOWN: "what it runs, or how later statements are read, is not in the script",
-    Effect.REWRITE: "is followed; all files of the target are written again",
-    Effect.EMPTY: "is followed; the target is emptied",
+    TargetEffect.NEW: "is captured and snapshotted once it is there",
+    TargetEffect.METADATA: "is followed; no file of the target is written again",
+    TargetEffect.UNKNOWN: "what it runs, or how later statements are read, is not in the script",
+    TargetEffect.REWRITE: "is followed; all files of the target are written again",
+    TargetEffect.EMPTY: "is followed; the target is emptied",
 }
 #: the tables' sizes, as the source estimates them
 Sizes = dict[str, tuple[int, int]]
@@ -38,14 +39,14 @@ class Verdict:
     """An effect under the table's policy; `rows` and `bytes` are the source's estimates."""
 
     found: StatementEffect
-    effect: Effect
+    effect: TargetEffect
     why: str
     rows: int
     bytes: int
 
     def to_dict(self) -> dict[str, Any]:
         effect, error = self.found, self.found.error
-        remedy = {"remedy": error.remedy} if error and self.effect is Effect.STOP else {}
+        remedy = {"remedy": error.remedy} if error and self.effect is TargetEffect.STOP else {}
         return {
             "table": effect.table,
             "script": effect.script,
@@ -68,8 +69,8 @@ class Verdict:
 )  # fmt: skip
 @click.option("--database", default="", metavar="NAME", help="The default database of the statements.")
 @click.option(
-    "--fail-on", default=Effect.STOP.value, show_default=True,
-    type=click.Choice([Effect.REWRITE.value, Effect.EMPTY.value, Effect.RESNAPSHOT.value, Effect.STOP.value, _NEVER]),
+    "--fail-on", default=TargetEffect.STOP.value, show_default=True,
+    type=click.Choice([*(effect.value for effect in _FAILING), _NEVER]),
     help="The lightest effect with which the command ends with exit code 3.",
 )  # fmt: skip
 @reporting
@@ -136,21 +137,21 @@ def _judged(resource: CdcSync, found: StatementEffect, sizes: Sizes) -> Verdict:
     return Verdict(found, effect, why, rows, size)
 
 
-def _not_followed(resource: CdcSync, table: str, error: CdcError, rows: int) -> tuple[Effect, str]:
+def _not_followed(resource: CdcSync, table: str, error: CdcError, rows: int) -> tuple[TargetEffect, str]:
     """A resnapshot by itself is for a change of the definition that is not followed, and not for a
     table that is gone or cannot be captured any more."""
     spec = resource.spec
     policy = if_not_followed(spec.schema_change_of(table), rows, history=spec.sink.kind.keeps_events)
     if error.reason is Reason.SCHEMA_CHANGE_REFUSED and policy == "resnapshot":
-        return Effect.RESNAPSHOT, error.found
+        return TargetEffect.RESNAPSHOT, error.found
     asks = f" ({policy})" if error.reason is Reason.SCHEMA_CHANGE_REFUSED and policy.startswith("asks") else ""
-    return Effect.STOP, f"{error.reason.value}: {error.found}{asks}"
+    return TargetEffect.STOP, f"{error.reason.value}: {error.found}{asks}"
 
 
 def _exit_code(verdicts: Sequence[Verdict], fail_on: str) -> ExitCode:
     if fail_on == _NEVER:
         return ExitCode.DONE
-    heavy = any(v.effect.weight >= Effect(fail_on).weight for v in verdicts)
+    heavy = any(v.effect.weight >= TargetEffect(fail_on).weight for v in verdicts)
     return ExitCode.USER_MUST_ACT if heavy else ExitCode.DONE
 
 
@@ -167,7 +168,7 @@ def _render(console: Console, verdicts: Sequence[Verdict]) -> None:
         place = f"{v.found.script}:{v.found.line}" if v.found.script else f"line {v.found.line}"
         cost = (
             (f"{v.rows:,}", f"{v.bytes / (1 << 20):,.1f} MiB")
-            if v.effect not in (Effect.NEW, Effect.UNKNOWN)
+            if v.effect not in (TargetEffect.NEW, TargetEffect.UNKNOWN)
             else ("", "")
         )
         grid.add_row(shown(v.found.table), effect, *cost, shown(place), shown(v.found.statement), shown(v.why))

@@ -8,7 +8,7 @@ import click
 
 from cdcsync_core.resource.quantity import parse_seconds
 from cdcsync_core.runs.run import ExitCode
-from cdcsync_core.runs.verification import Reader, verdict
+from cdcsync_core.runs.verification import ReaderName, verdict
 from cdcsync_operator.cli.command import manifest_option, reporting, require_spark, state_dir_option
 from cdcsync_operator.cli.output import Output
 from cdcsync_operator.cli.plan import opened_manifest
@@ -38,7 +38,7 @@ def _seconds(_context: click.Context, _parameter: click.Parameter, value: str) -
     help="How long the stream may take to pass the position at which keys were compared again.",
 )  # fmt: skip
 @click.option(
-    "--reader", default=Reader.CDCSYNC.value, show_default=True, type=click.Choice([r.value for r in Reader]),
+    "--reader", default=ReaderName.CDCSYNC.value, show_default=True, type=click.Choice([r.value for r in ReaderName]),
     help="Whose decoder of the binlog confirms a difference.",
 )  # fmt: skip
 @reporting
@@ -53,7 +53,7 @@ def verify(output: Output, files: tuple[str, ...], state_dir: Path, show: int, w
     """
     require_spark()
     with opened_manifest(files) as (resource, secrets), watching(output) as on_progress:
-        config = verify_config(resource, secrets, state_dir, show, wait, Reader(reader))
+        config = verify_config(resource, secrets, state_dir, show, wait, ReaderName(reader))
         results = Verification(config).run(on_progress)
     code = verdict(results)
     tables = [r.to_dict() for r in results]

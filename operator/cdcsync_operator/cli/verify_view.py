@@ -14,7 +14,7 @@ from rich.table import Table as Grid
 
 from cdcsync_core.errors import CdcError, from_json
 from cdcsync_core.resource.quantity import show_seconds
-from cdcsync_core.runs.verification import Difference, Progress, Step, TableResult
+from cdcsync_core.runs.verification import Difference, TableResult, VerificationProgress, VerificationStep
 from cdcsync_operator.cli.output import Output, shown
 
 _SHOWN_TABLES = 30
@@ -25,13 +25,13 @@ class ProgressView:
     """The newest progress of each table, in the order in which they began."""
 
     def __init__(self) -> None:
-        self._tables: dict[str, Progress] = {}
+        self._tables: dict[str, VerificationProgress] = {}
 
-    def note(self, progress: Progress) -> Progress:
+    def note(self, progress: VerificationProgress) -> VerificationProgress:
         """What is known now: later steps keep what was read."""
         noted = self._tables.get(progress.table)
-        if noted and progress.step is not Step.COMPARING:
-            progress = Progress(
+        if noted and progress.step is not VerificationStep.COMPARING:
+            progress = VerificationProgress(
                 progress.table, progress.step, noted.rows, noted.estimate, noted.ranges, noted.candidates
             )
         self._tables[progress.table] = progress
@@ -47,16 +47,16 @@ class ProgressView:
         return grid
 
 
-def _doing(progress: Progress) -> str:
-    if progress.step is Step.WAITING:
+def _doing(progress: VerificationProgress) -> str:
+    if progress.step is VerificationStep.WAITING:
         return f"{progress.candidates:,} keys to compare again: waiting for the stream"
-    if progress.step is Step.READING_AGAIN:
+    if progress.step is VerificationStep.READING_AGAIN:
         return f"{progress.candidates:,} keys to compare again: reading"
     return f"{progress.candidates:,} keys to compare again" if progress.candidates else ""
 
 
 @contextmanager
-def watching(output: Output) -> Iterator[Callable[[Progress], None]]:
+def watching(output: Output) -> Iterator[Callable[[VerificationProgress], None]]:
     """Takes the progress: bars in a terminal, a line per table and step without one, nothing for
     programs."""
     view = ProgressView()
@@ -65,15 +65,15 @@ def watching(output: Output) -> Iterator[Callable[[Progress], None]]:
     elif output.console.is_terminal:
         with Live(console=output.console, auto_refresh=False, transient=True) as live:
 
-            def paint(progress: Progress) -> None:
+            def paint(progress: VerificationProgress) -> None:
                 view.note(progress)
                 live.update(view.draw(), refresh=True)
 
             yield paint
     else:
-        printed: set[tuple[str, Step]] = set()
+        printed: set[tuple[str, VerificationStep]] = set()
 
-        def write(progress: Progress) -> None:
+        def write(progress: VerificationProgress) -> None:
             is_noted = view.note(progress)
             if (is_noted.table, is_noted.step) not in printed:
                 printed.add((is_noted.table, is_noted.step))

@@ -28,7 +28,7 @@ from cdcsync_operator.cluster.runs.drivers import KubeDrivers
 from cdcsync_operator.cluster.settings import OperatorSettings
 from cdcsync_operator.cluster.store import KubeStore, NotSelected, ResourceReplaced, StatusTakenOver
 from cdcsync_operator.decision.observed import Decision, RunPreflight
-from cdcsync_operator.reconcile.preflight import PreflightRunner, SourceCalls, TableRecord
+from cdcsync_operator.reconcile.preflight import DefinitionRecord, PreflightRunner, SourceCalls
 from cdcsync_operator.reconcile.reconciler import Reconciler
 from cdcsync_operator.reconcile.secret_files import SecretFiles
 
@@ -73,7 +73,7 @@ class KubeController:
         )
         self._events = EventPoster(self.api, self.settings.identity)
         refuse = functools.partial(self.rooms.records.refuse, self.namespace, self._files.folder)
-        record, where = TableRecord(refuse=refuse), self._files.folder
+        record, where = DefinitionRecord(refuse=refuse), self._files.folder
         self._source = PreflightRunner(
             lambda r, unread: self.calls.preflight(r, where, unread),
             lambda r: self.calls.current(r, where),
@@ -84,7 +84,7 @@ class KubeController:
         )
         self._drivers = self._make_drivers(record)
 
-    def _make_drivers(self, record: TableRecord) -> KubeDrivers:
+    def _make_drivers(self, record: DefinitionRecord) -> KubeDrivers:
         where = self._files.folder
         return KubeDrivers(
             self.api,
@@ -189,8 +189,8 @@ class KubeController:
 
 @dataclass
 class _CachedStore:
-    """The port `Store` for one reconciliation: what was loaded for it, and the status to start
-    from."""
+    """The port `ResourceStore` for one reconciliation: what was loaded for it, and the status to
+    start from."""
 
     store: KubeStore
     resource: CdcSync

@@ -16,7 +16,7 @@ from cdcsync_operator.cluster.work_queue import Key
 
 
 @dataclass(frozen=True)
-class Metric:
+class SyncMetric:
     name: str
     kind: str
     help: str
@@ -25,29 +25,29 @@ class Metric:
 
 #: a row is a metric of each sync
 OF_SYNC = (
-    Metric("cdcsync_ready", "gauge", "1 while data flows and nothing fails", lambda s: _true(s, "Ready")),
-    Metric("cdcsync_stalled", "gauge", "1 when only the user can help", lambda s: _true(s, "Stalled")),
-    Metric("cdcsync_lag_seconds", "gauge", "seconds behind the source", lambda s: s.lag_seconds),
-    Metric(
+    SyncMetric("cdcsync_ready", "gauge", "1 while data flows and nothing fails", lambda s: _true(s, "Ready")),
+    SyncMetric("cdcsync_stalled", "gauge", "1 when only the user can help", lambda s: _true(s, "Stalled")),
+    SyncMetric("cdcsync_lag_seconds", "gauge", "seconds behind the source", lambda s: s.lag_seconds),
+    SyncMetric(
         "cdcsync_position_timestamp_seconds", "gauge", "what was committed up to then is applied",
         lambda s: s.position.seconds if s.position else None,
     ),
-    Metric(
+    SyncMetric(
         "cdcsync_schedule_next_timestamp_seconds", "gauge", "the first time of the schedule that is not caught up",
         lambda s: unix_time(s.schedule.next_time) if s.schedule else None,
     ),
-    Metric("cdcsync_tables", "gauge", "tables that are captured", lambda s: s.tables.total),
-    Metric("cdcsync_tables_consistent", "gauge", "tables that are consistent", lambda s: s.tables.streaming),
-    Metric("cdcsync_tables_failed", "gauge", "tables that were stopped", lambda s: s.tables.failed),
-    Metric("cdcsync_tables_unassigned", "gauge", "tables that match and are not captured", lambda s: s.tables.unassigned),
-    Metric(
+    SyncMetric("cdcsync_tables", "gauge", "tables that are captured", lambda s: s.tables.total),
+    SyncMetric("cdcsync_tables_consistent", "gauge", "tables that are consistent", lambda s: s.tables.streaming),
+    SyncMetric("cdcsync_tables_failed", "gauge", "tables that were stopped", lambda s: s.tables.failed),
+    SyncMetric("cdcsync_tables_unassigned", "gauge", "tables that match and are not captured", lambda s: s.tables.unassigned),
+    SyncMetric(
         "cdcsync_tables_resnapshotting", "gauge", "tables that are resnapshotted without a request of the user",
         lambda s: sum(t.is_resnapshotted for t in s.table_status),
     ),
-    Metric("cdcsync_snapshot_splits", "gauge", "splits of the snapshot", lambda s: s.snapshot.splits_total),
-    Metric("cdcsync_snapshot_splits_finished", "gauge", "splits read", lambda s: s.snapshot.splits_finished),
-    Metric("cdcsync_snapshot_rows", "gauge", "rows read by the snapshot", lambda s: s.snapshot.rows),
-    Metric("cdcsync_failures_in_a_row", "gauge", "failed runs since the last stable one", lambda s: s.restarts.consecutive),
+    SyncMetric("cdcsync_snapshot_splits", "gauge", "splits of the snapshot", lambda s: s.snapshot.splits_total),
+    SyncMetric("cdcsync_snapshot_splits_finished", "gauge", "splits read", lambda s: s.snapshot.splits_finished),
+    SyncMetric("cdcsync_snapshot_rows", "gauge", "rows read by the snapshot", lambda s: s.snapshot.rows),
+    SyncMetric("cdcsync_failures_in_a_row", "gauge", "failed runs since the last stable one", lambda s: s.restarts.consecutive),
 )  # fmt: skip
 
 

@@ -11,7 +11,7 @@ from cdcsync_core.errors import Reason, fail
 from cdcsync_core.resource.quantity import parse_seconds
 from cdcsync_operator.cluster.namespaces import NamespaceRule
 from cdcsync_operator.cluster.objects.driver_pod import POD_IDS, Image
-from cdcsync_operator.cluster.policy.pod_policy import Policy
+from cdcsync_operator.cluster.policy.pod_policy import PodPolicy
 from cdcsync_operator.cluster.policy.source_networks import refused_networks
 from cdcsync_operator.cluster.selector import parse_selector
 
@@ -29,7 +29,7 @@ class OperatorSettings:
     `refused_egress` the networks that NetworkPolicies keep runs from, None: egress is free."""
 
     image: Image
-    policy: Policy = field(default_factory=Policy)
+    policy: PodPolicy = field(default_factory=PodPolicy)
     namespaces: NamespaceRule = field(default_factory=NamespaceRule)
     lease: str = ""
     identity: str = ""
@@ -123,9 +123,9 @@ def _pod_ids(text: str) -> tuple[tuple[str, int], ...]:
     return tuple(sorted(ids.items()))
 
 
-def _policy(env: _Environment) -> Policy:
+def _policy(env: _Environment) -> PodPolicy:
     networks = env.list("REFUSED_SOURCE_NETWORKS") if env.has("REFUSED_SOURCE_NETWORKS") else None
-    return Policy(
+    return PodPolicy(
         allow_pod_template=env.flag("ALLOW_POD_TEMPLATE", default=True),
         allowed_service_accounts=frozenset(env.list("ALLOWED_SERVICE_ACCOUNTS")),
         allowed_images=env.list("ALLOWED_IMAGES"),

@@ -24,7 +24,7 @@ from cdcsync_core.positions.position import LogOffset
 from cdcsync_core.resource.spec import CdcSync
 from cdcsync_mysql.readiness.preflight import Preflight
 from cdcsync_mysql.sessions.question import LOGIN_SECONDS, Question, out_of_time
-from cdcsync_operator.cluster.quota.room import ANSWERS, Bounds, Room
+from cdcsync_operator.cluster.quota.room import ANSWERS, Room, RoomBounds
 from cdcsync_operator.cluster.quota.shares import Shares
 from cdcsync_operator.cluster.quota.sink_process import check_apart
 from cdcsync_operator.reconcile import source_calls
@@ -43,7 +43,7 @@ class SourceBounds:
     position_seconds: float = 60.0
     #: more than the statement may take by itself
     split_seconds: float = 120.0
-    answers: Bounds = ANSWERS
+    answers: RoomBounds = ANSWERS
 
 
 class ClusterSource:

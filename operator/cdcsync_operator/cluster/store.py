@@ -1,4 +1,4 @@
-"""The port `Store` on a cluster: the resource as the API server has it, its status, and its
+"""The port `ResourceStore` on a cluster: the resource as the API server has it, its status, and its
 labelled Secrets.
 
 Why it is right: this is the only writer of `status`, and each write names the version that it was
@@ -29,7 +29,7 @@ from cdcsync_kube.client import Api, ApiError, Object
 from cdcsync_operator.cluster.objects.driver_pod import Image
 from cdcsync_operator.cluster.objects.owned import Owned, is_owned_by
 from cdcsync_operator.cluster.objects.run_objects import PART_LABEL, SYNC_LABEL
-from cdcsync_operator.cluster.policy.pod_policy import Policy, violations
+from cdcsync_operator.cluster.policy.pod_policy import PodPolicy, violations
 from cdcsync_operator.cluster.policy.secret_reader import SecretReader
 from cdcsync_operator.cluster.quota.room import SECRETS, Room
 from cdcsync_operator.cluster.selector import parse_selector, selects
@@ -65,7 +65,7 @@ class KubeStore:
         api: Api,
         namespace: str,
         name: str,
-        policy: Policy,
+        policy: PodPolicy,
         image: Image,
         on_secrets: Callable[[Secrets], None],
         clock: Callable[[], float] = time.monotonic,

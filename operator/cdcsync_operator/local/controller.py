@@ -24,12 +24,12 @@ from cdcsync_core.resource.spec import CdcSync
 from cdcsync_core.runs.run import ExitCode, RunKind
 from cdcsync_core.runs.status import Status
 from cdcsync_operator.decision.observed import Decision
-from cdcsync_operator.decision.summary.goal import Progress, Until, snapshot_complete, verdict
+from cdcsync_operator.decision.summary.goal import GoalProgress, Until, snapshot_complete, verdict
 from cdcsync_operator.local.drivers import LocalDrivers
 from cdcsync_operator.local.state_folder import StateFolder
-from cdcsync_operator.local.store import LocalStore, ManifestFiles
+from cdcsync_operator.local.store import LocalResourceStore, ManifestFiles
 from cdcsync_operator.local.wake import Wake
-from cdcsync_operator.reconcile.preflight import PreflightRunner, SourceCalls, TableRecord
+from cdcsync_operator.reconcile.preflight import DefinitionRecord, PreflightRunner, SourceCalls
 from cdcsync_operator.reconcile.reconciler import Reconciler
 from cdcsync_operator.reconcile.secret_files import SecretFiles, remove_leftovers
 
@@ -46,7 +46,7 @@ DRIVER = (sys.executable, "-m", "cdcsync_spark")
 class LocalController:
     """One sync's controller in this process. Made by `open_local`."""
 
-    store: LocalStore
+    store: LocalResourceStore
     drivers: LocalDrivers
     source: PreflightRunner
     reconciler: Reconciler
@@ -141,11 +141,11 @@ class LocalController:
             self.closing = True
             self.woken.set()
 
-    def _progress(self, status: Status) -> Progress:
+    def _progress(self, status: Status) -> GoalProgress:
         outcome = self.source.outcome()
         ref = status.runs.stream
         stream = next((r for r in self.reconciler.runs if ref and r.id == ref.id), None)
-        return Progress(
+        return GoalProgress(
             status,
             preflight_done=outcome is not None
             and not outcome.failures
@@ -190,8 +190,8 @@ def _controller(
     command: Sequence[str],
 ) -> LocalController:
     woken, clock, where = Wake(), time.time, secret_files.folder
-    store = LocalStore(files, folder, manifest, secret_files.write, on_fault)
-    record = TableRecord(folder.tables_file)
+    store = LocalResourceStore(files, folder, manifest, secret_files.write, on_fault)
+    record = DefinitionRecord(folder.tables_file)
     source = PreflightRunner(
         lambda r, unread: calls.preflight(r, where, unread), lambda r: calls.current(r, where), record, clock, woken.set,
         lambda r, file: calls.kept_until(r, where, file),

@@ -61,7 +61,7 @@ class _Inbox:
 
 
 @dataclass
-class _Run:
+class _LocalRun:
     action: StartRun
     process: DriverProcess
     inbox: _Inbox
@@ -113,7 +113,7 @@ class LocalDrivers:
     wake: Callable[[], None]
     table: Callable[[str], Capture]
     planning: Callable[[CdcSync], AbstractContextManager[Splits]]
-    _runs: dict[str, _Run] = field(default_factory=dict)
+    _runs: dict[str, _LocalRun] = field(default_factory=dict)
     _orphans: dict[str, float] = field(default_factory=dict)
 
     # -- the port
@@ -146,7 +146,7 @@ class LocalDrivers:
         process = DriverProcess(self.command, files, write_config, inbox.put, self.wake)
         planner = self._begin_plan(resource, action, assignments, status, files.plan)
         grace = _GRACE + (resource.spec.snapshot.max_split_seconds if RUNS[action.kind].by_splits else 0)
-        self._runs[action.id] = _Run(action, process, inbox, planner, self.clock(), grace)
+        self._runs[action.id] = _LocalRun(action, process, inbox, planner, self.clock(), grace)
 
     def stop(self, action: StopRun) -> None:
         run = self._runs.get(action.id)
@@ -198,7 +198,7 @@ class LocalDrivers:
             except CdcError as error:
                 inbox.put(Report(action.id, tables=[failed_table(name, error)]))
 
-    def _supervise(self, run: _Run) -> None:
+    def _supervise(self, run: _LocalRun) -> None:
         if run.process.exit is not None:
             return
         if run.planner is not None and run.planner.error is not None and run.error is None:

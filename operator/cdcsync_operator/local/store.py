@@ -72,9 +72,9 @@ def _read(path: Path) -> str:
         raise fail(Reason.SPEC_INVALID, f"{path} cannot be read: {reason}", needed="a manifest") from None
 
 
-class LocalStore:
-    """The port `Store` on files. `on_secrets` gets the Secrets whenever they are read, `on_fault`
-    what is wrong with a change."""
+class LocalResourceStore:
+    """The port `ResourceStore` on files. `on_secrets` gets the Secrets whenever they are read,
+    `on_fault` what is wrong with a change."""
 
     def __init__(
         self,

@@ -23,7 +23,7 @@ from pathlib import Path
 from cdcsync_core.errors import CdcError, Reason, fail, from_json
 from cdcsync_core.resource.spec import CdcSync
 from cdcsync_core.runs.run import ExitCode
-from cdcsync_core.runs.verification import Progress, Reader, TableResult, VerifyConfig, parse_line
+from cdcsync_core.runs.verification import ReaderName, TableResult, VerificationProgress, VerifyConfig, parse_line
 from cdcsync_operator.local.state_folder import StateFolder
 
 COMMAND = (sys.executable, "-m", "cdcsync_spark.verify")
@@ -32,7 +32,12 @@ _TAIL = 2000
 
 
 def verify_config(
-    resource: CdcSync, secrets_dir: Path, state_dir: Path, limit: int, timeout: float, reader: Reader = Reader.CDCSYNC
+    resource: CdcSync,
+    secrets_dir: Path,
+    state_dir: Path,
+    limit: int,
+    timeout: float,
+    reader: ReaderName = ReaderName.CDCSYNC,
 ) -> VerifyConfig:
     """`scratch_dir` is filled in when the process starts."""
     folder = StateFolder(state_dir.resolve(), resource.metadata.namespace, resource.metadata.name)
@@ -50,7 +55,7 @@ class Verification:
         self._process: subprocess.Popen[str] | None = None
         self._ended = False
 
-    def run(self, on_progress: Callable[[Progress], None]) -> list[TableResult]:
+    def run(self, on_progress: Callable[[VerificationProgress], None]) -> list[TableResult]:
         """The results of all tables, in the order of their names. Raises CdcError for what concerns
         all of them."""
         scratch_root = Path(self._config.status_file).parent
@@ -96,11 +101,13 @@ class Verification:
                 process.stdout.close()
 
 
-def _results(process: subprocess.Popen[str], on_progress: Callable[[Progress], None]) -> Iterator[TableResult]:
+def _results(
+    process: subprocess.Popen[str], on_progress: Callable[[VerificationProgress], None]
+) -> Iterator[TableResult]:
     assert process.stdout
     for line in process.stdout:
         report = parse_line(line)
-        if isinstance(report, Progress):
+        if isinstance(report, VerificationProgress):
             on_progress(report)
         else:
             yield report

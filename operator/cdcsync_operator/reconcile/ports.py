@@ -25,7 +25,7 @@ class Observation:
     status: Status
 
 
-class Store(Protocol):
+class ResourceStore(Protocol):
     """Where the resource and its status are kept."""
 
     def load(self) -> tuple[CdcSync, Status]:

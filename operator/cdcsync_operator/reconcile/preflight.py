@@ -48,7 +48,7 @@ class SourceCalls:
     kept_until: Callable[[CdcSync, Path, str], float | None] = lambda _, __, ___: None
 
 
-class TableRecord:
+class DefinitionRecord:
     """Table definitions by name, in a file; without one, as long as this object lives.
     `refuse(bytes)` says how much may be kept where there is no memory for all of them, else
     nothing."""
@@ -91,7 +91,7 @@ class PreflightRunner:
         self,
         preflight: Callable[[CdcSync, frozenset[str] | None], PreflightOutcome],
         current: Callable[[CdcSync], LogOffset],
-        record: TableRecord,
+        record: DefinitionRecord,
         clock: Callable[[], float],
         wake: Callable[[], None],
         kept_until: Callable[[CdcSync, str], float | None] = lambda _, __: None,

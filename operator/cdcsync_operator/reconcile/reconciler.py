@@ -25,7 +25,7 @@ from cdcsync_operator.decision.observed import (
     StartRun,
     StopRun,
 )
-from cdcsync_operator.reconcile.ports import Drivers, SourceView, Store
+from cdcsync_operator.reconcile.ports import Drivers, ResourceStore, SourceView
 
 
 @dataclass
@@ -33,7 +33,7 @@ class Reconciler:
     """One sync's controller. `clock` gives unix seconds, `token` four random hex digits; `runs`
     are those that it has observed last."""
 
-    store: Store
+    store: ResourceStore
     drivers: Drivers
     source: SourceView
     clock: Callable[[], float]

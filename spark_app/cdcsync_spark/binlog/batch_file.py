@@ -21,7 +21,7 @@ from cdcsync_core.positions.gtid import GtidSet
 from cdcsync_core.runs.run import Decoder
 from cdcsync_core.tables.capture import Capture
 from cdcsync_core.tables.source_table import TableId
-from cdcsync_spark.binlog.assembly.sealed import KeptRows, SealedTransactions, Stop
+from cdcsync_spark.binlog.assembly.sealed import KeptRows, SealedTransactions, TableStop
 from cdcsync_spark.binlog.assembly.spool import Spooled, disk_error
 from cdcsync_spark.binlog.assembly.transaction_ids import TransactionIds
 from cdcsync_spark.binlog.batch import BinlogBatch, TableBatch, Transactions, write_transactions
@@ -80,7 +80,7 @@ class BatchWriter:
                 images, nulled = self._rows(self.definitions[table], rows, sealed.transactions, path)
         except CdcError as e:
             path.unlink(missing_ok=True)
-            stop, images, nulled, proved = Stop(e, sealed.start), 0, 0, False
+            stop, images, nulled, proved = TableStop(e, sealed.start), 0, 0, False
         upto, error = (stop.upto, stop.error) if stop else (sealed.end, None)
         file, undescribed = str(path) if images else "", bool(images) and undescribed
         changing = _changing(rows, sealed.transactions) if images else GtidSet()

@@ -13,7 +13,7 @@ from cdcsync_core.tables.capture import Capture
 from cdcsync_core.tables.source_table import TableId
 from cdcsync_core.tables.table_selection import TableSelection
 from cdcsync_mysql.sessions.connection import Source
-from cdcsync_spark.binlog.schema.steps import Policy
+from cdcsync_spark.binlog.schema.steps import FollowPolicy
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class ReaderSettings:
     received: Path | None = None
     patterns: TableSelection | None = None
     reconnect: Reconnect = Reconnect()
-    policies: Mapping[TableId, Policy] = field(default_factory=dict)
+    policies: Mapping[TableId, FollowPolicy] = field(default_factory=dict)
     unproved: frozenset[TableId] = frozenset()
     unconfirmed: frozenset[TableId] = frozenset()
     unlogged: frozenset[TableId] = frozenset()

@@ -27,7 +27,7 @@ VARIABLE = "CDCSYNC_METRICS"
 
 
 @dataclass(frozen=True)
-class Metric:
+class RunMetric:
     """`value` takes what was reported so far: the parts of `Report`, each as it was reported
     last."""
 
@@ -50,28 +50,30 @@ def _ago(reported: Mapping[str, Any], name: str) -> float | None:
 
 
 OF_RUN = (
-    Metric("cdcsync_driver_epoch", "gauge", "the run's epoch: each start of a driver has a higher one", lambda s: s.get("epoch")),
-    Metric("cdcsync_driver_reported_timestamp_seconds", "gauge", "when the driver reported last", lambda s: s.get("at")),
-    Metric("cdcsync_driver_lag_seconds", "gauge", "seconds behind the source", lambda s: s.get("lag_seconds")),
-    Metric(
+    RunMetric("cdcsync_driver_epoch", "gauge", "the run's epoch: each start of a driver has a higher one", lambda s: s.get("epoch")),
+    RunMetric("cdcsync_driver_reported_timestamp_seconds", "gauge", "when the driver reported last", lambda s: s.get("at")),
+    RunMetric("cdcsync_driver_lag_seconds", "gauge", "seconds behind the source", lambda s: s.get("lag_seconds")),
+    RunMetric(
         "cdcsync_driver_received_timestamp_seconds", "gauge", "when an event or heartbeat of the source came last",
         lambda s: _ago(s, "silence"),
     ),
-    Metric("cdcsync_driver_committed_timestamp_seconds", "gauge", "when the stream last committed", lambda s: _ago(s, "commit")),
-    Metric("cdcsync_driver_waiting_seconds", "gauge", "how long the oldest received change waits", _of("flow", "waiting")),
-    Metric(
+    RunMetric("cdcsync_driver_committed_timestamp_seconds", "gauge", "when the stream last committed", lambda s: _ago(s, "commit")),
+    RunMetric("cdcsync_driver_waiting_seconds", "gauge", "how long the oldest received change waits", _of("flow", "waiting")),
+    RunMetric(
         "cdcsync_driver_position_timestamp_seconds", "gauge", "what was committed up to then is applied",
         lambda s: unix_time((s.get("position") or {}).get("timestamp")),
     ),
-    Metric("cdcsync_driver_rows_total", "counter", "rows read by the snapshot, or upserted and deleted by the stream", _of("done", "rows")),
-    Metric("cdcsync_driver_commits_total", "counter", "commits to targets", _of("done", "commits")),
-    Metric("cdcsync_driver_records_total", "counter", "records that brokers have acknowledged", _of("done", "records")),
-    Metric("cdcsync_driver_snapshot_splits", "gauge", "splits of the snapshot as far as planned", _of("snapshot", "splitsTotal")),
-    Metric("cdcsync_driver_snapshot_splits_finished", "gauge", "splits read", _of("snapshot", "splitsFinished")),
-    Metric("cdcsync_driver_maintenance_steps_total", "counter", "steps of maintenance of the targets", _of("maintenance", "steps")),
-    Metric("cdcsync_driver_maintenance_seconds_total", "counter", "time spent on maintenance", _of("maintenance", "seconds")),
-    Metric("cdcsync_driver_maintenance_bytes_total", "counter", "bytes written by maintenance", _of("maintenance", "bytes")),
-    Metric("cdcsync_driver_maintenance_files_removed_total", "counter", "files removed by maintenance", _of("maintenance", "filesRemoved")),
+    RunMetric("cdcsync_driver_rows_total", "counter", "rows read by the snapshot, or upserted and deleted by the stream",
+              _of("done", "rows")),
+    RunMetric("cdcsync_driver_commits_total", "counter", "commits to targets", _of("done", "commits")),
+    RunMetric("cdcsync_driver_records_total", "counter", "records that brokers have acknowledged", _of("done", "records")),
+    RunMetric("cdcsync_driver_snapshot_splits", "gauge", "splits of the snapshot as far as planned", _of("snapshot", "splitsTotal")),
+    RunMetric("cdcsync_driver_snapshot_splits_finished", "gauge", "splits read", _of("snapshot", "splitsFinished")),
+    RunMetric("cdcsync_driver_maintenance_steps_total", "counter", "steps of maintenance of the targets", _of("maintenance", "steps")),
+    RunMetric("cdcsync_driver_maintenance_seconds_total", "counter", "time spent on maintenance", _of("maintenance", "seconds")),
+    RunMetric("cdcsync_driver_maintenance_bytes_total", "counter", "bytes written by maintenance", _of("maintenance", "bytes")),
+    RunMetric("cdcsync_driver_maintenance_files_removed_total", "counter", "files removed by maintenance",
+              _of("maintenance", "filesRemoved")),
 )  # fmt: skip
 
 
@@ -108,7 +110,7 @@ class DriverMetrics:
 
 
 @dataclass(frozen=True)
-class Shown:
+class ShownReporter:
     """A reporter whose reports are also shown."""
 
     reporter: Reports
@@ -133,4 +135,4 @@ def shown(config: RunConfig, reporter: Reports) -> Reports:
         serve(int(port), {"/metrics": lambda: (200, metrics.text())}, address)
     except (OSError, ValueError, OverflowError) as error:
         sys.stderr.write(f"no metrics are served at {VARIABLE}={address}:{port}: {error}\n")
-    return Shown(reporter, metrics)
+    return ShownReporter(reporter, metrics)

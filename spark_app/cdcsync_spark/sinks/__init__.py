@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from cdcsync_core.resource.sink_spec import Sink as SinkSpec
+from cdcsync_core.resource.sink_spec import SinkSpec
 from cdcsync_core.resource.sinks.delta import Delta
 from cdcsync_core.resource.sinks.iceberg import Iceberg
 from cdcsync_core.resource.sinks.kafka import Kafka

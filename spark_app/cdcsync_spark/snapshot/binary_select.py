@@ -37,8 +37,8 @@ from cdcsync_mysql.sessions.protocol import (
     skip_packet,
     socket_of,
 )
-from cdcsync_spark.wire.resultset.binary_row import Decoded, RowDecoder
-from cdcsync_spark.wire.resultset.packets import Packets, Payloads
+from cdcsync_spark.wire.resultset.binary_row import DecodedResult, RowDecoder
+from cdcsync_spark.wire.resultset.packets import Payloads, ResultPackets
 from cdcsync_spark.wire.resultset.response import Definition, ResultSet
 
 _PREPARE, _EXECUTE, _CLOSE = 0x16, 0x17, 0x19
@@ -53,7 +53,7 @@ def select_list(table: Capture) -> str:
     return ", ".join(quote(c.name) for c in table.captured)
 
 
-def read_select(connection: Connection, table: Capture, sql: str) -> Iterator[Decoded]:
+def read_select(connection: Connection, table: Capture, sql: str) -> Iterator[DecodedResult]:
     """The rows of `sql`, whose columns are `table`'s captured ones, in batches of a few MiB.
 
     The connection is idle again at the end; if that is not reached it must be closed. Raises
@@ -92,7 +92,7 @@ class _Response:
         sock = socket_of(connection)
         assert sock is not None, "a statement was just prepared on it"
         self._sock = sock
-        self._packets = Packets()
+        self._packets = ResultPackets()
         self._result = ResultSet(self._packets, deprecate_eof=deprecates_eof(connection))
         self._timeout = read_timeout_of(connection) or float("inf")
         self._silence = 0.0

@@ -106,7 +106,7 @@ def why_waiting(pods: list[Object] | str) -> str:
 
 
 @dataclass
-class Executors:
+class ExecutorWatch:
     """Those of `session`; none are watched where it works by itself. `pods` lists theirs; `clock`
     counts seconds."""
 
@@ -176,9 +176,9 @@ def session_of(starting: Future[SparkSession], config: RunConfig, connect: Calla
         raise known from e
 
 
-def executors_of(session: SparkSession, config: RunConfig, stopping: threading.Event) -> Executors:
+def executors_of(session: SparkSession, config: RunConfig, stopping: threading.Event) -> ExecutorWatch:
     """None are watched where the run has no Spark settings of a cluster."""
-    return Executors(session, bool(config.spark), _pods(config), stopping)
+    return ExecutorWatch(session, bool(config.spark), _pods(config), stopping)
 
 
 def _pods(config: RunConfig, connect: Callable[[], Api] = in_pod) -> Pods:

@@ -19,7 +19,7 @@ from cdcsync_spark.snapshot.wave_job import Counts
 
 
 @dataclass
-class SnapshotProgress:
+class SnapshotReports:
     """Reports of one run over `tables`; `clock` gives unix seconds, `commits` are those of
     waves."""
 

@@ -37,9 +37,9 @@ from cdcsync_spark.run.context import RunContext
 from cdcsync_spark.sinks.contract.changes import Append, Build, Commit
 from cdcsync_spark.sinks.contract.checks import Superseded
 from cdcsync_spark.snapshot import start
-from cdcsync_spark.snapshot.executors import Executors, executors_of, session_of
+from cdcsync_spark.snapshot.executors import ExecutorWatch, executors_of, session_of
 from cdcsync_spark.snapshot.plan_reader import PlanFeed
-from cdcsync_spark.snapshot.progress import SnapshotProgress
+from cdcsync_spark.snapshot.progress import SnapshotReports
 from cdcsync_spark.snapshot.source import LiveSource, SnapshotSource
 from cdcsync_spark.snapshot.split_read import SplitReader
 from cdcsync_spark.snapshot.table import SnapshotTable, open_table
@@ -79,7 +79,7 @@ def run_snapshot(context: RunContext, source: SnapshotSource | None = None, read
     source = source or LiveSource(context.source, context.facts)
     tables = [t for t in (_open(context, source, i, a) for i, a in enumerate(context.config.tables)) if t]
     epoch = max([context.config.epoch, *(t.state.epoch + 1 for t in tables)])
-    progress = SnapshotProgress(tables, context.reporter)
+    progress = SnapshotReports(tables, context.reporter)
     progress.begin(epoch)
     _begin(context, tables, epoch, progress)
     if any(not t.state.snapshot_complete and t.name not in context.failed for t in tables):
@@ -92,7 +92,7 @@ def run_snapshot(context: RunContext, source: SnapshotSource | None = None, read
         progress.finished()
 
 
-def _begin(context: RunContext, tables: list[SnapshotTable], epoch: int, progress: SnapshotProgress) -> None:
+def _begin(context: RunContext, tables: list[SnapshotTable], epoch: int, progress: SnapshotReports) -> None:
     """Begins the tables that are not to be read; those that cannot begin take no part any more."""
     beginning = start.to_begin(tables)
     if not beginning:
@@ -104,7 +104,7 @@ def _begin(context: RunContext, tables: list[SnapshotTable], epoch: int, progres
 
 
 def _publish(
-    context: RunContext, source: SnapshotSource, table: SnapshotTable, epoch: int, progress: SnapshotProgress
+    context: RunContext, source: SnapshotSource, table: SnapshotTable, epoch: int, progress: SnapshotReports
 ) -> None:
     """Content that the binlog no longer leads on from must not replace what flows (R6)."""
     if table.published or not table.state.snapshot_complete:
@@ -117,7 +117,7 @@ def _publish(
         _refuse(context, progress, table, e)
 
 
-def _refuse(context: RunContext, progress: SnapshotProgress, table: SnapshotTable, error: CdcError) -> None:
+def _refuse(context: RunContext, progress: SnapshotReports, table: SnapshotTable, error: CdcError) -> None:
     """The table takes no part in this run any more; raises `error` where it concerns more than this
     table."""
     if _ends_the_run(error):
@@ -162,10 +162,10 @@ class SnapshotRun:
     source: SnapshotSource
     read_wave: ReadWave
     spark: SparkSession
-    executors: Executors
+    executors: ExecutorWatch
     tables: list[SnapshotTable]
     epoch: int
-    progress: SnapshotProgress
+    progress: SnapshotReports
     #: tables that met an error of which it is not known what it concerns -> the commits of the run
     #: before that
     _suspected: dict[str, int] = field(default_factory=dict)

@@ -37,7 +37,7 @@ from cdcsync_spark.snapshot import text_select as textrows
 from cdcsync_spark.snapshot.exact_view import ExactView
 from cdcsync_spark.snapshot.key_query import condition
 from cdcsync_spark.snapshot.text_select import Cell
-from cdcsync_spark.wire.resultset.binary_row import Decoded
+from cdcsync_spark.wire.resultset.binary_row import DecodedResult
 
 _ROWS = 2_000
 _BYTES = 8 << 20
@@ -128,18 +128,18 @@ class KeyReader(SplitReader):
             yield condition(self.table, self.keys.slice(start, _KEYS_A_QUERY))
 
 
-def _read_in_step(connection: pymysql.Connection, table: Capture, rest: str) -> Iterator[Decoded]:
+def _read_in_step(connection: pymysql.Connection, table: Capture, rest: str) -> Iterator[DecodedResult]:
     return preparedselect.read_select(connection, table, f"SELECT {preparedselect.select_list(table)} {rest}")
 
 
-def _read_plain(connection: pymysql.Connection, table: Capture, rest: str) -> Iterator[Decoded]:
+def _read_plain(connection: pymysql.Connection, table: Capture, rest: str) -> Iterator[DecodedResult]:
     with _raw(connection), SSCursor(connection) as cursor:
         cursor.execute(f"SELECT {textrows.select_list(table)} {rest}")
         for rows in pieces(iter(cursor.fetchone, None)):
             yield textrows.decode(table, rows)
 
 
-READERS: dict[Decoder, Callable[[pymysql.Connection, Capture, str], Iterator[Decoded]]] = {
+READERS: dict[Decoder, Callable[[pymysql.Connection, Capture, str], Iterator[DecodedResult]]] = {
     Decoder.VECTORIZED: _read_in_step,
     Decoder.REFERENCE: _read_plain,
 }

@@ -29,7 +29,7 @@ from cdcsync_spark.rows.arrow_types import arrow_type, captured_schema
 from cdcsync_spark.wire.columns.charset import is_utf8, stored_charset
 from cdcsync_spark.wire.columns.key_text import key_text
 from cdcsync_spark.wire.columns.replacement import REPLACEMENT, checked, first_refused
-from cdcsync_spark.wire.resultset.binary_row import Decoded
+from cdcsync_spark.wire.resultset.binary_row import DecodedResult
 
 Cell = bytes | None
 #: texts of which one is as much as a row should have
@@ -68,7 +68,7 @@ def _comes_twice(column: Column) -> bool:
     return _is_converted(column) and column.type.base not in _LONG and not is_utf8(stored_charset(column.type.charset))
 
 
-def decode(table: Capture, rows: Sequence[Sequence[Cell]]) -> Decoded:
+def decode(table: Capture, rows: Sequence[Sequence[Cell]]) -> DecodedResult:
     """`rows` have the cells of `select_list`; the batch has `typemap.arrow_schema(table)`. Raises
     DecodeError."""
     columns = list(zip(*rows, strict=True))
@@ -87,7 +87,7 @@ def decode(table: Capture, rows: Sequence[Sequence[Cell]]) -> Decoded:
             raise e.placed(table=str(table.id), column=column.name, key=key) from None
         arrays.append(array)
         nulled += lost
-    return Decoded(pa.RecordBatch.from_arrays(arrays, schema=captured_schema(table)), nulled)
+    return DecodedResult(pa.RecordBatch.from_arrays(arrays, schema=captured_schema(table)), nulled)
 
 
 def _column(

@@ -54,7 +54,7 @@ RECHECK_SECONDS = 60.0
 
 
 @dataclass(frozen=True)
-class Shown:
+class CatalogTable:
     """A table as the catalog shows it, with its columns' defaults in comparable form."""
 
     capture: Capture
@@ -62,25 +62,25 @@ class Shown:
 
 
 @dataclass(frozen=True)
-class Answer:
+class CatalogAnswer:
     """By table name what the catalog shows, or why that cannot be read; true of some moment between
     `low` and `high`."""
 
     low: Position
     high: LogOffset
-    tables: Mapping[str, Shown | CdcError]
+    tables: Mapping[str, CatalogTable | CdcError]
 
 
 #: of these tables; raises CdcError
-Ask = Callable[[Mapping[str, Capture]], Answer]
+Ask = Callable[[Mapping[str, Capture]], CatalogAnswer]
 
 
-def ask_catalog(source: Source, lineage: Lineage, tables: Mapping[str, Capture]) -> Answer:
+def ask_catalog(source: Source, lineage: Lineage, tables: Mapping[str, Capture]) -> CatalogAnswer:
     """Raises CdcError where the server cannot be asked, or is not that of `lineage`."""
     with open_session(source, max_seconds=_MAX_SECONDS) as session:
         connection, facts = session.proved(lineage), session.facts
         before = low(source, facts)
-        found: dict[str, Shown | CdcError] = {}
+        found: dict[str, CatalogTable | CdcError] = {}
         for name, capture in tables.items():
             try:
                 shown = read_again(connection, capture)
@@ -94,8 +94,8 @@ def ask_catalog(source: Source, lineage: Lineage, tables: Mapping[str, Capture])
                 for column, (default, extra) in defaults.items()
                 if column in by_name
             }
-            found[name] = Shown(shown, compared)
-        return Answer(before, high(connection, facts), found)
+            found[name] = CatalogTable(shown, compared)
+        return CatalogAnswer(before, high(connection, facts), found)
 
 
 @dataclass(frozen=True)
@@ -109,7 +109,7 @@ class _Waiting:
     undescribed: bool
 
 
-class Confirmation:
+class DefinitionConfirmation:
     """Of the run's `tables`; `clock` counts seconds; `recheck` as RECHECK_SECONDS. `begin` and
     `settle` are called between two batches, and `begin` where the reader has reached the binlog's
     end."""
@@ -126,7 +126,7 @@ class Confirmation:
         self._ask, self._clock, self._run = ask, clock, run
         self._asked: dict[str, _Waiting] = {}
         self._recheck, self._rechecked = recheck, dict[str, float]()
-        self._answer: Answer | CdcError | None = None
+        self._answer: CatalogAnswer | CdcError | None = None
         self._pause, self._next = _FIRST_PAUSE, float("-inf")
 
     def begin(self) -> None:
@@ -158,7 +158,7 @@ class Confirmation:
 
     def _find(self, captures: Mapping[str, Capture]) -> None:
         try:
-            answer: Answer | CdcError = self._ask(captures)
+            answer: CatalogAnswer | CdcError = self._ask(captures)
         except CdcError as e:
             answer = e
         except Exception as e:  # noqa: BLE001 (a thread that ended silently would look like an open question)
@@ -170,21 +170,21 @@ class Confirmation:
     def settle(self, reader: Position) -> None:
         """Judges the answer once the stream is as far as `reader`, behind its HIGH."""
         answer = self._answer
-        if answer is None or (isinstance(answer, Answer) and not reader.has_reached(answer.high)):
+        if answer is None or (isinstance(answer, CatalogAnswer) and not reader.has_reached(answer.high)):
             return
         asked, self._asked, self._answer = self._asked, {}, None
         settled = [self._judged(self._tables[name], waiting, answer) for name, waiting in asked.items()]
         self._pause = _FIRST_PAUSE if all(settled) else min(2 * self._pause, _LONGEST_PAUSE)
         self._next = self._clock() + (0.0 if all(settled) else self._pause)
 
-    def _judged(self, table: StreamTable, waiting: _Waiting, answer: Answer | CdcError) -> bool:
+    def _judged(self, table: StreamTable, waiting: _Waiting, answer: CatalogAnswer | CdcError) -> bool:
         settled = self._judge(table, waiting, answer)
         if not settled and waiting.undescribed:
             table.unchecked = True
             del self._rechecked[table.name]
         return settled
 
-    def _judge(self, table: StreamTable, waiting: _Waiting, answer: Answer | CdcError) -> bool:
+    def _judge(self, table: StreamTable, waiting: _Waiting, answer: CatalogAnswer | CdcError) -> bool:
         """Whether nothing stands against the next question."""
         if not table.flowing or table.state.generation != waiting.generation:
             return True
@@ -194,13 +194,13 @@ class Confirmation:
         if isinstance(found, CdcError):
             table.unreadable = found.message
             return False
-        assert isinstance(answer, Answer)
+        assert isinstance(answer, CatalogAnswer)
         if not _includes(answer.low, waiting.position):
             return False
         self._compare(table, waiting.change, found)
         return True
 
-    def _compare(self, table: StreamTable, change: LastChange | None, shown: Shown) -> None:
+    def _compare(self, table: StreamTable, change: LastChange | None, shown: CatalogTable) -> None:
         wrong = contradictions(table.state.capture, shown.capture)
         wrong += other_defaults(dict(change.defaults if change else ()), shown.defaults)
         table.unreadable = ""

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from cdcsync_core.errors import CdcError
-from cdcsync_core.runs.migration import Effect, Script, ServerSession, StatementEffect
+from cdcsync_core.runs.migration import Script, ServerSession, StatementEffect, TargetEffect
 from cdcsync_core.tables.capture import Capture
 from cdcsync_core.tables.evolve import NotCopied, rewrites
 from cdcsync_core.tables.schema_change import Emptied, Followed
@@ -23,7 +23,7 @@ from cdcsync_core.tables.source_table import TableId
 from cdcsync_core.tables.table_selection import TableSelection
 from cdcsync_core.tables.target_schema import TargetSchema
 from cdcsync_spark.binlog.schema.new_tables import made_by
-from cdcsync_spark.binlog.schema.steps import Policy, meaning, not_followed
+from cdcsync_spark.binlog.schema.steps import FollowPolicy, meaning, not_followed
 from cdcsync_spark.binlog.schema.stop_reasons import shown, shown_text
 from cdcsync_spark.sinks.contract.changes import Empty, Evolve
 from cdcsync_spark.stream.schema_commit import target_change
@@ -62,7 +62,7 @@ class Rules:
     values writes again."""
 
     selection: TableSelection
-    policy: Callable[[str], Policy]
+    policy: Callable[[str], FollowPolicy]
     keyed: bool
 
 
@@ -86,7 +86,7 @@ def _script_effects(
         if mode := _SET_MODE.fullmatch(text):
             session = session_of(replace(server, sql_mode=mode[1]), now)
         elif _IS_UNKNOWN.search(text):
-            yield StatementEffect("", script.name, found.line, shown_text(text), Effect.UNKNOWN)
+            yield StatementEffect("", script.name, found.line, shown_text(text), TargetEffect.UNKNOWN)
         elif not (_IS_NOT_LOGGED.match(text) or is_dml(text)):
             yield from _effects(copies, script.name, found, session, rules)
 
@@ -108,12 +108,12 @@ def _effects(
         if effect is not None:
             yield StatementEffect(str(table), script, found.line, shown(statement), effect, error)
     for table in created:
-        yield StatementEffect(str(table), script, found.line, shown(statement), Effect.NEW)
+        yield StatementEffect(str(table), script, found.line, shown(statement), TargetEffect.NEW)
 
 
 def _effect(
     copies: dict[TableId, Copy], table: TableId, statement: Statement, rules: Rules
-) -> tuple[Effect | None, CdcError | None]:
+) -> tuple[TargetEffect | None, CdcError | None]:
     """Also notes the definition after the statement; forgets a table that is not followed."""
     copy, policy = copies[table], rules.policy(str(table))
     outcome = meaning(copy.capture, statement, policy)
@@ -121,24 +121,24 @@ def _effect(
         return None, None
     if isinstance(outcome, CdcError):
         del copies[table]
-        return Effect.STOP, outcome
+        return TargetEffect.STOP, outcome
     try:
         return _followed(copies, copy, outcome, policy, rules), None
     except NotCopied as e:
         del copies[table]
-        return Effect.STOP, not_followed(str(e), statement, table)
+        return TargetEffect.STOP, not_followed(str(e), statement, table)
     except CdcError as e:
         del copies[table]
-        return Effect.STOP, e
+        return TargetEffect.STOP, e
 
 
 def _followed(
-    copies: dict[TableId, Copy], copy: Copy, outcome: Followed | Emptied, policy: Policy, rules: Rules
-) -> Effect | None:
+    copies: dict[TableId, Copy], copy: Copy, outcome: Followed | Emptied, policy: FollowPolicy, rules: Rules
+) -> TargetEffect | None:
     schema, change = target_change(copy.schema, outcome, policy, published=True)
     copies[copy.capture.id] = Copy(outcome.after, schema)
     if isinstance(change, Empty):
-        return Effect.EMPTY
+        return TargetEffect.EMPTY
     if isinstance(change, Evolve) and rules.keyed and rewrites(copy.schema, schema, change.origins):
-        return Effect.REWRITE
-    return Effect.METADATA if isinstance(change, Evolve) else None
+        return TargetEffect.REWRITE
+    return TargetEffect.METADATA if isinstance(change, Evolve) else None

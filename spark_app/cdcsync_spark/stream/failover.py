@@ -14,12 +14,12 @@ from dataclasses import dataclass, replace
 from cdcsync_core.errors import CdcError, Reason, fail
 from cdcsync_core.gates import gate
 from cdcsync_core.positions.failover import (
-    Answer,
     Copied,
     Diverged,
-    Moved,
-    Question,
+    MovedPosition,
     Unproved,
+    WitnessAnswer,
+    WitnessQuestion,
     judge,
     not_numbered,
     question,
@@ -54,9 +54,11 @@ class Failover:
     epoch: int
 
     def __post_init__(self) -> None:
-        self._answers: dict[Question, Answer] = {}
+        self._answers: dict[WitnessQuestion, WitnessAnswer] = {}
         self._sets: dict[GtidSet, tuple[GtidSet, GtidSet]] = {}
-        self._numbered: dict[tuple[FilePosition, tuple[Witness, ...]], tuple[Question, Answer] | Unproved] = {}
+        self._numbered: dict[
+            tuple[FilePosition, tuple[Witness, ...]], tuple[WitnessQuestion, WitnessAnswer] | Unproved
+        ] = {}
 
     def move(self, target: Writer, state: TableState) -> TableState:
         """The state of the table there. Raises PositionLost where it is not proved that the
@@ -78,7 +80,7 @@ class Failover:
         )
         return after
 
-    def _judged(self, state: TableState) -> Moved | Unproved | Diverged:
+    def _judged(self, state: TableState) -> MovedPosition | Unproved | Diverged:
         copied, connection = state.copied, self.session.unproved()
         if isinstance(copied.position, FilePosition):
             return self._judged_by_numbers(copied, copied.position, state)
@@ -88,7 +90,7 @@ class Failover:
         if ours not in self._sets:
             self._sets[ours] = executed_and_purged(connection, self.session.facts, ours)
         asked = question(copied, *self._sets[ours])
-        if not isinstance(asked, Question):
+        if not isinstance(asked, WitnessQuestion):
             return asked
         if asked not in self._answers:
             self._answers[asked] = ask(self.source, self.session.facts, asked, self.tables)
@@ -96,7 +98,7 @@ class Failover:
 
     def _judged_by_numbers(
         self, copied: Copied, position: FilePosition, state: TableState
-    ) -> Moved | Unproved | Diverged:
+    ) -> MovedPosition | Unproved | Diverged:
         """On MariaDB, whose position is a place."""
         if self.session.facts.flavor != "mariadb":
             return Unproved("a position by file and offset, which means nothing on another server", "GTIDs")
@@ -110,15 +112,15 @@ class Failover:
             self._numbered[place] = self._ask_numbered(position)
         answered = self._numbered[place]
         judged = answered if isinstance(answered, Unproved) else judge(copied, *answered)
-        return self._as_defined(judged, state) if isinstance(judged, Moved) else judged
+        return self._as_defined(judged, state) if isinstance(judged, MovedPosition) else judged
 
-    def _as_defined(self, moved: Moved, state: TableState) -> Moved | Diverged:
+    def _as_defined(self, moved: MovedPosition, state: TableState) -> MovedPosition | Diverged:
         columns = drawn_defaults(self.session.unproved(), state.capture.id, state.capture.key)
         if not columns:
             return moved
         return Diverged(f"the statement that added a column gave each server other values: {', '.join(columns)}")
 
-    def _ask_numbered(self, position: FilePosition) -> tuple[Question, Answer] | Unproved:
+    def _ask_numbered(self, position: FilePosition) -> tuple[WitnessQuestion, WitnessAnswer] | Unproved:
         """Raises SourceUnreachable where the server is a replica that may still get what it lacks
         of ours."""
         server, newest = self.session.facts, position.witnesses[0].gtid
@@ -131,7 +133,7 @@ class Failover:
             raise not_applied_yet(str(newest))
         return answered
 
-    def _commit(self, target: Writer, state: TableState, moved: Moved) -> TableState:
+    def _commit(self, target: Writer, state: TableState, moved: MovedPosition) -> TableState:
         epoch = max(self.epoch, state.epoch + 1)
 
         def build(found: TableState) -> Commit | None:
@@ -152,7 +154,7 @@ class Failover:
         return after
 
 
-def _lacks(answered: tuple[Question, Answer] | Unproved, newest: Gtid) -> bool:
+def _lacks(answered: tuple[WitnessQuestion, WitnessAnswer] | Unproved, newest: Gtid) -> bool:
     """Whether the server has not all of ours."""
     return answered.lacking if isinstance(answered, Unproved) else newest not in answered[0].kept
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from cdcsync_core.resource.spec import Spec
 from cdcsync_core.tables.evolve import DroppedColumns
-from cdcsync_spark.binlog.schema.steps import Policy
+from cdcsync_spark.binlog.schema.steps import FollowPolicy
 from cdcsync_spark.sinks.contract.changes import Emit, Evolve
 from cdcsync_spark.sinks.contract.sink import Capabilities
 
 
-def policy_of(spec: Spec, name: str, sink: Capabilities) -> Policy:
+def policy_of(spec: Spec, name: str, sink: Capabilities) -> FollowPolicy:
     """Of the table `name`."""
     wanted = spec.schema_change_of(name)
-    return Policy(
+    return FollowPolicy(
         follow=wanted.behavior == "evolve" and Evolve in sink.changes,
         emptied=wanted.emptied == "follow",
         dropped=DroppedColumns(wanted.dropped_columns),

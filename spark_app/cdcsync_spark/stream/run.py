@@ -39,7 +39,7 @@ from cdcsync_spark.sinks.contract.checks import refuse_other_identity
 from cdcsync_spark.sinks.contract.writer import CommitAll, Warming, commit_each
 from cdcsync_spark.stream.applier import Applier
 from cdcsync_spark.stream.batch_loop import BatchLoop
-from cdcsync_spark.stream.confirmation import RECHECK_SECONDS, Ask, Confirmation, ask_catalog
+from cdcsync_spark.stream.confirmation import RECHECK_SECONDS, Ask, DefinitionConfirmation, ask_catalog
 from cdcsync_spark.stream.crash_repair import Repair, SourceRepair
 from cdcsync_spark.stream.failover import Failover
 from cdcsync_spark.stream.host_choice import choose_host
@@ -223,7 +223,9 @@ class StreamRun:
     def __post_init__(self) -> None:
         self._behind = False
         again = RECHECK_SECONDS if self.goal is None else 0.0
-        self._confirmation = Confirmation(self.tables, self.ask, self.clock, recheck=again) if self.ask else None
+        self._confirmation = (
+            DefinitionConfirmation(self.tables, self.ask, self.clock, recheck=again) if self.ask else None
+        )
         self._watch = TargetWatch(self.tables, self.clock)
         tables = {t.name: t for t in self.tables}
         self.applier = Applier(

@@ -18,7 +18,7 @@ from cdcsync_core.state import LastChange, TableState
 from cdcsync_core.tables.evolve import NotCopied, evolve, rewrites
 from cdcsync_core.tables.schema_change import Emptied, Filled, Followed, Kept
 from cdcsync_core.tables.target_schema import TargetSchema
-from cdcsync_spark.binlog.schema.steps import Policy, SchemaStep, meaning, not_followed, repeatable
+from cdcsync_spark.binlog.schema.steps import FollowPolicy, SchemaStep, meaning, not_followed, repeatable
 from cdcsync_spark.binlog.schema.stop_reasons import shown
 from cdcsync_spark.sinks.contract.changes import AdvancePosition, Change, Commit, Empty, Evolve
 from cdcsync_spark.wire.binlog.predicted_map import shown_by_rows, unseen_by_rows
@@ -27,7 +27,7 @@ from cdcsync_spark.wire.sql.column.catalog_default import predicted_default
 
 
 def step_commit(
-    state: TableState, step: SchemaStep, upto: Position, policy: Policy, *, consistent: bool
+    state: TableState, step: SchemaStep, upto: Position, policy: FollowPolicy, *, consistent: bool
 ) -> Commit | None:
     """None where the target has it. `consistent`: no row that a snapshot read may be younger than
     the statement. Raises CdcError for what is not followed."""
@@ -61,7 +61,7 @@ def _may_define(step: SchemaStep, state: TableState) -> bool:
 
 
 def target_change(
-    schema: TargetSchema, found: Followed | Emptied, policy: Policy, *, published: bool
+    schema: TargetSchema, found: Followed | Emptied, policy: FollowPolicy, *, published: bool
 ) -> tuple[TargetSchema, Change]:
     """The next schema of a target that has `schema`, and the change that makes it. A target that
     appends only takes all changes until its snapshot is `published`. Raises `NotCopied`."""

@@ -8,7 +8,7 @@ from cdcsync_core.errors import RUN_AGAIN, CdcError, PermanentError, Reason, fai
 from cdcsync_core.positions.position import LogOffset, Position
 from cdcsync_core.remedies import resnapshot
 from cdcsync_core.state import LastChange, TableState
-from cdcsync_spark.binlog.schema.steps import NOT_FOLLOWED, Policy
+from cdcsync_spark.binlog.schema.steps import NOT_FOLLOWED, FollowPolicy
 from cdcsync_spark.sinks.contract.writer import Writer
 
 
@@ -28,7 +28,7 @@ class StreamTable:
     wrote: bool = False
     error: CdcError | None = None
     handed_over: bool = False
-    policy: Policy = NOT_FOLLOWED
+    policy: FollowPolicy = NOT_FOLLOWED
     #: the last change that the catalog has confirmed, for the next commit; why another could not be
     confirmed: LastChange | None = None
     unreadable: str = ""

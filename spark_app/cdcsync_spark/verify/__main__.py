@@ -16,7 +16,7 @@ from types import FrameType
 
 from cdcsync_core.errors import CdcError, Reason, TransientError, fail
 from cdcsync_core.runs.run import ExitCode
-from cdcsync_core.runs.verification import Progress, TableResult, VerifyConfig, verdict
+from cdcsync_core.runs.verification import TableResult, VerificationProgress, VerifyConfig, verdict
 from cdcsync_spark.run.tracebacks import log_traceback
 from cdcsync_spark.verify.comparison import open_comparison
 
@@ -42,7 +42,7 @@ def main(arguments: list[str]) -> int:
 _speaking = threading.Lock()
 
 
-def _tell(line: Progress | TableResult) -> None:
+def _tell(line: VerificationProgress | TableResult) -> None:
     with _speaking:
         sys.stdout.write(line.to_json() + "\n")
         sys.stdout.flush()

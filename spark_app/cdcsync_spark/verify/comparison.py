@@ -14,7 +14,7 @@ from pathlib import Path
 from cdcsync_core.errors import CdcError, Reason, fail
 from cdcsync_core.resource.spec import CdcSync, replica_id
 from cdcsync_core.runs.run import TablePhase
-from cdcsync_core.runs.verification import Difference, Progress, Step, TableResult, VerifyConfig
+from cdcsync_core.runs.verification import Difference, TableResult, VerificationProgress, VerificationStep, VerifyConfig
 from cdcsync_core.state import TableState
 from cdcsync_core.tables.source_table import TableId
 from cdcsync_mysql.readiness.proof import open_session
@@ -24,7 +24,7 @@ from cdcsync_mysql.sessions.connection import Source, source_from_spec
 from cdcsync_spark.sinks import sink_from_spec
 from cdcsync_spark.sinks.contract.sink import Sink
 from cdcsync_spark.verify.clearing import note_equal
-from cdcsync_spark.verify.confirm import Confirmation, Suspect
+from cdcsync_spark.verify.confirm import DifferenceConfirmation, Suspect
 from cdcsync_spark.verify.digest import Digesters
 from cdcsync_spark.verify.keys import refuse_other_definition
 from cdcsync_spark.verify.reading import Candidates, Work, compare_table, count_rows, spool_for, start_workers
@@ -33,7 +33,7 @@ from cdcsync_spark.verify.target_position import Opened, SyncStatus, open_target
 
 _MOST_WORKERS = 8
 _TOO_MANY = "there are too many to confirm all of them"
-OnReport = Callable[[Progress | TableResult], None]
+OnReport = Callable[[VerificationProgress | TableResult], None]
 
 
 @dataclass
@@ -119,13 +119,18 @@ class Comparison:
         )
 
         def advance(rows: int, ranges: int) -> None:
-            self.report(Progress(name, Step.COMPARING, rows, estimate, ranges))
+            self.report(VerificationProgress(name, VerificationStep.COMPARING, rows, estimate, ranges))
 
         advance(0, 0)
         found = compare_table(pool, workers, work, opened.snapshot, spec.chunk_size, advance)
         self.report(
-            Progress(
-                name, Step.COMPARING, found.source_rows, estimate, found.ranges, len(found.digests) + found.uncounted
+            VerificationProgress(
+                name,
+                VerificationStep.COMPARING,
+                found.source_rows,
+                estimate,
+                found.ranges,
+                len(found.digests) + found.uncounted,
             )
         )
         subject.candidates = found
@@ -153,9 +158,9 @@ class Comparison:
 
     # -- the second
 
-    def _confirmation(self) -> Confirmation:
+    def _confirmation(self) -> DifferenceConfirmation:
         metadata = self.resource.metadata
-        return Confirmation(
+        return DifferenceConfirmation(
             self.source,
             self.facts,
             self.status,
@@ -164,7 +169,7 @@ class Comparison:
             self.resource.spec.snapshot.max_split_seconds,
             self.config.timeout,
             self.config.reader,
-            lambda name, step: self.report(Progress(name, step)),
+            lambda name, step: self.report(VerificationProgress(name, step)),
         )
 
     # -- results

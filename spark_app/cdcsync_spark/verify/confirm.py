@@ -17,7 +17,7 @@ import pyarrow as pa
 from cdcsync_core.errors import CdcError, Reason, fail
 from cdcsync_core.positions.position import LogOffset, Position, meet_all
 from cdcsync_core.runs.status import Phase, Status
-from cdcsync_core.runs.verification import Kind, Reader, Step
+from cdcsync_core.runs.verification import DifferenceKind, ReaderName, VerificationStep
 from cdcsync_core.tables.capture import Capture
 from cdcsync_mysql.positions.watermark import high
 from cdcsync_mysql.readiness.proof import open_session
@@ -57,7 +57,7 @@ class Suspect:
     digesters: Digesters
     keys: pa.Table
     digests: Digests
-    kinds: list[Kind] = field(default_factory=list)
+    kinds: list[DifferenceKind] = field(default_factory=list)
     position: Position | None = None
     until: Position | None = None
     error: CdcError | None = None
@@ -83,16 +83,16 @@ class _Reread:
     source: Rows
     target: Rows = field(default_factory=dict)
 
-    def kind(self, key: bytes) -> Kind:
+    def kind(self, key: bytes) -> DifferenceKind:
         if key not in self.target:
-            return Kind.MISSING
+            return DifferenceKind.MISSING
         if key not in self.source:
-            return Kind.EXTRA
-        return Kind.DIFFERENT if len(self.target[key]) == 1 else Kind.DUPLICATE
+            return DifferenceKind.EXTRA
+        return DifferenceKind.DIFFERENT if len(self.target[key]) == 1 else DifferenceKind.DUPLICATE
 
 
 @dataclass(frozen=True)
-class Confirmation:
+class DifferenceConfirmation:
     """`report` is called with a table and what is being done; waits take `timeout` seconds;
     `reader` decodes the binlog."""
 
@@ -103,8 +103,8 @@ class Confirmation:
     scratch: Path
     max_seconds: int
     timeout: float
-    reader: Reader
-    report: Callable[[str, Step], None]
+    reader: ReaderName
+    report: Callable[[str, VerificationStep], None]
 
     def confirm(self, suspects: list[Suspect]) -> None:
         """Keeps the keys that really differ. Errors of single tables are in them; raises CdcError
@@ -124,7 +124,7 @@ class Confirmation:
     # -- reading
 
     def _read_source(self, suspect: Suspect) -> Rows:
-        self.report(suspect.name, Step.READING_AGAIN)
+        self.report(suspect.name, VerificationStep.READING_AGAIN)
         rows: Rows = {}
         try:
             # the server may give one row for two spellings of its key: the last one read wins
@@ -161,7 +161,7 @@ class Confirmation:
         """Until the targets have passed `end`; not longer than the timeout, and not at all where
         no sync runs, or where it rests."""
         for suspect in suspects:
-            self.report(suspect.name, Step.WAITING)
+            self.report(suspect.name, VerificationStep.WAITING)
         deadline = time.monotonic() + self.timeout
         while self.status.running and time.monotonic() < deadline:
             status = self.status.read()
@@ -195,7 +195,7 @@ class Confirmation:
             suspect.kinds = [r.kind(k) for k in suspect.key_bytes]
 
     def _search(self) -> BinlogSearch | IndependentSearch:
-        if self.reader is Reader.MYSQL_REPLICATION:
+        if self.reader is ReaderName.MYSQL_REPLICATION:
             return IndependentSearch(self.source, self.facts.lineage, self.replica_id, self.timeout)
         folder = self.scratch / "binlog"
         return BinlogSearch(self.source, self.facts.lineage, self.replica_id, folder, self.timeout)

@@ -72,7 +72,7 @@ class IndependentSearch:
             return
         with open_session(self.source) as session:
             session.proved(self.lineage, start)
-        reading = _Reading(readable, start)
+        reading = _BinlogReading(readable, start)
         for event, end in self._events(start, readable):
             reading.take(event, end)
         if not passed(reading.position, place, goals):
@@ -92,7 +92,7 @@ class IndependentSearch:
 
 
 @dataclass
-class _Reading:
+class _BinlogReading:
     """The binlog up to `position`, and what is open there: `inside` a transaction that is named
     `gtid`, with the rows of each table in it."""
 
@@ -161,15 +161,15 @@ class _Reading:
         self.position = replace(self.position, at=at)
 
 
-_HANDLERS: dict[str, Callable[[_Reading, Any, LogOffset], None]] = {
-    "GtidEvent": _Reading.begin,
-    "MariadbGtidEvent": _Reading.begin,
-    "WriteRowsEvent": _Reading.rows,
-    "UpdateRowsEvent": _Reading.rows,
-    "DeleteRowsEvent": _Reading.rows,
-    "XidEvent": _Reading.commit,
-    "QueryEvent": _Reading.statement,
-    "RotateEvent": _Reading.move,
+_HANDLERS: dict[str, Callable[[_BinlogReading, Any, LogOffset], None]] = {
+    "GtidEvent": _BinlogReading.begin,
+    "MariadbGtidEvent": _BinlogReading.begin,
+    "WriteRowsEvent": _BinlogReading.rows,
+    "UpdateRowsEvent": _BinlogReading.rows,
+    "DeleteRowsEvent": _BinlogReading.rows,
+    "XidEvent": _BinlogReading.commit,
+    "QueryEvent": _BinlogReading.statement,
+    "RotateEvent": _BinlogReading.move,
 }
 
 

@@ -34,7 +34,7 @@ from cdcsync_spark.sinks.contract.snapshot import SessionSnapshot, TargetSnapsho
 from cdcsync_spark.snapshot.split_read import SplitReader
 from cdcsync_spark.verify.digest import Digesters, Digests, DigestSet
 from cdcsync_spark.verify.keys import matching
-from cdcsync_spark.verify.spool import Spool, partitions_for
+from cdcsync_spark.verify.spool import RecordSpool, partitions_for
 
 #: more candidates than this are counted only: something is wrong at large
 MOST_CANDIDATES = 200_000
@@ -50,7 +50,7 @@ class Work:
     low: Position
     max_seconds: int
     digesters: Digesters
-    spool: Spool
+    spool: RecordSpool
 
     @property
     def key_folder(self) -> Path:
@@ -106,9 +106,9 @@ def _readers(pool: ProcessPoolExecutor, snapshot: TargetSnapshot) -> AbstractCon
     return ThreadPoolExecutor(1) if isinstance(snapshot, SessionSnapshot) else nullcontext(pool)
 
 
-def spool_for(folder: Path, rows: int) -> Spool:
+def spool_for(folder: Path, rows: int) -> RecordSpool:
     (folder / "keys").mkdir(parents=True)
-    return Spool(folder, partitions_for(rows))
+    return RecordSpool(folder, partitions_for(rows))
 
 
 # ---- in the workers

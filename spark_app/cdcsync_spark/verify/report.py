@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 
 from cdcsync_core.positions.lineage import Lineage
-from cdcsync_core.runs.verification import Difference, Kind
+from cdcsync_core.runs.verification import Difference, DifferenceKind
 from cdcsync_core.tables.capture import Capture
 from cdcsync_mysql.sessions.connection import Source
 from cdcsync_spark.sinks.contract.snapshot import TargetSnapshot
@@ -30,7 +30,7 @@ def differences(
     table: Capture,
     snapshot: TargetSnapshot,
     keys: pa.Table,
-    kinds: Sequence[Kind],
+    kinds: Sequence[DifferenceKind],
     digester: Digester,
     max_seconds: int,
 ) -> tuple[Difference, ...]:

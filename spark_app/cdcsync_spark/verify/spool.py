@@ -97,7 +97,7 @@ _NOTHING = Compared(0, 0, np.empty((0, 2), np.uint64))
 
 
 @dataclass(frozen=True)
-class Spool:
+class RecordSpool:
     """The records of both sides of one table: `<folder>/source`, `<folder>/target`."""
 
     folder: Path

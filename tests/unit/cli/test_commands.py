@@ -18,7 +18,7 @@ from cdcsync_operator.cli.main import COMMANDS, cli
 from cdcsync_operator.cli.output import Output
 from cdcsync_operator.cli.run import _print_end
 from cdcsync_operator.local.state_folder import StateFolder
-from cdcsync_operator.local.store import LocalStore, ManifestFiles
+from cdcsync_operator.local.store import LocalResourceStore, ManifestFiles
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 MANIFEST = """
@@ -142,7 +142,7 @@ def stored(tmp_path: Path, manifest: Path) -> Path:
     files = ManifestFiles([str(manifest)])
     folder = StateFolder(tmp_path / "state", "default", "shop")
     folder.create()
-    store = LocalStore(files, folder, files.load(), lambda _: None, lambda _: None)
+    store = LocalResourceStore(files, folder, files.load(), lambda _: None, lambda _: None)
     status = only_tables(
         Status(observed_generation=1, phase=Phase.FAILED),
         [TableStatus(name="shop.[bold]x[/]", splits_total=4, splits_finished=1, rows=1234)],
@@ -163,7 +163,7 @@ def test_status_shows_the_last_error_with_its_remedy(tmp_path: Path, manifest: P
 def test_status_shows_the_next_time_of_a_schedule(tmp_path: Path, manifest: Path) -> None:
     """Nothing runs it now, so its lag grows from that time on."""
     root = stored(tmp_path, manifest)
-    store = LocalStore(
+    store = LocalResourceStore(
         ManifestFiles([str(manifest)]),
         StateFolder(root, "default", "shop"),
         load_manifest([manifest.read_text()]),
@@ -210,7 +210,7 @@ def test_the_generation_grows_with_the_spec_over_restarts(tmp_path: Path, manife
     for text in (MANIFEST, MANIFEST.replace("hunter2", "rotated"), MANIFEST + "  restartNonce: 1\n"):
         manifest.write_text(text)
         files = ManifestFiles([str(manifest)])
-        store = LocalStore(files, folder, files.load(), lambda _: None, lambda _: None)
+        store = LocalResourceStore(files, folder, files.load(), lambda _: None, lambda _: None)
         resource, status = store.load()
         store.save(status)
         generations.append(resource.metadata.generation)

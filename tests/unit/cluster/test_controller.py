@@ -25,7 +25,7 @@ from cdcsync_core.timestamps import utc
 from cdcsync_kube.client import ApiError, Object
 from cdcsync_operator.cluster.controller import KubeController
 from cdcsync_operator.cluster.objects.driver_pod import Image
-from cdcsync_operator.cluster.policy.pod_policy import Policy
+from cdcsync_operator.cluster.policy.pod_policy import PodPolicy
 from cdcsync_operator.cluster.settings import OperatorSettings
 from cdcsync_operator.decision.observed import ObservedTable, PreflightResult
 from cdcsync_operator.reconcile.preflight import PreflightOutcome, SourceCalls
@@ -54,7 +54,7 @@ class Cluster:
     names: tuple[str, ...] = ("shop.a", "shop.b")
     splits: Callable[[Bound], Iterator[Split]] = lambda start: iter((Split(start, None),))
     api: FakeApi = field(default_factory=FakeApi)
-    policy: Policy = field(default_factory=Policy)
+    policy: PodPolicy = field(default_factory=PodPolicy)
     preflights: list[str] = field(default_factory=list)
     given_up: list[Path] = field(default_factory=list)
     woken: threading.Event = field(default_factory=threading.Event)
@@ -207,7 +207,7 @@ def test_a_refused_sync_is_watched_and_can_be_paused(cluster: Cluster, start: St
     cluster.show(phase="Running", containerStatuses=[{"name": "driver", "state": {"running": {}}}])
     cluster.report(1, "shop.a", "shop.b")
     reconcile_until(controller, lambda: cluster.status.condition("Ready").status == "True")
-    cluster.policy = Policy(allow_pod_template=False)
+    cluster.policy = PodPolicy(allow_pod_template=False)
     controller = start()
     cluster.report(2, "shop.a", "shop.b")
     reconcile_until(controller, lambda: cluster.status.condition("Stalled").status == "True")
@@ -226,7 +226,7 @@ def test_a_refused_sync_is_watched_and_can_be_paused(cluster: Cluster, start: St
     reconcile_until(controller, lambda: not cluster.status.runs.stream)
     controller.reconcile()
     assert cluster.pods() == []
-    cluster.policy = Policy()
+    cluster.policy = PodPolicy()
     reconcile_until(start(), cluster.pods)
     assert cluster.status.condition("Stalled").status == "False"
 

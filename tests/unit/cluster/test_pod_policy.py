@@ -9,7 +9,7 @@ import pytest
 
 from cdcsync_core.quoting import quoted
 from cdcsync_operator.cluster.objects.driver_pod import Image
-from cdcsync_operator.cluster.policy.pod_policy import Policy, violations
+from cdcsync_operator.cluster.policy.pod_policy import PodPolicy, violations
 from support.forbidden_templates import CODE_VARIABLES, CONTAINERS, CONTEXTS, PODS
 from unit.controller.harness import resource
 
@@ -17,8 +17,8 @@ OURS = Image("registry.example/cdcsync-spark:1")
 PARTS = {"driver": "driver", "executors": "executor"}
 
 
-def refused(policy: Policy | None = None, **spec: Any) -> list[str]:
-    return violations(resource(**spec), policy or Policy(), OURS)
+def refused(policy: PodPolicy | None = None, **spec: Any) -> list[str]:
+    return violations(resource(**spec), policy or PodPolicy(), OURS)
 
 
 def template(part: str, pod: dict[str, Any]) -> dict[str, Any]:
@@ -29,8 +29,8 @@ def container(part: str, **fields: Any) -> dict[str, Any]:
     return {"containers": [{"name": PARTS[part]} | fields]}
 
 
-def allowing(*words: str) -> Policy:
-    return Policy(allowed_in_pod_template=frozenset(words))
+def allowing(*words: str) -> PodPolicy:
+    return PodPolicy(allowed_in_pod_template=frozenset(words))
 
 
 @pytest.mark.parametrize(("pod", "expected", "word"), PODS, ids=[expected for _, expected, _ in PODS])
@@ -118,7 +118,7 @@ def test_a_template_has_at_most_64_kib() -> None:
 def test_templates_can_be_forbidden_as_a_whole() -> None:
     spec = {"driver": {"podTemplate": {"metadata": {"labels": {"a": "b"}}}}}
     assert refused(**spec) == []
-    assert refused(Policy(allow_pod_template=False), **spec) == [
+    assert refused(PodPolicy(allow_pod_template=False), **spec) == [
         "spec.driver.podTemplate: the operator's policy allows none"
     ]
 
@@ -141,8 +141,8 @@ def test_every_container_runs_an_image_of_the_policy(name: str) -> None:
     assert found
     assert all(f"the image {image} is not one of the operator's allowed ones" in phrase for phrase in found)
     for allowed in ("evil.example/x:1", "evil.example/*"):
-        assert refused(Policy(allowed_images=(allowed,)), **spec) == []
-    assert refused(Policy(allowed_images=("evil.example/x",)), **spec)
+        assert refused(PodPolicy(allowed_images=(allowed,)), **spec) == []
+    assert refused(PodPolicy(allowed_images=("evil.example/x",)), **spec)
     assert refused(image=OURS.name) == []
 
 
@@ -151,7 +151,7 @@ def test_every_container_runs_an_image_of_the_policy(name: str) -> None:
     [("pull", True), ("pull-2", False), ("default-dockercfg-x7k2p", True), ("default", False), ("", False)],
 )
 def test_images_are_pulled_by_the_secrets_of_the_policy(name: str, is_allowed: bool) -> None:
-    policy = Policy(allowed_pull_secrets=("pull", "default-dockercfg-*"))
+    policy = PodPolicy(allowed_pull_secrets=("pull", "default-dockercfg-*"))
     found = refused(policy, **template("driver", {"imagePullSecrets": [{"name": name}]}))
     assert [quoted(name) in phrase for phrase in found] == ([] if is_allowed else [True])
 
@@ -186,8 +186,8 @@ def test_images_are_pulled_by_the_secrets_of_the_policy(name: str, is_allowed: b
 )
 def test_spark_is_tuned_and_not_told_to_run_code(key: str, allowed: bool) -> None:
     assert (refused(sparkConf={key: "1"}) == []) is allowed
-    assert refused(Policy(allowed_spark_conf=(key,)), sparkConf={key: "1"}) == []
-    assert refused(Policy(allowed_spark_conf=("spark.*",)), sparkConf={key: "1"}) == []
+    assert refused(PodPolicy(allowed_spark_conf=(key,)), sparkConf={key: "1"}) == []
+    assert refused(PodPolicy(allowed_spark_conf=("spark.*",)), sparkConf={key: "1"}) == []
 
 
 def _mounting(part: str, path: str) -> dict[str, Any]:
@@ -220,8 +220,8 @@ def test_tables_must_be_where_every_pod_finds_them(path: str, mounted: dict[str,
 def test_a_service_account_must_be_an_allowed_one() -> None:
     spec = {"driver": {"serviceAccountName": "cloud"}}
     assert "cloud is not one of the operator's allowed ones (none)" in refused(**spec)[0]
-    assert refused(Policy(allowed_service_accounts=frozenset({"cloud"})), **spec) == []
-    assert refused(Policy(allowed_service_accounts=frozenset({"*"})), **spec) == []
+    assert refused(PodPolicy(allowed_service_accounts=frozenset({"cloud"})), **spec) == []
+    assert refused(PodPolicy(allowed_service_accounts=frozenset({"*"})), **spec) == []
 
 
 @pytest.mark.parametrize("name", CODE_VARIABLES)
@@ -237,7 +237,7 @@ def test_no_variable_by_which_code_is_run_is_allowed(name: str, container_name: 
     assert "policy.allowedEnvironment" in phrase
     assert refused(allowing("commands"), **spec) == []
     if name:
-        assert refused(Policy(allowed_environment=(name,)), **spec) == []
+        assert refused(PodPolicy(allowed_environment=(name,)), **spec) == []
 
 
 @pytest.mark.parametrize(

@@ -11,10 +11,10 @@ from cdcsync_core.errors import CdcError, Reason
 from cdcsync_core.runs.report import table_report
 from cdcsync_kube.client import ApiError, Object
 from cdcsync_operator.cluster.quota.report_bounds import MOST_BYTES, ReportBounds
-from cdcsync_operator.cluster.quota.room import READ_REPORTS, REPORTS, Bounds, Room, Rooms
+from cdcsync_operator.cluster.quota.room import READ_REPORTS, REPORTS, Room, RoomBounds, Rooms
 
 MIB = 2**20
-WIDE = Bounds(2**40, 2**40, 0)
+WIDE = RoomBounds(2**40, 2**40, 0)
 
 
 def report(size: int) -> Object:
@@ -26,7 +26,7 @@ def bounds(rooms: Rooms, namespace: str = "lake") -> ReportBounds:
 
 
 def test_a_namespace_with_many_runs_reports_is_refused_and_others_are_not() -> None:
-    rooms = Rooms(reports=Room(Bounds(total=10 * MIB, own=1 * MIB, reserved=4 * MIB)))
+    rooms = Rooms(reports=Room(RoomBounds(total=10 * MIB, own=1 * MIB, reserved=4 * MIB)))
     mine = bounds(rooms)
     for n in range(6):
         mine.read(f"run-{n}", [report(MIB)])
@@ -59,7 +59,7 @@ def test_no_more_is_read_of_a_run_than_its_bound() -> None:
 
 
 def test_what_finds_no_room_in_memory_waits_until_others_are_merged() -> None:
-    rooms = Rooms(read_reports=Room(Bounds(total=4 * MIB, own=0, reserved=0)))
+    rooms = Rooms(read_reports=Room(RoomBounds(total=4 * MIB, own=0, reserved=0)))
     first, second = bounds(rooms), bounds(rooms, "other")
     first.read("a", [report(MIB)] * 2)
     first.read("b", [report(MIB)])

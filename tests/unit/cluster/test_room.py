@@ -5,9 +5,9 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cdcsync_operator.cluster.quota.room import Bounds, Room, has_room
+from cdcsync_operator.cluster.quota.room import Room, RoomBounds, has_room
 
-BOUNDS = Bounds(total=100, own=10, reserved=40)
+BOUNDS = RoomBounds(total=100, own=10, reserved=40)
 
 
 def test_a_namespace_has_its_own_and_beyond_that_what_leaves_room() -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from cdcsync_core.errors import PermanentError
 from cdcsync_operator.cluster.objects.driver_pod import Image
-from cdcsync_operator.cluster.policy.pod_policy import Policy, violations
+from cdcsync_operator.cluster.policy.pod_policy import PodPolicy, violations
 from cdcsync_operator.cluster.policy.source_networks import DEFAULT_REFUSED
 from cdcsync_operator.cluster.settings import from_environment
 from unit.controller.harness import resource
@@ -17,7 +17,7 @@ REQUIRED = {"CDCSYNC_DRIVER_IMAGE": "x"}
 def _refused(host: str, endpoint: str = "", networks: tuple[str, ...] = DEFAULT_REFUSED) -> list[str]:
     source = {"host": host, "credentialsSecretRef": {"name": "login"}}
     sink = {"delta": {"path": "s3://lake/cdc", "options": {"endpoint": endpoint}}}
-    return violations(resource(source=source, sink=sink), Policy(refused_source_networks=networks), Image("x"))
+    return violations(resource(source=source, sink=sink), PodPolicy(refused_source_networks=networks), Image("x"))
 
 
 @pytest.mark.parametrize(
@@ -34,7 +34,7 @@ def test_addresses_that_only_the_operator_reaches_are_refused(host: str) -> None
 
 def test_each_of_several_hosts_is_judged() -> None:
     source = {"hosts": ["db", "169.254.169.254"], "credentialsSecretRef": {"name": "login"}}
-    (fault,) = violations(resource(source=source), Policy(refused_source_networks=DEFAULT_REFUSED), Image("x"))
+    (fault,) = violations(resource(source=source), PodPolicy(refused_source_networks=DEFAULT_REFUSED), Image("x"))
     assert "spec.source.hosts: 169.254.169.254" in fault
 
 
@@ -61,7 +61,7 @@ def test_brokers_are_judged_one_by_one() -> None:
     def refused(servers: str) -> list[str]:
         sink = {"kafka": {"bootstrapServers": servers, "staging": {"path": "s3://lake/x"}}}
         spec = resource(source={"host": "db", "credentialsSecretRef": {"name": "login"}}, sink=sink)
-        return violations(spec, Policy(refused_source_networks=DEFAULT_REFUSED), Image("x"))
+        return violations(spec, PodPolicy(refused_source_networks=DEFAULT_REFUSED), Image("x"))
 
     assert refused("kafka-0.example:9092,10.0.0.1:9092") == []
     (fault,) = refused("kafka-0.example:9092,169.254.169.254:80")

@@ -18,7 +18,7 @@ from cdcsync_core.runs.status_part import StatusPosition
 from cdcsync_kube.client import ApiError
 from cdcsync_operator.cluster.controller import KubeController
 from cdcsync_operator.cluster.objects.driver_pod import Image
-from cdcsync_operator.cluster.policy.pod_policy import Policy
+from cdcsync_operator.cluster.policy.pod_policy import PodPolicy
 from cdcsync_operator.cluster.settings import OperatorSettings
 from cdcsync_operator.cluster.store import KubeStore, StatusTakenOver
 from cdcsync_operator.decision.observed import ObservedTable, PreflightResult
@@ -51,7 +51,7 @@ def api() -> FakeApi:
 
 
 def store(api: FakeApi) -> KubeStore:
-    return KubeStore(api, "lake", "shop", Policy(), Image("x"), lambda _: None)
+    return KubeStore(api, "lake", "shop", PodPolicy(), Image("x"), lambda _: None)
 
 
 def many() -> Status:
@@ -123,7 +123,9 @@ def controller(api: FakeApi) -> Iterator[KubeController]:
     first.load()
     first.save(many())
     calls = SourceCalls(_look, lambda r, s: LogOffset("b.000001", 1), lambda r, s: nullcontext(lambda t, b: iter(())))
-    made = KubeController(api, OperatorSettings(Image("x"), Policy()), "lake", "shop", calls, lambda: 0.0, lambda: None)
+    made = KubeController(
+        api, OperatorSettings(Image("x"), PodPolicy()), "lake", "shop", calls, lambda: 0.0, lambda: None
+    )
     made.reconcile()
     yield made
     made.close()

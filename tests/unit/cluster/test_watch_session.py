@@ -9,7 +9,7 @@ import kopf
 import pytest
 from kubernetes.client.configuration import Configuration
 
-from cdcsync_kube.login import Loaded, Login
+from cdcsync_kube.login import LoadedLogin, Login
 from cdcsync_operator.cluster.watch_session import WatchLogin
 
 
@@ -24,6 +24,6 @@ def test_a_session_ends_with_its_credentials_and_not_where_they_are_read_again(e
     """A session that ends breaks all watches, which list again."""
     at = float(int(time.time()) + 3600)
     configuration = Configuration(host="https://x", api_key={"BearerToken": "Bearer t"})
-    loaded = Loaded(configuration, ends=at) if ends else Loaded(configuration, reload_at=at)
+    loaded = LoadedLogin(configuration, ends=at) if ends else LoadedLogin(configuration, reload_at=at)
     session = asyncio.run(asyncio.wait_for(_session(Login(lambda: loaded)), 60))
     assert (session.expiration and session.expiration.timestamp()) == (at if ends else None)

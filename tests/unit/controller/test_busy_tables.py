@@ -12,7 +12,7 @@ from cdcsync_core.errors import Reason, fail
 from cdcsync_core.runs.run import ExitCode, RunKind, TablePhase
 from cdcsync_core.runs.status import Phase, TableStatus
 from cdcsync_operator.decision.observed import RunPreflight
-from cdcsync_operator.decision.summary.goal import Progress, Until, verdict
+from cdcsync_operator.decision.summary.goal import GoalProgress, Until, verdict
 from unit.controller.harness import ControllerHarness
 
 LOCKED = fail(Reason.TABLE_BUSY, "reading the table: Lock wait timeout exceeded (1205)", table="shop.b")
@@ -129,7 +129,7 @@ def test_a_run_that_ends_beside_a_locked_table_says_that_it_may_be_tried_again()
     busy = table(world).model_copy(update=MET | {"phase": TablePhase.FAILED})
     others = [t for t in world.status.table_status if t.name != "shop.b"]
     status = world.status.with_(table_status=(*others, busy), phase=Phase.COMPLETED)
-    assert verdict(Until.CAUGHT_UP, Progress(status, True, True)) is ExitCode.RETRY
+    assert verdict(Until.CAUGHT_UP, GoalProgress(status, True, True)) is ExitCode.RETRY
     stopped = busy.model_copy(update={"reason": "TableUnreadable"})
     status = world.status.with_(table_status=(*others, stopped), phase=Phase.COMPLETED)
-    assert verdict(Until.CAUGHT_UP, Progress(status, True, True)) is ExitCode.USER_MUST_ACT
+    assert verdict(Until.CAUGHT_UP, GoalProgress(status, True, True)) is ExitCode.USER_MUST_ACT

@@ -10,7 +10,7 @@ from cdcsync_core.positions.position import LogOffset
 from cdcsync_core.runs.run import ExitCode, TablePhase
 from cdcsync_core.runs.status import Phase, RunRef, Runs, Status, TableStatus, only_tables, with_condition
 from cdcsync_core.runs.status_part import StatusPosition
-from cdcsync_operator.decision.summary.goal import Progress, Until, verdict
+from cdcsync_operator.decision.summary.goal import GoalProgress, Until, verdict
 
 DONE, RETRY, ACT = ExitCode.DONE, ExitCode.RETRY, ExitCode.USER_MUST_ACT
 
@@ -24,8 +24,8 @@ def status(phase: Phase = Phase.STREAMING, offset: int = 500, failed: int = 0, r
     return with_condition(found, "Stalled", bool(reason), reason or "Streaming", "", 0)
 
 
-def progress(**parts: Any) -> Progress:
-    return Progress(
+def progress(**parts: Any) -> GoalProgress:
+    return GoalProgress(
         **(
             {"status": status(), "preflight_done": True, "stream_reported": True, "log_end": LogOffset("b.000001", 500)}
             | parts

@@ -3,7 +3,7 @@ one that streams goes on, also after a restart."""
 
 from __future__ import annotations
 
-from cdcsync_core.resource.sink_spec import Sink
+from cdcsync_core.resource.sink_spec import SinkSpec
 from cdcsync_core.runs.run import RunKind
 from cdcsync_operator.decision.tables.shared_targets import meeting_tables, shared_targets
 from unit.controller.harness import ControllerHarness, resource
@@ -39,8 +39,8 @@ def test_tables_that_are_asked_for_together_are_taken_on_but_for_the_later_ones(
 
 
 def test_targets_meet_by_the_template_alone() -> None:
-    sink = Sink.model_validate(KAFKA)
+    sink = SinkSpec.model_validate(KAFKA)
     names = ["shop.a b", "shop.a?b", "shop.a_b", "shop.c"]
     assert meeting_tables(sink, names) == {"shop.a b", "shop.a?b", "shop.a_b"}
     assert set(shared_targets(sink, {}, names)) == {"shop.a?b", "shop.a_b"}
-    assert shared_targets(Sink.model_validate({"delta": {"path": "/lake"}}), {}, names) == {}
+    assert shared_targets(SinkSpec.model_validate({"delta": {"path": "/lake"}}), {}, names) == {}

@@ -8,14 +8,14 @@ from typing import Literal
 
 import pytest
 
-from cdcsync_core.resource.sink_spec import Sink
+from cdcsync_core.resource.sink_spec import SinkSpec
 from cdcsync_core.resource.sinks.kind import Endpoint, SinkKind, StoreUse
 from cdcsync_core.resource.spec import CdcSync
 from cdcsync_core.tables.event_columns import EventColumns
 from cdcsync_lake.check import SinkCheck
 from cdcsync_lake.location import Location
 from cdcsync_operator.cluster.objects.driver_pod import Image
-from cdcsync_operator.cluster.policy.pod_policy import Policy, violations
+from cdcsync_operator.cluster.policy.pod_policy import PodPolicy, violations
 from cdcsync_operator.cluster.policy.source_networks import DEFAULT_REFUSED
 from cdcsync_operator.reconcile.sink_calls import check_sink, check_sink_from_cluster
 from unit.controller.harness import resource
@@ -44,7 +44,7 @@ class Stored(SinkKind):
         return False
 
 
-class StoredSink(Sink):
+class StoredSink(SinkSpec):
     type: Literal["delta", "kafka", "stored"] = "stored"  # type: ignore[assignment]
     stored: Stored | None = None
 
@@ -56,7 +56,7 @@ def sync_of(**section: object) -> CdcSync:
 
 
 def refused(**section: object) -> list[str]:
-    return violations(sync_of(**section), Policy(refused_source_networks=DEFAULT_REFUSED), Image("x"))
+    return violations(sync_of(**section), PodPolicy(refused_source_networks=DEFAULT_REFUSED), Image("x"))
 
 
 def test_a_sink_without_a_store_needs_no_volume_and_only_drivers_check_it(tmp_path: Path) -> None:

@@ -7,8 +7,8 @@ import pytest
 from cdcsync_core.errors import CdcError, Reason
 from cdcsync_core.tables.capture import Capture
 from cdcsync_core.tables.source_table import Column, SourceTable, SourceType, TableId, memory_of
-from cdcsync_operator.cluster.quota.room import Bounds, Room
-from cdcsync_operator.reconcile.preflight import TableRecord
+from cdcsync_operator.cluster.quota.room import Room, RoomBounds
+from cdcsync_operator.reconcile.preflight import DefinitionRecord
 
 
 def _tables(count: int, columns: int) -> dict[str, Capture]:
@@ -17,8 +17,8 @@ def _tables(count: int, columns: int) -> dict[str, Capture]:
 
 
 def test_what_has_no_room_is_refused_and_what_is_known_stays() -> None:
-    room = Room(Bounds(total=10 * memory_of(5), own=0, reserved=0))
-    record = TableRecord(refuse=lambda size: room.refuse("lake", "shop", size))
+    room = Room(RoomBounds(total=10 * memory_of(5), own=0, reserved=0))
+    record = DefinitionRecord(refuse=lambda size: room.refuse("lake", "shop", size))
     record.update(_tables(4, 5))
     with pytest.raises(CdcError, match="more tables than the operator has memory for") as caught:
         record.update(_tables(11, 5))

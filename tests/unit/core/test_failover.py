@@ -8,12 +8,12 @@ from dataclasses import replace
 import pytest
 
 from cdcsync_core.positions.failover import (
-    Answer,
     Copied,
     Diverged,
-    Moved,
-    Question,
+    MovedPosition,
     Unproved,
+    WitnessAnswer,
+    WitnessQuestion,
     judge,
     question,
 )
@@ -54,20 +54,20 @@ def copied(ranges: str, touched: str = "1-4", *witnesses: Witness, consistent: b
     return Copied(TABLE, position, old(touched), consistent)
 
 
-def asked(table: Copied, executed: GtidSet, purged: GtidSet = NONE) -> Question:
+def asked(table: Copied, executed: GtidSet, purged: GtidSet = NONE) -> WitnessQuestion:
     found = question(table, executed, purged)
-    assert isinstance(found, Question), found
+    assert isinstance(found, WitnessQuestion), found
     return found
 
 
-def answer(last: int = 11, committed: int | None = 11_000_000, **parts: object) -> Answer:
-    whole = Answer(committed, NONE, frozenset(), witness(last), END)
+def answer(last: int = 11, committed: int | None = 11_000_000, **parts: object) -> WitnessAnswer:
+    whole = WitnessAnswer(committed, NONE, frozenset(), witness(last), END)
     return replace(whole, **parts)  # type: ignore[arg-type]
 
 
 def why(table: Copied, executed: GtidSet, purged: GtidSet = NONE) -> str:
     found = question(table, executed, purged)
-    assert not isinstance(found, Question)
+    assert not isinstance(found, WitnessQuestion)
     return f"{type(found).__name__}: {found.found}"
 
 
@@ -76,7 +76,7 @@ def test_at_the_common_point_the_last_transaction_alone_is_asked_for() -> None:
     found = asked(table, old("1-11").union(new("1-5")))
     assert (found.after, found.awaited, found.witness) == (old("1-10"), old("11"), witness(11))
     moved = judge(table, found, answer())
-    assert isinstance(moved, Moved)
+    assert isinstance(moved, MovedPosition)
     assert moved.position == GtidPosition(old("1-11"), END.at, END)
     assert moved.position.witnesses == (witness(11), witness(9))
     assert not moved.cut
@@ -88,12 +88,12 @@ def test_a_tail_that_did_not_touch_the_table_is_cut() -> None:
     found = asked(table, old("1-11").union(new("1-5")))
     assert (found.after, found.awaited, found.witness) == (old("1-8"), old("9-11"), witness(9))
     moved = judge(table, found, answer(committed=9_000_000))
-    assert isinstance(moved, Moved)
+    assert isinstance(moved, MovedPosition)
     assert (moved.position.gtids, moved.cut) == (old("1-11"), old("12-13"))
     assert moved.position.witnesses == (witness(11), witness(9), witness(2))
 
 
-def diverged(table: Copied, executed: GtidSet, found: Answer) -> str:
+def diverged(table: Copied, executed: GtidSet, found: WitnessAnswer) -> str:
     judged = judge(table, asked(table, executed), found)
     assert isinstance(judged, Diverged), judged
     return judged.found
@@ -153,7 +153,7 @@ def test_an_offset_without_gtids_proves_nothing() -> None:
         (answer(between=frozenset({TABLE})), "change the table before the last one of ours"),
     ],
 )
-def test_an_answer_that_disproves_stops(answered: Answer, found: str) -> None:
+def test_an_answer_that_disproves_stops(answered: WitnessAnswer, found: str) -> None:
     table = copied("1-11", "1-4", witness(11))
     judged = judge(table, asked(table, old("1-11")), answered)
     assert isinstance(judged, Unproved)
@@ -163,7 +163,7 @@ def test_an_answer_that_disproves_stops(answered: Answer, found: str) -> None:
 def test_what_lies_between_ours_in_other_tables_disproves_nothing() -> None:
     table = copied("1-11", "1-4", witness(11))
     other = answer(between=frozenset({"shop.items"}))
-    assert isinstance(judge(table, asked(table, old("1-11")), other), Moved)
+    assert isinstance(judge(table, asked(table, old("1-11")), other), MovedPosition)
 
 
 def test_of_witnesses_one_stays_in_each_tenfold_of_age() -> None:

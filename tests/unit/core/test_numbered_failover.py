@@ -8,12 +8,12 @@ from dataclasses import replace
 import pytest
 
 from cdcsync_core.positions.failover import (
-    Answer,
     Copied,
     Diverged,
-    Moved,
-    Question,
+    MovedPosition,
     Unproved,
+    WitnessAnswer,
+    WitnessQuestion,
     judge,
     not_numbered,
     numbered_question,
@@ -41,18 +41,18 @@ def copied(touched: str = "0-1:1-10", *, consistent: bool = True) -> Copied:
     return Copied(TABLE, POSITION, GtidSet.parse(touched), consistent)
 
 
-def answer(number: int, last: int, before: str) -> Answer:
+def answer(number: int, last: int, before: str) -> WitnessAnswer:
     committed = 1_000_000 * number
-    return Answer(committed, GtidSet(), frozenset(), witness(last), END, MariaDbGtidPos.parse(before))
+    return WitnessAnswer(committed, GtidSet(), frozenset(), witness(last), END, MariaDbGtidPos.parse(before))
 
 
-def asked(number: int, last: int) -> Question:
+def asked(number: int, last: int) -> WitnessQuestion:
     return numbered_question(POSITION, witness(number), last)
 
 
 def test_at_the_common_point_the_table_goes_on_behind_the_last_transaction() -> None:
     moved = judge(copied("0-1:1-20"), asked(20, 20), answer(20, 20, "0-3-7,0-1-19"))
-    assert isinstance(moved, Moved)
+    assert isinstance(moved, MovedPosition)
     assert moved.position == FilePosition(END.at, MariaDbGtidPos.parse("0-1-20"), 1234)
     assert isinstance(moved.position, FilePosition)
     assert moved.position.witnesses == WITNESSES
@@ -70,7 +70,7 @@ def test_a_lost_tail_makes_the_tables_that_it_changed_diverge(touched: str, dive
         assert isinstance(judged, Diverged)
         assert judged.found.endswith(f"changed by: {diverged}")
         return
-    assert isinstance(judged, Moved)
+    assert isinstance(judged, MovedPosition)
     assert judged.cut == GtidSet.parse("0-1:19-20")
     assert isinstance(judged.position, FilePosition)
     assert judged.position.witnesses[:2] == (witness(18), witness(11))
@@ -79,7 +79,7 @@ def test_a_lost_tail_makes_the_tables_that_it_changed_diverge(touched: str, dive
 def test_what_may_have_changed_the_table_is_all_where_it_is_not_recorded() -> None:
     table = replace(copied(), touched=None)
     assert isinstance(judge(table, asked(18, 18), answer(18, 18, "0-1-17")), Diverged)
-    assert isinstance(judge(table, asked(20, 20), answer(20, 20, "0-1-19")), Moved)
+    assert isinstance(judge(table, asked(20, 20), answer(20, 20, "0-1-19")), MovedPosition)
 
 
 @pytest.mark.parametrize("before", ["0-1-19,0-2-19", "0-1-19,0-3-8", "0-1-18", "0-1-19,1-1-4"])

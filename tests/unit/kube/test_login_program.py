@@ -16,7 +16,7 @@ import yaml
 from cdcsync_core.errors import CdcError, PermanentError, Reason, fail
 from cdcsync_kube import bounded_program, kubeconfig
 from cdcsync_kube.access import by_kubeconfig
-from cdcsync_kube.login import Loaded, Login
+from cdcsync_kube.login import LoadedLogin, Login
 from support.logins import by_token
 from support.semisync import until
 
@@ -116,11 +116,11 @@ def test_what_left_the_group_of_a_program_does_not_hold_the_login(
 def test_those_that_wait_for_a_login_share_its_failure() -> None:
     loads = 0
 
-    def load() -> Loaded:
+    def load() -> LoadedLogin:
         nonlocal loads
         loads += 1
         if loads == 1:
-            return Loaded(by_token("https://x", "t").access().configuration)
+            return LoadedLogin(by_token("https://x", "t").access().configuration)
         raise fail(Reason.SPEC_INVALID, f"load {loads} failed")
 
     login = Login(load)

@@ -11,7 +11,7 @@ from cdcsync_core.errors import CdcError
 from cdcsync_core.resource.manifest import load_manifest
 from cdcsync_core.runs.status import Status, TableStatus, with_tables
 from cdcsync_operator.local.state_folder import StateFolder
-from cdcsync_operator.local.store import LocalStore, ManifestFiles, read_state
+from cdcsync_operator.local.store import LocalResourceStore, ManifestFiles, read_state
 
 MANIFEST = """
 apiVersion: v1
@@ -32,17 +32,17 @@ AWKWARD = "a\x7fb\x85c\x9bd\ufeffe\uffffé😀\n\"'"
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> tuple[LocalStore, StateFolder]:
+def store(tmp_path: Path) -> tuple[LocalResourceStore, StateFolder]:
     (tmp_path / "shop.yaml").write_text(MANIFEST)
     folder = StateFolder(tmp_path, "default", "shop")
     folder.create()
     files = ManifestFiles([str(tmp_path / "shop.yaml")])
-    return LocalStore(
+    return LocalResourceStore(
         files, folder, load_manifest([MANIFEST]), lambda _: None, lambda error: pytest.fail(str(error))
     ), folder
 
 
-def test_a_status_is_read_as_it_was_written_as_yaml_too(store: tuple[LocalStore, StateFolder]) -> None:
+def test_a_status_is_read_as_it_was_written_as_yaml_too(store: tuple[LocalResourceStore, StateFolder]) -> None:
     local, folder = store
     status = with_tables(Status(), [TableStatus(name=f"shop.{AWKWARD}", message=AWKWARD)])
     local.save(status)
@@ -50,7 +50,7 @@ def test_a_status_is_read_as_it_was_written_as_yaml_too(store: tuple[LocalStore,
     assert yaml.safe_load(folder.state_file.read_text())["status"] == status.to_dict()
 
 
-def test_people_find_each_table_in_a_line_of_its_own(store: tuple[LocalStore, StateFolder]) -> None:
+def test_people_find_each_table_in_a_line_of_its_own(store: tuple[LocalResourceStore, StateFolder]) -> None:
     local, folder = store
     local.save(with_tables(Status(), [TableStatus(name="shop.b", message="x\ny"), TableStatus(name="shop.a", rows=7)]))
     lines = folder.state_file.read_text().splitlines()
@@ -58,7 +58,9 @@ def test_people_find_each_table_in_a_line_of_its_own(store: tuple[LocalStore, St
     assert [(t["name"], t["rows"], t["message"]) for t in shown] == [("shop.a", 7, ""), ("shop.b", 0, "x\ny")]
 
 
-def test_a_state_file_that_is_not_json_is_refused_with_what_to_do(store: tuple[LocalStore, StateFolder]) -> None:
+def test_a_state_file_that_is_not_json_is_refused_with_what_to_do(
+    store: tuple[LocalResourceStore, StateFolder],
+) -> None:
     local, folder = store
     local.save(with_tables(Status(), [TableStatus(name="shop.orders")]))
     data = yaml.safe_load(folder.state_file.read_text())

@@ -25,7 +25,15 @@ from cdcsync_spark.sinks.lake.snapshot import file_batches, key_batches, live_ro
 from cdcsync_spark.sinks.lake.storage import checked_parquet
 from cdcsync_spark.sinks.lake.storage.checked_parquet import most
 from cdcsync_spark.sinks.lake.storage.parquet_deltas import LENGTHS, PREFIXES
-from cdcsync_spark.sinks.lake.storage.parquet_pages import Chunk, Incomplete, Most, PageWatch, TooHeavy, _Walk, page_at
+from cdcsync_spark.sinks.lake.storage.parquet_pages import (
+    Chunk,
+    Incomplete,
+    Most,
+    PageWatch,
+    TooHeavy,
+    _PageWalk,
+    page_at,
+)
 
 _ROWS = 30_000
 _TABLE = pa.table(
@@ -75,7 +83,7 @@ def test_pages_add_up_to_what_an_honest_footer_says(options: dict[str, Any], pie
     footer = pq.read_metadata(pa.BufferReader(content))
     columns = (footer.row_group(g).column(c) for g in range(footer.num_row_groups) for c in range(footer.num_columns))
     for chunk, column in zip(_chunks(content), columns, strict=True):
-        walk = _Walk(chunk, 2**30)
+        walk = _PageWalk(chunk, 2**30)
         pages = []
         for start in range(chunk.start, chunk.end, piece):
             pages += walk.pages(start, memoryview(content)[start : min(start + piece, chunk.end)])
@@ -263,7 +271,7 @@ def test_prefixes_count_as_the_reader_adds_them_up(texts: list[str], version: st
     """The bytes come in any pieces."""
     content = _by_prefixes(pa.array(texts, pa.string()), compression="snappy", data_page_version=version)
     (chunk,) = _chunks(content)
-    walk, pages = _Walk(chunk, 2**30), 0
+    walk, pages = _PageWalk(chunk, 2**30), 0
     for start in range(chunk.start, chunk.end, piece):
         part = memoryview(content)[start : min(start + piece, chunk.end)]
         pages += sum(page.encoding == PREFIXES for page in walk.pages(start, part))

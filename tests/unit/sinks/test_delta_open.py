@@ -71,7 +71,7 @@ def test_entries_are_bounded_together(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """As where the process may have 4 MiB."""
-    monkeypatch.setattr(weight, "bounds", lambda: weight.Bounds(entry=2**20, view=2**21))
+    monkeypatch.setattr(weight, "bounds", lambda: weight.ViewBounds(entry=2**20, view=2**21))
 
 
 def _added(path: str, **more: Any) -> bytes:

@@ -10,7 +10,7 @@ from structlog.testing import capture_logs
 
 from cdcsync_core.errors import Reason, fail
 from cdcsync_core.tables.source_table import TableId
-from cdcsync_spark.sinks.contract.writer import Maintenance, Step
+from cdcsync_spark.sinks.contract.writer import Maintenance, MaintenanceStep
 from cdcsync_spark.sinks.delta.replica import maintenance as delta_maintenance
 from cdcsync_spark.sinks.delta.table.table_path import TablePath
 from cdcsync_spark.sinks.delta.table.view import TableView
@@ -21,7 +21,9 @@ from cdcsync_spark.sinks.lake.storage.stores import open_store
 
 def test_the_cost_of_steps_adds_up() -> None:
     cost = (
-        Maintenance().after(Step("compact", bytes_written=100), 0.25).after(Step("remove files", files_removed=3), 0.5)
+        Maintenance()
+        .after(MaintenanceStep("compact", bytes_written=100), 0.25)
+        .after(MaintenanceStep("remove files", files_removed=3), 0.5)
     )
     assert cost == Maintenance(steps=2, seconds=0.75, bytes_written=100, files_removed=3)
     assert cost.to_dict() == {"steps": 2, "seconds": 0.75, "bytes": 100, "filesRemoved": 3}

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from cdcsync_core.errors import CdcError, Reason
-from cdcsync_core.resource.sink_spec import Sink
+from cdcsync_core.resource.sink_spec import SinkSpec
 from cdcsync_core.tables.event_columns import EventColumns
 from cdcsync_lake.location import Location
 from cdcsync_spark.sinks import sink_from_spec
@@ -25,7 +25,7 @@ from cdcsync_spark.sinks.lake.storage.object_store import ObjectStore
 
 
 def test_a_folder() -> None:
-    sink = sink_from_spec(Sink.model_validate({"delta": {"path": "/lake"}}), Path("/secrets"), "shop/orders")
+    sink = sink_from_spec(SinkSpec.model_validate({"delta": {"path": "/lake"}}), Path("/secrets"), "shop/orders")
     assert sink == DeltaSink(LocalStore(Location("file", "/lake")), "shop/orders")
 
 
@@ -35,7 +35,7 @@ def test_an_object_store(tmp_path: Path) -> None:
         "credentialsSecretRef": {"name": "lake"},
         "options": {"endpoint": "http://h:1", "region": "r"},
     }
-    sink = sink_from_spec(Sink.model_validate({"type": "delta", "delta": spec}), tmp_path, "shop/orders")
+    sink = sink_from_spec(SinkSpec.model_validate({"type": "delta", "delta": spec}), tmp_path, "shop/orders")
     assert sink == DeltaSink(
         ObjectStore(Location("s3", "lake/cdc", "http://h:1", "r", str(tmp_path / "lake"))), "shop/orders"
     )
@@ -50,7 +50,7 @@ def test_a_catalog(tmp_path: Path) -> None:
         "credentialsSecretRef": {"name": "bucket"},
         "options": {"endpoint": "http://s3", "region": "eu"},
     }
-    sink = sink_from_spec(Sink.model_validate({"iceberg": spec}), tmp_path, "shop/orders", Role(followed=True))
+    sink = sink_from_spec(SinkSpec.model_validate({"iceberg": spec}), tmp_path, "shop/orders", Role(followed=True))
     login = OAuth2(tmp_path / "account" / "username", tmp_path / "account" / "password", "https://t/x", "all")
     rest = RestCatalog(RestSettings("https://c/api", "lake", login, tmp_path / "ca" / "ca.crt"))
     stores = TableStores("http://s3", "eu", str(tmp_path / "bucket"))
@@ -60,7 +60,7 @@ def test_a_catalog(tmp_path: Path) -> None:
 
 def test_a_catalog_in_a_file() -> None:
     catalog = {"type": "jdbc", "uri": "jdbc:sqlite:/lake/catalog.db", "warehouse": "/lake/tables"}
-    sink = sink_from_spec(Sink.model_validate({"iceberg": {"catalog": catalog}}), Path("/secrets"), "shop/orders")
+    sink = sink_from_spec(SinkSpec.model_validate({"iceberg": {"catalog": catalog}}), Path("/secrets"), "shop/orders")
     stores = TableStores(folder="/lake/tables")
     assert sink == IcebergSink(SqliteCatalog("/lake/catalog.db", "/lake/tables", stores), stores, "shop/orders")
 
@@ -68,7 +68,7 @@ def test_a_catalog_in_a_file() -> None:
 def test_history_tables_of_a_catalog() -> None:
     catalog = {"type": "jdbc", "uri": "jdbc:sqlite:/lake/catalog.db", "warehouse": "/lake/tables"}
     section = {"catalog": catalog, "mode": "history", "historyColumns": {"op": "change"}}
-    sink = sink_from_spec(Sink.model_validate({"iceberg": section}), Path("/secrets"), "shop/orders")
+    sink = sink_from_spec(SinkSpec.model_validate({"iceberg": section}), Path("/secrets"), "shop/orders")
     stores = TableStores(folder="/lake/tables")
     tables = IcebergSink(SqliteCatalog("/lake/catalog.db", "/lake/tables", stores), stores, "shop/orders")
     assert sink == IcebergHistorySink(tables, EventColumns(op="change"))
@@ -76,5 +76,5 @@ def test_history_tables_of_a_catalog() -> None:
 
 def test_a_store_that_is_not_supported() -> None:
     with pytest.raises(CdcError) as refused:
-        sink_from_spec(Sink.model_validate({"delta": {"path": "hdfs://x/y"}}), Path("/secrets"), "shop/orders")
+        sink_from_spec(SinkSpec.model_validate({"delta": {"path": "hdfs://x/y"}}), Path("/secrets"), "shop/orders")
     assert refused.value.reason is Reason.SPEC_INVALID

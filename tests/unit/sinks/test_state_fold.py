@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import pytest
 
-from cdcsync_spark.sinks.kafka.state.fold import Header, StateFold, header_of, stating
+from cdcsync_spark.sinks.kafka.state.fold import RecordHeader, StateFold, header_of, stating
 from cdcsync_spark.sinks.kafka.state.table_record import TableRecord
 from contract.sinkcase import first_state
 
@@ -35,9 +35,9 @@ def compacted(log: Log) -> Log:
 
 
 def test_a_header_is_read_without_the_rest() -> None:
-    assert header_of(written(1)) == Header("me")
-    assert header_of(written(1, since=7)) == Header("me", 7)
-    assert header_of(b"no record") == Header()
+    assert header_of(written(1)) == RecordHeader("me")
+    assert header_of(written(1, since=7)) == RecordHeader("me", 7)
+    assert header_of(b"no record") == RecordHeader()
 
 
 @pytest.mark.parametrize("fenced", [True, False])
@@ -136,6 +136,6 @@ def test_absurd_numbers_and_depths_are_no_records() -> None:
     fold = StateFold()
     fold.take(1, b"shop.a", b'{"epoch": ' + b"9" * 5000 + b', "number": 1}')
     assert [table for table, _ in fold.changed()] == ["shop.a"]
-    assert header_of(b'{"v": 1, "writer": "", "since": ' + b"9" * 5000 + b", ") == Header()
+    assert header_of(b'{"v": 1, "writer": "", "since": ' + b"9" * 5000 + b", ") == RecordHeader()
     with pytest.raises(ValueError, match="too deeply"):
         TableRecord.from_json(b"[" * 100_000)

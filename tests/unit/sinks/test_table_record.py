@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from cdcsync_spark.sinks.kafka.state.fold import header_of
-from cdcsync_spark.sinks.kafka.state.table_record import Publication, TableRecord
+from cdcsync_spark.sinks.kafka.state.table_record import SnapshotSending, TableRecord
 from contract.sinkcase import first_state
 
 PLAIN = TableRecord(first_state(), "topic", "id", 3)
@@ -16,7 +16,7 @@ PLAIN = TableRecord(first_state(), "topic", "id", 3)
 
 @pytest.mark.parametrize(
     "record",
-    [PLAIN, replace(PLAIN, publication=Publication(4, 5)), replace(PLAIN, begins=(0, 7, 2), key_schema=0)],
+    [PLAIN, replace(PLAIN, publication=SnapshotSending(4, 5)), replace(PLAIN, begins=(0, 7, 2), key_schema=0)],
 )
 def test_it_is_read_as_it_was_written(record: TableRecord) -> None:
     text = record.to_json("me")

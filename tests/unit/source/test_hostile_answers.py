@@ -27,7 +27,7 @@ from cdcsync_mysql.positions import watermark
 from cdcsync_mysql.sessions import connection as connections
 from cdcsync_mysql.sessions.connection import Source, SourceConnection, Tls, connect, fetch, fetch_dicts, map_error
 from cdcsync_mysql.sessions.protocol import answered_within, load_local
-from cdcsync_mysql.sessions.question import Limits
+from cdcsync_mysql.sessions.question import AnswerLimits
 from cdcsync_spark.binlog.dump.client import BinlogClient
 from cdcsync_spark.snapshot.binary_select import read_select
 from cdcsync_spark.snapshot.split_read import SplitReader
@@ -136,7 +136,7 @@ def test_no_file_and_no_password_goes_to_a_server_that_asks(tmp_path: Path, monk
 
 
 def test_an_answer_without_end_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connections, "_MOST", Limits(5000, 2**20))
+    monkeypatch.setattr(connections, "_MOST", AnswerLimits(5000, 2**20))
     for way, found in ((hostile.endless_rows, "5000 rows"), (hostile.one_endless_value, "1048576 bytes")):
         with _connected(way, tmp_path, monkeypatch) as (server, connection):
             error = _ends(lambda: fetch(connection, "SELECT 1"))

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from cdcsync_core.resource.sink_spec import Sink
+from cdcsync_core.resource.sink_spec import SinkSpec
 from cdcsync_core.resource.sinks.iceberg import Iceberg
 from cdcsync_core.resource.sinks.kind import Endpoint, StoreUse
 from cdcsync_core.tables.event_columns import EventColumns
@@ -86,7 +86,7 @@ def test_folders_that_all_runs_share() -> None:
 
 
 def test_the_kind_is_named_by_its_section() -> None:
-    sink = Sink.model_validate({"iceberg": {"catalog": {"uri": "https://c"}}})
+    sink = SinkSpec.model_validate({"iceberg": {"catalog": {"uri": "https://c"}}})
     assert (sink.type, sink.kind.keeps_events, sink.kind.event_columns()) == ("iceberg", False, None)
 
 

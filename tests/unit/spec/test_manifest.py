@@ -9,7 +9,7 @@ import pytest
 
 from cdcsync_core.errors import CdcError, PermanentError, Reason
 from cdcsync_core.resource.manifest import load_manifest, parse_resource, read_yaml
-from cdcsync_core.resource.sink_spec import Sink
+from cdcsync_core.resource.sink_spec import SinkSpec
 from cdcsync_core.resource.sinks.kind import Endpoint, StoreUse
 from cdcsync_core.resource.spec import Tables, replica_id
 from cdcsync_mysql.sessions.connection import source_from_spec
@@ -201,7 +201,7 @@ def test_a_sink_answers_where_it_is_and_what_it_needs() -> None:
     assert folder.stores() == (StoreUse("spec.sink.delta", "/tmp/lake"),)
     assert (folder.secrets(), folder.endpoints(), folder.stores()[0].is_folder) == ({}, (), True)
     section = {"path": "s3://b/x", "credentialsSecretRef": {"name": "k"}, "options": {"endpoint": "h", "region": "r"}}
-    store = Sink.model_validate({"delta": section}).kind
+    store = SinkSpec.model_validate({"delta": section}).kind
     assert store.stores() == (StoreUse("spec.sink.delta", "s3://b/x", "h", "r", "k"),)
     assert (store.secrets(), store.stores()[0].is_folder) == ({"k": set()}, False)
     assert store.endpoints() == (Endpoint("spec.sink.delta.options.endpoint", "h"),)

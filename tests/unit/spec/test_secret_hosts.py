@@ -11,7 +11,7 @@ from cdcsync_core.errors import PermanentError
 from cdcsync_core.resource.manifest import Secrets, load_manifest
 from cdcsync_core.resource.secret_hosts import admits
 from cdcsync_operator.cluster.objects.driver_pod import Image
-from cdcsync_operator.cluster.policy.pod_policy import Policy
+from cdcsync_operator.cluster.policy.pod_policy import PodPolicy
 from cdcsync_operator.cluster.store import KubeStore
 from unit.cluster.fake_api import FakeApi
 
@@ -114,7 +114,7 @@ class Cluster:
             self.api.add(
                 "/api/v1/namespaces/lake/secrets", secret | {"data": dict.fromkeys(secret["stringData"], "eA==")}
             )
-        self.store = KubeStore(self.api, "lake", "shop", Policy(), Image("x"), self._keep, lambda: self.now)
+        self.store = KubeStore(self.api, "lake", "shop", PodPolicy(), Image("x"), self._keep, lambda: self.now)
 
     def _keep(self, secrets: Secrets) -> None:
         self.files = {name: set(values) for name, values in secrets.items()}

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cdcsync_spark.verify.spool import Records, Spool, compare, partitions_for
+from cdcsync_spark.verify.spool import Records, RecordSpool, compare, partitions_for
 
 
 def records(rows: dict[int, int] | list[tuple[int, int]]) -> Records:
@@ -58,7 +58,7 @@ def test_an_empty_side_is_all_candidates() -> None:
 
 @pytest.mark.parametrize("partitions", [1, 2, 16])
 def test_partitions_on_disk_give_the_same(tmp_path: Path, partitions: int) -> None:
-    spool = Spool(tmp_path, partitions)
+    spool = RecordSpool(tmp_path, partitions)
     source, target = records({k: k for k in range(5000)}), records({k: k for k in range(1, 5001)})
     for writer_of, side in ((spool.source, source), (spool.target, target)):
         for start in range(0, 5000, 600):
@@ -74,7 +74,7 @@ def test_a_large_partition_is_compared_in_pieces_and_many_differences_are_counte
     both = np.random.default_rng(1).integers(0, 2**64, (20_000, 4), dtype=np.uint64)
     target = both.copy()
     target[::10, 3] += np.uint64(1)
-    spool = Spool(tmp_path, 2)
+    spool = RecordSpool(tmp_path, 2)
     for writer_of, side in ((spool.source, both), (spool.target, target[::-1])):
         with writer_of() as writer:
             writer.add(side[:, :2], side[:, 2:])

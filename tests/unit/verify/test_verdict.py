@@ -6,13 +6,21 @@ import pytest
 
 from cdcsync_core.errors import Reason, fail
 from cdcsync_core.runs.run import ExitCode
-from cdcsync_core.runs.verification import Difference, Kind, Progress, Step, TableResult, parse_line, verdict
+from cdcsync_core.runs.verification import (
+    Difference,
+    DifferenceKind,
+    TableResult,
+    VerificationProgress,
+    VerificationStep,
+    parse_line,
+    verdict,
+)
 
 EQUAL = TableResult("shop.a", source_rows=3, target_rows=3, ranges=1, counts={})
 DIFFERENT = TableResult(
     "shop.b",
-    counts={Kind.DIFFERENT.value: 1},
-    keys=(Difference(Kind.DIFFERENT, {"id": "1"}, {"name": ("''", "NULL")}),),
+    counts={DifferenceKind.DIFFERENT.value: 1},
+    keys=(Difference(DifferenceKind.DIFFERENT, {"id": "1"}, {"name": ("''", "NULL")}),),
 )
 UNCONFIRMED = TableResult("shop.c", unconfirmed=2, why="the sync is not running")
 SKIPPED = TableResult("shop.d", skipped="its snapshot is not complete")
@@ -42,7 +50,7 @@ def test_results_round_trip(result: TableResult) -> None:
 
 
 def test_progress_round_trips() -> None:
-    progress = Progress("shop.a", Step.COMPARING, 10, 100, 2, 1)
+    progress = VerificationProgress("shop.a", VerificationStep.COMPARING, 10, 100, 2, 1)
     assert parse_line(progress.to_json()) == progress
 
 

@@ -12,8 +12,8 @@ import pytest
 import yaml
 
 from cdcsync_core.positions.position import Place
-from cdcsync_core.runs.verification import Reader
-from cdcsync_spark.verify.confirm import Confirmation, Suspect
+from cdcsync_core.runs.verification import ReaderName
+from cdcsync_spark.verify.confirm import DifferenceConfirmation, Suspect
 from cdcsync_spark.verify.target_position import SyncStatus
 from contract.sinkcase import ORDERS, whole_snapshot
 from support.memory_target import MemorySink
@@ -31,8 +31,8 @@ def test_a_sync_at_rest_is_not_waited_for(tmp_path: Path, phase: str) -> None:
     status = SyncStatus(tmp_path / "status", tmp_path / "lock")
     suspect = Suspect(ORDERS, target, 0, Mock(), pa.table({"id": [1]}), np.empty(0, "S16"))
     said: list[str] = []
-    confirmation = Confirmation(
-        Mock(), Mock(), status, 1, tmp_path, 1, 600.0, Reader.CDCSYNC, lambda table, _: said.append(table)
+    confirmation = DifferenceConfirmation(
+        Mock(), Mock(), status, 1, tmp_path, 1, 600.0, ReaderName.CDCSYNC, lambda table, _: said.append(table)
     )
     with (tmp_path / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)

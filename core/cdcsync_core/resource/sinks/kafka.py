@@ -24,7 +24,7 @@ PRODUCER_CONFIG = frozenset(
 )
 
 
-class Staging(Part):
+class StagingSpec(Part):
     """Where the copies of snapshots are kept until they are sent: a lake."""
 
     path: LakePath
@@ -105,7 +105,7 @@ class Kafka(SinkKind):
     producer_config: Annotated[dict[Text, Text], BeforeValidator(in_quotes), AfterValidator(_check_producer)] = Field(
         default_factory=dict
     )
-    staging: Staging
+    staging: StagingSpec
 
     @model_validator(mode="before")
     @classmethod

@@ -23,7 +23,7 @@ _LOG_LINES, _SHOWN = 2000, 10
 
 
 @dataclass(frozen=True)
-class Answer:
+class Explanation:
     """`log` are lines of the driver's log that name the table, else its last ones."""
 
     sync: ShownSync
@@ -97,7 +97,7 @@ def why(output: Output, syncs: ClusterSyncs, table: str, name: str) -> ExitCode:
     return ExitCode.DONE
 
 
-def _answer(output: Output, syncs: ClusterSyncs, found: Object, status: Status, table: TableStatus) -> Answer:
+def _answer(output: Output, syncs: ClusterSyncs, found: Object, status: Status, table: TableStatus) -> Explanation:
     """Without events or log where the user may not read them."""
     name = found["metadata"]["name"]
     events: list[Object] = []
@@ -111,7 +111,7 @@ def _answer(output: Output, syncs: ClusterSyncs, found: Object, status: Status, 
     except CdcError as error:
         output.warn(error.found)
     sync = shown(found)
-    return Answer(ShownSync(sync.namespace, sync.name, status, running=True), table, events, log)
+    return Explanation(ShownSync(sync.namespace, sync.name, status, running=True), table, events, log)
 
 
 def _lines(syncs: ClusterSyncs, name: str, table: str) -> list[str]:

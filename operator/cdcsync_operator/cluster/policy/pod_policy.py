@@ -84,7 +84,7 @@ CODE_KEYS = re.compile(r"(?i).*(class|extensions|listener|factory|resource\.|scr
 
 
 @dataclass(frozen=True)
-class Policy:
+class PodPolicy:
     """What this cluster allows beyond the default.
 
     `allowed_service_accounts`: those that a resource may choose, `*` for all. `allowed_images`:
@@ -131,7 +131,7 @@ def _matches(name: str, patterns: tuple[str, ...]) -> bool:
     return any(name == p or (p.endswith("*") and name.startswith(p[:-1])) for p in patterns)
 
 
-def violations(resource: CdcSync, policy: Policy, image: Image) -> list[str]:
+def violations(resource: CdcSync, policy: PodPolicy, image: Image) -> list[str]:
     """A phrase for each thing that this cluster does not allow; `image` is what the operator's own
     pods run."""
     spec = resource.spec
@@ -155,7 +155,7 @@ def violations(resource: CdcSync, policy: Policy, image: Image) -> list[str]:
     return [*violated, *refused_hosts(spec, policy.refused_source_networks), *_path_violations(spec)]
 
 
-def _account_violations(spec: Spec, policy: Policy) -> Iterator[str]:
+def _account_violations(spec: Spec, policy: PodPolicy) -> Iterator[str]:
     account = spec.driver.service_account_name
     if account and not policy.allowed_service_accounts & {account, "*"}:
         allowed = ", ".join(sorted(policy.allowed_service_accounts)) or "none"
@@ -189,7 +189,7 @@ def _mounts(template: Object, path: str) -> bool:
 # ---- what a template may say
 
 
-def _template_violations(template: Object, policy: Policy, lakes: tuple[str, ...]) -> Iterator[str]:
+def _template_violations(template: Object, policy: PodPolicy, lakes: tuple[str, ...]) -> Iterator[str]:
     if not template:
         return
     if not policy.allow_pod_template:
@@ -213,7 +213,7 @@ def _template_violations(template: Object, policy: Policy, lakes: tuple[str, ...
         yield from _pod_spec_violations(pod, policy, lakes)
 
 
-def _pod_spec_violations(pod: Object, policy: Policy, lakes: tuple[str, ...]) -> Iterator[str]:
+def _pod_spec_violations(pod: Object, policy: PodPolicy, lakes: tuple[str, ...]) -> Iterator[str]:
     for name in sorted(pod.keys() - POD_FIELDS):
         yield from _refused(f"spec.{name}", ALLOWED_BY.get(name, ""), policy)
     for volume in _dicts(pod.get("volumes")):
@@ -231,7 +231,7 @@ def _pod_spec_violations(pod: Object, policy: Policy, lakes: tuple[str, ...]) ->
             yield from (f"{where}: {violation}" for violation in _container_violations(container, policy, lakes))
 
 
-def _refused(what: str, entry: str, policy: Policy, other: str = "") -> Iterator[str]:
+def _refused(what: str, entry: str, policy: PodPolicy, other: str = "") -> Iterator[str]:
     """A refusal unless the policy has the entry that allows it; `other` is a list of the policy
     that could allow it, too."""
     if not entry:
@@ -241,7 +241,7 @@ def _refused(what: str, entry: str, policy: Policy, other: str = "") -> Iterator
         yield f"{what} is refused without {entry!r} in the operator's policy.allowedInPodTemplate{instead}"
 
 
-def _volume_violations(volume: Object, policy: Policy) -> Iterator[str]:
+def _volume_violations(volume: Object, policy: PodPolicy) -> Iterator[str]:
     name = str(volume.get("name"))
     if name in ("config", "auth") or name.startswith("secret-"):
         yield from _refused(f"a volume of the name {name}, which is the operator's,", "commands", policy)
@@ -259,7 +259,7 @@ def _volume_violations(volume: Object, policy: Policy) -> Iterator[str]:
             yield from _refused(what, f"volumes/{kind}", policy)
 
 
-def _projected_violations(what: str, projected: Any, policy: Policy) -> Iterator[str]:
+def _projected_violations(what: str, projected: Any, policy: PodPolicy) -> Iterator[str]:
     entries = {"configMap": None, "downwardAPI": None, "secret": "secrets", "serviceAccountToken": "tokens"}
     for source in _dicts((projected or {}).get("sources")):
         for kind in source:
@@ -268,7 +268,7 @@ def _projected_violations(what: str, projected: Any, policy: Policy) -> Iterator
                 yield from _refused(f"{what} of {kind}", entry, policy)
 
 
-def _container_violations(container: Object, policy: Policy, lakes: tuple[str, ...]) -> Iterator[str]:
+def _container_violations(container: Object, policy: PodPolicy, lakes: tuple[str, ...]) -> Iterator[str]:
     for name in sorted(container.keys() - CONTAINER_FIELDS):
         yield from _refused(name, "commands" if name in COMMANDS else "", policy)
     for variable in _dicts(container.get("env")):
@@ -280,7 +280,7 @@ def _container_violations(container: Object, policy: Policy, lakes: tuple[str, .
     yield from _code_violations(container, policy, lakes)
 
 
-def _code_violations(container: Object, policy: Policy, lakes: tuple[str, ...]) -> Iterator[str]:
+def _code_violations(container: Object, policy: PodPolicy, lakes: tuple[str, ...]) -> Iterator[str]:
     """What would make a container run other code than its image's. A container beside ours is no
     exception: it may have our image, or one with a shell."""
     for variable in _dicts(container.get("env")):
@@ -312,7 +312,7 @@ def _holds_data(path: str, lakes: tuple[str, ...]) -> bool:
 # ---- what the pod then is
 
 
-def _pod_violations(resource: CdcSync, policy: Policy, image: Image) -> Iterator[tuple[str, str]]:
+def _pod_violations(resource: CdcSync, policy: PodPolicy, image: Image) -> Iterator[tuple[str, str]]:
     action = StartRun(RunKind.SNAPSHOT, f"{resource.metadata.name}-0000-1", 1, (), "", executors=1)
     pods = {
         "driver": driver_pod(resource, action, image, action.id, []),

@@ -17,7 +17,7 @@ _MIB = 2**20
 
 
 @dataclass(frozen=True)
-class Bounds:
+class RoomBounds:
     """In bytes: of all, a namespace's own, and what it leaves to others beyond its own."""
 
     total: int
@@ -26,22 +26,22 @@ class Bounds:
 
 
 #: files of Secrets, which are in the memory of the operator's pod (`/tmp`, 64 MiB)
-SECRETS = Bounds(total=48 * _MIB, own=2 * _MIB, reserved=24 * _MIB)
+SECRETS = RoomBounds(total=48 * _MIB, own=2 * _MIB, reserved=24 * _MIB)
 #: chunk plans, which are in the cluster's etcd (2 GiB by default, for everything in the cluster)
-PLANS = Bounds(total=64 * _MIB, own=4 * _MIB, reserved=32 * _MIB)
+PLANS = RoomBounds(total=64 * _MIB, own=4 * _MIB, reserved=32 * _MIB)
 #: reports of runs, which are in the cluster's etcd, too: a run of 50,000 tables has some 32 MiB,
 #: and a sync may have three runs
-REPORTS = Bounds(total=256 * _MIB, own=16 * _MIB, reserved=128 * _MIB)
+REPORTS = RoomBounds(total=256 * _MIB, own=16 * _MIB, reserved=128 * _MIB)
 #: what is held of reports while they are merged into statuses, in the operator's memory, where it
 #: takes up to eight times as much
-READ_REPORTS = Bounds(total=72 * _MIB, own=4 * _MIB, reserved=8 * _MIB)
+READ_REPORTS = RoomBounds(total=72 * _MIB, own=4 * _MIB, reserved=8 * _MIB)
 #: what is held of sources' answers while they are asked, in the operator's memory
-ANSWERS = Bounds(total=224 * _MIB, own=24 * _MIB, reserved=80 * _MIB)
+ANSWERS = RoomBounds(total=224 * _MIB, own=24 * _MIB, reserved=80 * _MIB)
 #: definitions of tables, which are kept as long as their sync, in the operator's memory
-RECORDS = Bounds(total=224 * _MIB, own=24 * _MIB, reserved=80 * _MIB)
+RECORDS = RoomBounds(total=224 * _MIB, own=24 * _MIB, reserved=80 * _MIB)
 
 
-def has_room(held: Mapping[str, int], namespace: str, more: int, bounds: Bounds) -> bool:
+def has_room(held: Mapping[str, int], namespace: str, more: int, bounds: RoomBounds) -> bool:
     """Whether a namespace gets so many bytes on top of those that each namespace holds now; one
     that has more than it could get takes nothing from the others."""
     most = bounds.total - bounds.reserved
@@ -58,7 +58,7 @@ def _mib(size: int) -> str:
 class Room:
     """Bytes by namespace and holder, which is anything that is there once."""
 
-    def __init__(self, bounds: Bounds) -> None:
+    def __init__(self, bounds: RoomBounds) -> None:
         self._bounds = bounds
         self._held: dict[str, dict[object, int]] = {}
         self._lock = threading.Lock()

@@ -64,7 +64,7 @@ _JOIN_SECONDS = 2.0
 
 
 @dataclass
-class _Run:
+class _ClusterRun:
     """What this process knows of a run: its traces (None: there are none), the number of its last
     report and when that was first seen, the thread that makes its chunk plan, and why its start or
     its plan failed here."""
@@ -123,7 +123,7 @@ class KubeDrivers:
     untouched: Callable[[], bool] = lambda: False
     release: str = ""
     refused_egress: tuple[str, ...] | None = None
-    _runs: dict[str, _Run] = field(default_factory=dict)
+    _runs: dict[str, _ClusterRun] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._bounds = ReportBounds(self.rooms, self.namespace)
@@ -215,8 +215,8 @@ class KubeDrivers:
         else:
             self.api.delete(f"{self._base}/pods/{run}-driver", uid_only(pod["metadata"]) | options)
 
-    def _run(self, run: str) -> _Run:
-        return self._runs.setdefault(run, _Run(run))
+    def _run(self, run: str) -> _ClusterRun:
+        return self._runs.setdefault(run, _ClusterRun(run))
 
     def _find(self, status: Status) -> None:
         """A run of which nothing is left, and nothing is known here either, is no longer one."""
@@ -233,12 +233,12 @@ class KubeDrivers:
             self._free(gone)
         self._runs = left
 
-    def _hold_plan(self, run: _Run) -> None:
+    def _hold_plan(self, run: _ClusterRun) -> None:
         """The room of a plan that the operator before this one made."""
         if run.found is not None and run.found.planned and run.planner is None:
             self.rooms.plans.hold(self.namespace, run.id, run.found.plan_bytes)
 
-    def _classify(self, run: _Run) -> ObservedRun:
+    def _classify(self, run: _ClusterRun) -> ObservedRun:
         """As the decisions see it."""
         if run.found is None:
             return run.failed_start(self.clock())
@@ -348,7 +348,7 @@ class KubeDrivers:
         with translating_api_errors():
             self._calls.annotate(run, PLANNED, str(size))
 
-    def _clear_pod(self, run: _Run) -> None:
+    def _clear_pod(self, run: _ClusterRun) -> None:
         """A pod that failed is kept for its log, until the next one fails."""
         observed, pod = run.found, run.pod
         if pod is not None and "deletionTimestamp" in pod["metadata"]:

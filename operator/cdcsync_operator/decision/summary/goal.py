@@ -25,7 +25,7 @@ class Until(StrEnum):
 
 
 @dataclass(frozen=True)
-class Progress:
+class GoalProgress:
     """What a goal is judged by.
 
     `preflight_done`: this controller has done its preflight; `stream_reported`: the live stream has
@@ -38,14 +38,14 @@ class Progress:
     log_end: LogOffset | None = None
 
 
-def snapshot_complete(progress: Progress) -> bool:
+def snapshot_complete(progress: GoalProgress) -> bool:
     """Nothing is left that a run would read; a table that failed before it was read is not waited
     for."""
     complete = progress.status.condition("SnapshotComplete")
     return progress.preflight_done and (complete.status == "True" or complete.reason == TABLES_FAILED)
 
 
-def verdict(until: Until, progress: Progress) -> ExitCode | None:
+def verdict(until: Until, progress: GoalProgress) -> ExitCode | None:
     """None while there is something to wait for."""
     status = progress.status
     if status.phase is Phase.FAILED or _is_unready(status):
@@ -79,7 +79,7 @@ def _despite_failures(status: Status) -> ExitCode:
     return ExitCode.USER_MUST_ACT if failed else ExitCode.DONE
 
 
-def _caught_up(progress: Progress) -> bool:
+def _caught_up(progress: GoalProgress) -> bool:
     log_end = progress.log_end
     if log_end is None or not progress.stream_reported:
         return False

@@ -12,7 +12,7 @@ from collections.abc import Collection, Mapping
 from contextlib import suppress
 
 from cdcsync_core.errors import CdcError
-from cdcsync_core.resource.sink_spec import Sink
+from cdcsync_core.resource.sink_spec import SinkSpec
 from cdcsync_core.resource.topic_names import shared_topic, topic_name
 from cdcsync_core.runs.run import TablePhase
 from cdcsync_core.runs.status import TableStatus
@@ -22,7 +22,9 @@ from cdcsync_core.tables.source_table import TableId
 _SYNC = "n/n"
 
 
-def shared_targets(sink: Sink, recorded: Mapping[str, TableStatus], matching: Collection[str]) -> dict[str, CdcError]:
+def shared_targets(
+    sink: SinkSpec, recorded: Mapping[str, TableStatus], matching: Collection[str]
+) -> dict[str, CdcError]:
     """What is wrong with those of the `matching` tables that cannot have their target."""
     having = {name for name, table in recorded.items() if _has_target(table)}
     return {
@@ -32,12 +34,12 @@ def shared_targets(sink: Sink, recorded: Mapping[str, TableStatus], matching: Co
     }
 
 
-def meeting_tables(sink: Sink, matching: Collection[str]) -> frozenset[str]:
+def meeting_tables(sink: SinkSpec, matching: Collection[str]) -> frozenset[str]:
     """All of the `matching` tables that are not alone in their target."""
     return frozenset(name for names in _by_target(sink, matching, ()).values() if len(names) > 1 for name in names)
 
 
-def _by_target(sink: Sink, tables: Collection[str], having: Collection[str]) -> dict[str, list[str]]:
+def _by_target(sink: SinkSpec, tables: Collection[str], having: Collection[str]) -> dict[str, list[str]]:
     """Target -> its tables, the one that keeps it first. A name that is too long for a topic is
     found by who makes it."""
     tables_of_target: dict[str, list[str]] = {}

@@ -22,7 +22,7 @@ from cdcsync_spark.binlog.assembly.spool import EVENT_BYTES
 from cdcsync_spark.binlog.assembly.transaction_ids import TransactionIds
 from cdcsync_spark.binlog.assembly.transactions import TransactionAssembler
 from cdcsync_spark.binlog.dump.packets import Arrived
-from cdcsync_spark.wire.binlog.columnar.event_arrays import EventColumns, event_columns
+from cdcsync_spark.wire.binlog.columnar.event_arrays import EventArrays, event_columns
 from cdcsync_spark.wire.binlog.columnar.plain import Plain, Stretch, find_plain, opening, stretch
 from cdcsync_spark.wire.binlog.columnar.plain_rows import PlainRows, plain_rows
 from cdcsync_spark.wire.binlog.event.header import KIND
@@ -47,7 +47,7 @@ class PlainPath:
     ) -> None:
         self._least_events, self._least_transactions = least_events, least_transactions
         self._parser, self._assembler, self._limit = parser, assembler, limit
-        self._found: EventColumns | None = None
+        self._found: EventArrays | None = None
         self._plain: Plain | None = None
         #: where the stretch of each transaction of `_plain` ends
         self._stretches: Cursors = np.empty(0, np.int64)

@@ -19,7 +19,7 @@ KeptRows = tuple[int, Spooled | RowsBlock]
 
 
 @dataclass(frozen=True)
-class Stop:
+class TableStop:
     """Why a table stops, and where the reader stood before the transaction that stopped it."""
 
     error: CdcError
@@ -42,7 +42,7 @@ class SealedTransactions:
     transactions: TransactionIds
     committed_at: list[float | None]
     rows: dict[TableId, list[KeptRows]]
-    stops: dict[TableId, Stop]
+    stops: dict[TableId, TableStop]
     left: FileLeft | None = None
     steps: dict[TableId, SchemaStep] = field(default_factory=dict)
 

@@ -38,7 +38,14 @@ from cdcsync_spark.binlog.assembly.plain_transactions import TRANSACTION_BYTES, 
 from cdcsync_spark.binlog.assembly.prepared import PreparedTransactions
 from cdcsync_spark.binlog.assembly.read_gtids import ReadGtids
 from cdcsync_spark.binlog.assembly.read_witnesses import witnesses_since
-from cdcsync_spark.binlog.assembly.sealed import KeptRows, PrepareNeeded, ReachNeeded, SealedTransactions, Stop, begun
+from cdcsync_spark.binlog.assembly.sealed import (
+    KeptRows,
+    PrepareNeeded,
+    ReachNeeded,
+    SealedTransactions,
+    TableStop,
+    begun,
+)
 from cdcsync_spark.binlog.assembly.spool import EVENT_BYTES, Spool, Spooled
 from cdcsync_spark.binlog.assembly.temporary_tables import TemporaryTables
 from cdcsync_spark.binlog.assembly.transaction_ids import TransactionIds
@@ -88,7 +95,7 @@ class TransactionAssembler:
         self._transactions = TransactionIds()
         self._committed_at: list[float | None] = []
         self._rows: dict[TableId, list[KeptRows]] = {}
-        self._stops: dict[TableId, Stop] = {}
+        self._stops: dict[TableId, TableStop] = {}
         self._steps: dict[TableId, SchemaStep] = {}
         self._left: facts.FileLeft | None = None
         self._open = OpenTransaction()
@@ -308,7 +315,7 @@ class TransactionAssembler:
         self._steps.pop(table, None)
         self._stopped.add(table)
         self.changes += 1
-        self._stops[table] = Stop(error, self.position)
+        self._stops[table] = TableStop(error, self.position)
 
     def refuse(self, table: TableId, error: CdcError) -> None:
         """Stops the table where the reader stands; nothing is being read."""

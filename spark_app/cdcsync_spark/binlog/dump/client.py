@@ -27,7 +27,7 @@ from cdcsync_core.positions.position import FilePosition, GtidPosition, LogOffse
 from cdcsync_core.quoting import quoted
 from cdcsync_core.remedies import RESNAPSHOT_ALL
 from cdcsync_mysql.sessions.protocol import interrupt, send_command, skip_packet, socket_of
-from cdcsync_spark.binlog.dump.packets import Arrived, Packets
+from cdcsync_spark.binlog.dump.packets import Arrived, DumpPackets
 from cdcsync_spark.wire.binlog.parser import Flavor
 
 _COM_BINLOG_DUMP, _COM_REGISTER_REPLICA, _COM_BINLOG_DUMP_GTID = 0x12, 0x15, 0x1E
@@ -173,7 +173,7 @@ class BinlogClient:
         if sock is None:
             raise ConnectionError("it is closed")
         sock.settimeout(self._begin)
-        packets = Packets(sock)
+        packets = DumpPackets(sock)
         arrived = self._first(packets)
         sock.settimeout(self._silence)
         while True:
@@ -183,7 +183,7 @@ class BinlogClient:
                 return self._end(arrived[len(events)])
             arrived = packets.arrived()
 
-    def _first(self, packets: Packets) -> Arrived:
+    def _first(self, packets: DumpPackets) -> Arrived:
         try:
             return packets.arrived()
         except TimeoutError:

@@ -55,7 +55,7 @@ class Arrived:
         return Arrived(self.data, self.starts[:count] + 1, self.ends[:count])
 
 
-class Packets:
+class DumpPackets:
     def __init__(self, sock: socket.socket, clock: Callable[[], float] = time.monotonic) -> None:
         self._sock, self._clock = sock, clock
         self._buffer = memoryview(bytearray(_BUFFER + PAD))

@@ -16,14 +16,14 @@ from cdcsync_core.errors import CdcError
 from cdcsync_core.tables.capture import Capture
 from cdcsync_core.tables.schema_change import Emptied, Followed, unchanged
 from cdcsync_core.tables.source_table import TableId
-from cdcsync_spark.binlog.schema.steps import Policy, contradicted, meaning, names
+from cdcsync_spark.binlog.schema.steps import FollowPolicy, contradicted, meaning, names
 from cdcsync_spark.binlog.schema.stop_reasons import statement_error
 from cdcsync_spark.wire.binlog.facts import TableMap
 from cdcsync_spark.wire.binlog.predicted_map import differences
 from cdcsync_spark.wire.sql.changes.statement import may_change
 from cdcsync_spark.wire.sql.syntax.text import Statement
 
-_NO_POLICIES: Mapping[TableId, Policy] = MappingProxyType({})
+_NO_POLICIES: Mapping[TableId, FollowPolicy] = MappingProxyType({})
 
 
 class Definitions(Mapping[TableId, Capture]):
@@ -32,7 +32,7 @@ class Definitions(Mapping[TableId, Capture]):
     def __init__(
         self,
         captures: Mapping[TableId, Capture],
-        policies: Mapping[TableId, Policy] = _NO_POLICIES,
+        policies: Mapping[TableId, FollowPolicy] = _NO_POLICIES,
         unproved: Set[TableId] = frozenset(),
         unconfirmed: Set[TableId] = frozenset(),
     ) -> None:

@@ -48,7 +48,7 @@ from cdcsync_spark.wire.sql.syntax.tokens import Session, Started
 
 
 @dataclass(frozen=True)
-class Policy:
+class FollowPolicy:
     """What is followed of a table. Without `follow`, every statement that may change its rows or
     columns stops it; `emptied` is whether TRUNCATE is followed. `excluded` are the columns that the
     manifest leaves out, also those that are not there yet; `dropped` is whether a dropped column is
@@ -66,7 +66,7 @@ class Policy:
 
 _PERHAPS_TEMPORARY = "its session may have a temporary table of this name"
 #: today's default
-NOT_FOLLOWED = Policy()
+NOT_FOLLOWED = FollowPolicy()
 
 
 class SchemaStep(NamedTuple):
@@ -107,7 +107,7 @@ class SchemaStep(NamedTuple):
 
 
 def meaning(
-    capture: Capture, statement: Statement, policy: Policy, fault: str | None = None
+    capture: Capture, statement: Statement, policy: FollowPolicy, fault: str | None = None
 ) -> Followed | Emptied | CdcError | None:
     """None: nothing that is recorded changes. `fault` is why a change in statement format may reach
     the table."""
@@ -202,7 +202,7 @@ def _same(before: Capture, after: Capture) -> bool:
     return before == after and before.source.facts == after.source.facts
 
 
-def _as_taken(outcome: Followed, policy: Policy) -> Capture:
+def _as_taken(outcome: Followed, policy: FollowPolicy) -> Capture:
     """Added columns are left out, and texts read, as the manifest says."""
     added = {c.name for c, o in zip(outcome.after.columns, outcome.origins, strict=True) if isinstance(o, Filled)}
     after = replace(outcome.after, excluded=outcome.after.excluded | (added & policy.excluded))

@@ -3,7 +3,7 @@ ours; the rules are `positions.failover`."""
 
 from __future__ import annotations
 
-from cdcsync_core.positions.failover import Answer, Question, Unproved, numbered_question
+from cdcsync_core.positions.failover import Unproved, WitnessAnswer, WitnessQuestion, numbered_question
 from cdcsync_core.positions.gtid import Gtid, GtidSet
 from cdcsync_core.positions.position import Anchor, FilePosition
 from cdcsync_core.positions.witness import Witness
@@ -13,7 +13,9 @@ from cdcsync_mysql.sessions.connection import Source
 from cdcsync_spark.binlog.dump.behind_gtid import DumpedStretch, stretch_behind
 
 
-def ask_numbered(source: Source, server: ServerFacts, position: FilePosition) -> tuple[Question, Answer] | Unproved:
+def ask_numbered(
+    source: Source, server: ServerFacts, position: FilePosition
+) -> tuple[WitnessQuestion, WitnessAnswer] | Unproved:
     """The question about the newest witness that the server has, and its answer. Raises CdcError as
     `stretch_behind`."""
     refusal, newest = "", position.witnesses[0].gtid
@@ -49,10 +51,10 @@ def _not_next(witness: Witness, stretch: DumpedStretch) -> Unproved:
 
 def _answered(
     source: Source, server: ServerFacts, position: FilePosition, witness: Witness, stretch: DumpedStretch
-) -> tuple[Question, Answer]:
+) -> tuple[WitnessQuestion, WitnessAnswer]:
     assert stretch.first is not None
     assert stretch.last is not None
     asked = numbered_question(position, witness, stretch.last.gtid.number)
     last = Witness(stretch.last.gtid, stretch.last.at, 0)
     place = Anchor(stretch.last.end, file_created_at(source, stretch.last.end.file, server.log))
-    return asked, Answer(stretch.first.at, GtidSet(), frozenset(), last, place, stretch.before)
+    return asked, WitnessAnswer(stretch.first.at, GtidSet(), frozenset(), last, place, stretch.before)

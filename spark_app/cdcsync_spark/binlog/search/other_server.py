@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
 from cdcsync_core.errors import CdcError, Reason, fail
-from cdcsync_core.positions.failover import Answer, Question
+from cdcsync_core.positions.failover import WitnessAnswer, WitnessQuestion
 from cdcsync_core.positions.gtid import Gtid, GtidSet
 from cdcsync_core.positions.position import Anchor, GtidPosition, LogOffset, TransactionId
 from cdcsync_core.positions.witness import Witness
@@ -36,7 +36,7 @@ class OwnTransactions:
     """What the dump shows: which of those that are asked for have come, and which of `tables` are
     changed by others before the last of them."""
 
-    asked: Question
+    asked: WitnessQuestion
     tables: Collection[TableId]
     committed: int | None = None
     last: tuple[Gtid, int, LogOffset] | None = None
@@ -107,7 +107,7 @@ def not_applied_yet(lacking: str) -> CdcError:
     )
 
 
-def ask(source: Source, server: ServerFacts, asked: Question, tables: Collection[TableId]) -> Answer:
+def ask(source: Source, server: ServerFacts, asked: WitnessQuestion, tables: Collection[TableId]) -> WitnessAnswer:
     """Raises PositionLost where it is another server than `server`, PrivilegeMissing,
     SourceUnreachable."""
     own = OwnTransactions(asked, tables)
@@ -125,11 +125,11 @@ def ask(source: Source, server: ServerFacts, asked: Question, tables: Collection
         with client:
             _read(own, (fact for event in client.events() for fact in parser.feed(event)))
     if own.last is None:
-        return Answer(own.committed, own.missing, own.names_between)
+        return WitnessAnswer(own.committed, own.missing, own.names_between)
     gtid, committed, end = own.last
     last = Witness(gtid, committed, asked.kept.count(without=gtid.source))
     place = Anchor(end, file_created_at(source, end.file, server.log))
-    return Answer(own.committed, own.missing, own.names_between, last, place)
+    return WitnessAnswer(own.committed, own.missing, own.names_between, last, place)
 
 
 def _read(own: OwnTransactions, found: Iterable[facts.Fact]) -> None:

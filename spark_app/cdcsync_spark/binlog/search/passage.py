@@ -44,7 +44,7 @@ class Boundary:
 
 
 @dataclass(frozen=True)
-class Step:
+class PassageStep:
     """An event behind which no transaction is open: it ends at `at`, and ended `transaction` if
     there is one."""
 
@@ -62,7 +62,7 @@ class Passage:
         self.at = LogOffset(file, _FIRST_EVENT)
         self._gtids, self._since, self._gtid_pos, self._listed = GtidSet(), list[Gtid](), "", False
 
-    def steps(self) -> Iterator[Step]:
+    def steps(self) -> Iterator[PassageStep]:
         """To the end of the binlog. Raises CdcError."""
         with open_session(self._source) as session:
             connection, flavor = session.proved(self._lineage), session.facts.flavor
@@ -86,10 +86,10 @@ class Passage:
             self._listed |= event[_KIND] in _LISTS
             yield event
 
-    def _passed(self, steps: Iterator[Step | None]) -> Iterator[Step]:
+    def _passed(self, steps: Iterator[PassageStep | None]) -> Iterator[PassageStep]:
         """Holds back what is at the beginning of the first file until it is known what was before
         it."""
-        held: list[Step] = []
+        held: list[PassageStep] = []
         for step in steps:
             if step is None:
                 continue
@@ -103,11 +103,11 @@ class Passage:
     def boundary(self) -> Boundary:
         return Boundary(self.at, self._gtids.with_gtids(self._since), MariaDbGtidPos.parse(self._gtid_pos))
 
-    def behind(self, step: Step) -> Boundary:
+    def behind(self, step: PassageStep) -> Boundary:
         self._pass(step)
         return self.boundary()
 
-    def _pass(self, step: Step) -> None:
+    def _pass(self, step: PassageStep) -> None:
         self.at = step.at
         if step.gtid_pos is not None:
             self._gtid_pos = step.gtid_pos
@@ -117,7 +117,7 @@ class Passage:
             self._gtids, self._since = self._gtids.with_gtids(self._since), []
 
 
-def _step(parser: EventParser, event: memoryview) -> Step | None:
+def _step(parser: EventParser, event: memoryview) -> PassageStep | None:
     transaction, gtid_pos = None, None
     for fact in parser.feed(event):
         match fact:
@@ -126,4 +126,4 @@ def _step(parser: EventParser, event: memoryview) -> Step | None:
             case facts.Progress(gtid_pos=str() as listed):
                 gtid_pos = listed
     at = parser.outside
-    return None if at is None else Step(at, transaction, gtid_pos)
+    return None if at is None else PassageStep(at, transaction, gtid_pos)

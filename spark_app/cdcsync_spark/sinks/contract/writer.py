@@ -13,7 +13,7 @@ from cdcsync_spark.sinks.contract.changes import Build
 
 
 @dataclass(frozen=True)
-class Step:
+class MaintenanceStep:
     """One step of maintenance: its name, the bytes of data and deletion vectors that it wrote, the
     files that it removed."""
 
@@ -32,7 +32,7 @@ class Maintenance:
     bytes_written: int = 0
     files_removed: int = 0
 
-    def after(self, step: Step, seconds: float) -> Maintenance:
+    def after(self, step: MaintenanceStep, seconds: float) -> Maintenance:
         return Maintenance(
             self.steps + 1,
             round(self.seconds + seconds, 6),

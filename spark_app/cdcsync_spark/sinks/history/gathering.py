@@ -16,7 +16,7 @@ from cdcsync_core.tables.event_columns import EventColumns
 from cdcsync_spark.sinks.history.rows import history_schema
 from cdcsync_spark.sinks.lake.compaction import next_compaction
 from cdcsync_spark.sinks.lake.file_changes import AddedFile, FileChanges
-from cdcsync_spark.sinks.lake.format import FileCommit, Operation, TableVersion
+from cdcsync_spark.sinks.lake.format import CommitOperation, FileCommit, TableVersion
 from cdcsync_spark.sinks.lake.policy import MaintenancePolicy
 from cdcsync_spark.sinks.lake.row_lineage import NO_LINEAGE, RowLineage
 from cdcsync_spark.sinks.lake.snapshot import live_rows
@@ -50,7 +50,7 @@ def gathered(
         parts += live_rows(files, path, schema, deleted, 0, file.rows or 0, ids, complete)
     rows = pa.Table.from_batches(parts, schema).sort_by(columns.seq)
     written = write_rows(folder, stamp(rows) if stamp else rows, (*state.schema.key, columns.seq), "compacted")
-    return FileCommit(state, Operation.COMPACT, FileChanges(due.names), lambda: written, data_change=False)
+    return FileCommit(state, CommitOperation.COMPACT, FileChanges(due.names), lambda: written, data_change=False)
 
 
 def write_rows(

@@ -40,7 +40,7 @@ from cdcsync_spark.sinks.contract.sink import Target
 from cdcsync_spark.sinks.contract.snapshot import TargetSnapshot
 from cdcsync_spark.sinks.contract.writer import Writer, WriterStatus
 from cdcsync_spark.sinks.history.snapshot import HistorySnapshot
-from cdcsync_spark.sinks.history.writer import Publication
+from cdcsync_spark.sinks.history.writer import CopyPublication
 from cdcsync_spark.sinks.lake.format import TableVersion, V, V_co
 from cdcsync_spark.sinks.lake.snapshot import LakeSnapshot
 from cdcsync_spark.sinks.staged_copy import Copies, CopyThenPublish, Recorded
@@ -220,7 +220,7 @@ class HistoryMain(Generic[V]):
             return commit
         copy, state = self._copy(commit.state)
         refuse_other_copy(state, commit.state)
-        return Commit(commit.state, Publication((), copy))
+        return Commit(commit.state, CopyPublication((), copy))
 
     def _copy(self, state: TableState) -> tuple[TableVersion, TableState]:
         """The copy of a state's generation, and the state that it has."""
@@ -241,7 +241,7 @@ class HistoryMain(Generic[V]):
             if before.published or before.generation != staged.generation:
                 return None
             state = replace(staged, epoch=epoch, commit_number=before.commit_number + 1)
-            return Commit(state, Publication((), version))
+            return Commit(state, CopyPublication((), version))
 
         gate("before-publish")
         published = self._writer.commit(epoch, build)

@@ -3,10 +3,10 @@
 Why it is right. A commit is the compare-and-set of every table of a lake (`sinks.lake.writer`); an
 `Emit` is one file of rows and the state that counts them in one commit, without a key index and
 without deletion vectors, so it costs what an append costs. While the state is not consistent the
-snapshot is in a staged copy, which `sinks.history.target` fills; `Publication` is the commit that
-names the copy's files, with their deletion vectors, where they lie. Until then the table has what
-it had: nothing, or the history before a resnapshot. With early delivery a wave is an `Append` to
-the table itself.
+snapshot is in a staged copy, which `sinks.history.target` fills; `CopyPublication` is the commit
+that names the copy's files, with their deletion vectors, where they lie. Until then the table has
+what it had: nothing, or the history before a resnapshot. With early delivery a wave is an `Append`
+to the table itself.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from cdcsync_core.gates import gate
 from cdcsync_core.state import TableState
 from cdcsync_core.tables.event_columns import EventColumns
 from cdcsync_spark.sinks.contract.changes import AdvancePosition, Append, Change, Commit, Emit, Evolve, Replace
-from cdcsync_spark.sinks.contract.writer import Step
+from cdcsync_spark.sinks.contract.writer import MaintenanceStep
 from cdcsync_spark.sinks.history.gathering import gathered, write_rows
 from cdcsync_spark.sinks.history.rows import event_rows
-from cdcsync_spark.sinks.lake.format import FileCommit, Operation, TableFormat, TableVersion, V
-from cdcsync_spark.sinks.lake.policy import LIMITS, POLICY, Limits, MaintenancePolicy
+from cdcsync_spark.sinks.lake.format import CommitOperation, FileCommit, TableFormat, TableVersion, V
+from cdcsync_spark.sinks.lake.policy import LIMITS, POLICY, CommitLimits, MaintenancePolicy
 from cdcsync_spark.sinks.lake.staging import SIZES, Stamp
 from cdcsync_spark.sinks.lake.table_folder import TableFolder
 from cdcsync_spark.sinks.lake.writer import LakeWriter
 
 
 @dataclass(frozen=True)
-class Publication(Replace):
+class CopyPublication(Replace):
     """A staged copy becomes the table's content: `copy` is a version of it with our state."""
 
     copy: TableVersion | None = None
@@ -61,7 +61,7 @@ class HistoryWriter(LakeWriter[V]):
         columns: EventColumns,
         scratch: Path,
         policy: MaintenancePolicy = POLICY,
-        limits: Limits = LIMITS,
+        limits: CommitLimits = LIMITS,
     ) -> None:
         # its rows stay as they are published
         super().__init__(table_format, folder, scratch, policy, replace(limits, rewritten_bytes=0))
@@ -71,7 +71,7 @@ class HistoryWriter(LakeWriter[V]):
     def _enter_copy(self, version: V, commit: Commit) -> None:
         """The staged copy's files are the content from now on."""
         change = commit.change
-        assert isinstance(change, Publication)
+        assert isinstance(change, CopyPublication)
         self._version = self._history.publish_copy(version, commit.state, cast(V, change.copy))
 
     def _enter_events(self, version: V, commit: Commit) -> None:
@@ -81,10 +81,10 @@ class HistoryWriter(LakeWriter[V]):
         bounded = (*commit.state.capture.key, columns.seq)
         added = write_rows(self._folder, stamp(rows) if stamp else rows, bounded, "stream", SIZES.group_rows)
         gate("data-written")
-        self._enter(version, FileCommit(commit.state, Operation.APPEND, adding=lambda: added))
+        self._enter(version, FileCommit(commit.state, CommitOperation.APPEND, adding=lambda: added))
 
     _ENTER: ClassVar[Mapping[type[Change], Callable[[Any, Any, Commit], None]]] = {
-        Publication: _enter_copy,
+        CopyPublication: _enter_copy,
         Emit: _enter_events,
         Append: LakeWriter._enter_wave,
         Evolve: LakeWriter._enter_schema,
@@ -96,7 +96,7 @@ class HistoryWriter(LakeWriter[V]):
         """See `Writing`."""
         return True
 
-    def _compact(self, version: V) -> Step | None:
+    def _compact(self, version: V) -> MaintenanceStep | None:
         if version.state is None or self._format.unsupported_reason(version, merging=False):
             return None
         stamp = self._history.event_stamp(version, version.state)

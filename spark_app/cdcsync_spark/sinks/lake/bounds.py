@@ -27,7 +27,7 @@ INDEXED_COLUMNS = 32
 _LONGEST_TEXT = 32
 
 
-class Kind(Enum):
+class BoundKind(Enum):
     """The types of bounds, in Python: `int`; `dt.date`; microseconds since 1970 in UTC; the same of
     a time without a zone; `str`; `Decimal`."""
 
@@ -43,7 +43,7 @@ class Kind(Enum):
 class ColumnBounds:
     """No value of the column is below `low` or above `high`."""
 
-    kind: Kind
+    kind: BoundKind
     low: Any
     high: Any
 
@@ -70,11 +70,15 @@ def _text(value: Any) -> str:
 
 
 def _from_texts(kind: str, low: str, high: str) -> ColumnBounds:
-    parse = _PARSED.get(Kind(kind), int)
-    return ColumnBounds(Kind(kind), parse(low), parse(high))
+    parse = _PARSED.get(BoundKind(kind), int)
+    return ColumnBounds(BoundKind(kind), parse(low), parse(high))
 
 
-_PARSED: dict[Kind, Callable[[str], Any]] = {Kind.DATE: dt.date.fromisoformat, Kind.TEXT: str, Kind.DECIMAL: Decimal}
+_PARSED: dict[BoundKind, Callable[[str], Any]] = {
+    BoundKind.DATE: dt.date.fromisoformat,
+    BoundKind.TEXT: str,
+    BoundKind.DECIMAL: Decimal,
+}
 
 
 class BoundsOfFile:
@@ -109,8 +113,8 @@ def _min_max(column: pa.ChunkedArray) -> tuple[Any, Any] | None:
     return None if extremes["min"].as_py() is None else (extremes["min"].as_py(), extremes["max"].as_py())
 
 
-def _cut(kind: Kind, low: Any, high: Any) -> ColumnBounds | None:
-    if kind is not Kind.TEXT:
+def _cut(kind: BoundKind, low: Any, high: Any) -> ColumnBounds | None:
+    if kind is not BoundKind.TEXT:
         return ColumnBounds(kind, low, high)
     upper = high if len(high) <= _LONGEST_TEXT else _raised(high[:_LONGEST_TEXT])
     return None if upper is None else ColumnBounds(kind, low[:_LONGEST_TEXT], upper)
@@ -125,7 +129,7 @@ def _raised(prefix: str) -> str | None:
     return prefix[:-1] + chr(0xE000 if 0xD800 <= code <= 0xDFFF else code)
 
 
-def kind_of(t: pa.DataType) -> Kind | None:
+def kind_of(t: pa.DataType) -> BoundKind | None:
     """None for a type without bounds."""
     return next((kind for matches, kind in _KINDS if matches(t)), None)
 
@@ -134,11 +138,11 @@ def _has_zone(t: pa.DataType) -> bool:
     return pa.types.is_timestamp(t) and t.tz is not None
 
 
-_KINDS: tuple[tuple[Callable[[pa.DataType], bool], Kind], ...] = (
-    (pa.types.is_integer, Kind.INTEGER),
-    (pa.types.is_date, Kind.DATE),
-    (_has_zone, Kind.INSTANT),
-    (pa.types.is_timestamp, Kind.LOCAL_TIME),
-    (pa.types.is_string, Kind.TEXT),
-    (pa.types.is_decimal, Kind.DECIMAL),
+_KINDS: tuple[tuple[Callable[[pa.DataType], bool], BoundKind], ...] = (
+    (pa.types.is_integer, BoundKind.INTEGER),
+    (pa.types.is_date, BoundKind.DATE),
+    (_has_zone, BoundKind.INSTANT),
+    (pa.types.is_timestamp, BoundKind.LOCAL_TIME),
+    (pa.types.is_string, BoundKind.TEXT),
+    (pa.types.is_decimal, BoundKind.DECIMAL),
 )

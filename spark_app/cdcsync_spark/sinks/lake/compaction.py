@@ -26,7 +26,7 @@ from pyroaring import BitMap
 
 from cdcsync_spark.rows.arrow_types import arrow_schema
 from cdcsync_spark.sinks.lake.file_changes import added_files, deletions
-from cdcsync_spark.sinks.lake.format import FileCommit, Operation, TableVersion
+from cdcsync_spark.sinks.lake.format import CommitOperation, FileCommit, TableVersion
 from cdcsync_spark.sinks.lake.keys.scratch import Scratch
 from cdcsync_spark.sinks.lake.live_file import LiveFile, deleted_count
 from cdcsync_spark.sinks.lake.policy import MaintenancePolicy
@@ -130,7 +130,7 @@ def write_compaction(
     write = partial(stage, folder.lake.below(folder.root), folder.staged, state.schema, name="compacted", stamp=stamp)
     added = added_files(rows, state.schema.key, write, folder.prefix)
     changes = deletions(gone, lambda name: version.files[name].rows or 0)
-    return FileCommit(state, Operation.COMPACT, changes, lambda: added, data_change=False)
+    return FileCommit(state, CommitOperation.COMPACT, changes, lambda: added, data_change=False)
 
 
 def _first_rows(gone: BitMap, count: int, wanted: int) -> tuple[int, int]:

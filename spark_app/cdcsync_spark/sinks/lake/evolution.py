@@ -22,7 +22,7 @@ from cdcsync_spark.rows.arrow_types import arrow_schema
 from cdcsync_spark.sinks.contract.changes import Evolve
 from cdcsync_spark.sinks.lake.field_ids import FieldIds
 from cdcsync_spark.sinks.lake.file_changes import AddedFile, FileChanges
-from cdcsync_spark.sinks.lake.format import FileCommit, Operation, TableVersion
+from cdcsync_spark.sinks.lake.format import CommitOperation, FileCommit, TableVersion
 from cdcsync_spark.sinks.lake.live_file import LiveFile
 from cdcsync_spark.sinks.lake.rewrite import needed, rewritten
 from cdcsync_spark.sinks.lake.row_lineage import NO_LINEAGE, RowLineage
@@ -48,7 +48,7 @@ def write_evolution(
     is no file, because the schema would lose the columns that are not the source's."""
     before, files = version.state, version.files
     assert before is not None
-    reading = _Reading(folder, version.field_ids, lineage)
+    reading = _FileReading(folder, version.field_ids, lineage)
     size = sum(file.size for file in files.values())
     if size > most_bytes or not most_bytes:
         raise _too_large(before, size, most_bytes)
@@ -60,11 +60,13 @@ def write_evolution(
         rewritten={n: AddedFile(f.path.removeprefix(folder.prefix), f) for n, f in named.items() if f is not None},
     )
     filled = any(isinstance(o, Filled) for o in change.origins)
-    return FileCommit(after, Operation.EVOLVE, changes, origins=change.origins, rewritten=True, data_change=filled)
+    return FileCommit(
+        after, CommitOperation.EVOLVE, changes, origins=change.origins, rewritten=True, data_change=filled
+    )
 
 
 @dataclass(frozen=True)
-class _Reading:
+class _FileReading:
     """How files are read: whole, with the identities of their rows."""
 
     folder: TableFolder
@@ -81,7 +83,7 @@ class _Reading:
 
 
 def _rewritten(
-    reading: _Reading, before: TableState, after: TableState, change: Evolve, file: LiveFile, stamp: Stamp | None
+    reading: _FileReading, before: TableState, after: TableState, change: Evolve, file: LiveFile, stamp: Stamp | None
 ) -> DataFile | None:
     """None for a file without rows, which another program may leave."""
     folder = reading.folder

@@ -36,7 +36,7 @@ from cdcsync_core.errors import CdcError
 from cdcsync_core.state import TableState
 from cdcsync_core.tables.schema_change import Origin
 from cdcsync_spark.sinks.contract.changes import Commit
-from cdcsync_spark.sinks.contract.writer import Step
+from cdcsync_spark.sinks.contract.writer import MaintenanceStep
 from cdcsync_spark.sinks.lake.field_ids import FieldIds
 from cdcsync_spark.sinks.lake.file_changes import AddedFile, FileChanges
 from cdcsync_spark.sinks.lake.live_file import LiveFile
@@ -77,7 +77,7 @@ class TableVersion(Protocol):
         ...
 
 
-class Operation(Enum):
+class CommitOperation(Enum):
     """What a commit is called in the table's history."""
 
     APPEND = auto()
@@ -101,7 +101,7 @@ class FileCommit:
     """
 
     state: TableState
-    operation: Operation
+    operation: CommitOperation
     changes: FileChanges = field(default_factory=FileChanges)
     adding: Callable[[], tuple[AddedFile, ...]] = tuple
     staged: bool = False
@@ -159,7 +159,7 @@ class TableFormat(Protocol[V]):
         `scratch`."""
         ...
 
-    def expiry(self, writing: Writing[V]) -> Mapping[str, Callable[[V], Step | None]]:
+    def expiry(self, writing: Writing[V]) -> Mapping[str, Callable[[V], MaintenanceStep | None]]:
         """Steps that keep the table quick to open and small, by their names; each is None where it
         is not due."""
         ...

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from cdcsync_core.errors import CdcError
 from cdcsync_spark.logs import get_logger
-from cdcsync_spark.sinks.contract.writer import Maintenance, Step
+from cdcsync_spark.sinks.contract.writer import Maintenance, MaintenanceStep
 from cdcsync_spark.sinks.lake.format import LostRace, V
 from cdcsync_spark.sinks.lake.table_folder import TableFolder
 
@@ -58,7 +58,7 @@ class TableMaintenance(Generic[V]):
     thread safe."""
 
     def __init__(
-        self, folder: TableFolder, steps: Mapping[str, Callable[[V], Step | None]], retry_seconds: float
+        self, folder: TableFolder, steps: Mapping[str, Callable[[V], MaintenanceStep | None]], retry_seconds: float
     ) -> None:
         self._folder = folder
         self._steps = steps
@@ -83,7 +83,7 @@ class TableMaintenance(Generic[V]):
                 return name
         return ""
 
-    def _timed(self, step: Callable[[V], Step | None], version: V) -> Step | None:
+    def _timed(self, step: Callable[[V], MaintenanceStep | None], version: V) -> MaintenanceStep | None:
         begun = time.monotonic()
         with self._folder.translating_errors("maintenance"):
             done = step(version)

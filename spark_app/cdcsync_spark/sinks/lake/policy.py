@@ -31,7 +31,7 @@ class MaintenancePolicy:
 
 
 @dataclass(frozen=True)
-class Limits:
+class CommitLimits:
     """Where a commit changes its behaviour."""
 
     #: commits of other programs may get in between that often before the run gives up and is
@@ -44,7 +44,7 @@ class Limits:
 
 
 #: what a sink uses unless it is given others
-POLICY, LIMITS = MaintenancePolicy(), Limits()
+POLICY, LIMITS = MaintenancePolicy(), CommitLimits()
 #: of a snapshot that a stream follows, which has time between its commits: gathering would rewrite
 #: all rows while the snapshot runs
 LEAVING_SMALL_FILES = replace(POLICY, gathered_files=sys.maxsize)

@@ -73,7 +73,7 @@ class LakeSnapshot:
                     if kept.num_rows:
                         yield kept.select(schema.names)
 
-    def _parts(self, key_filter: pc.Expression | None) -> Iterator[_Part]:
+    def _parts(self, key_filter: pc.Expression | None) -> Iterator[_RowGroup]:
         """The row groups that may hold a wanted key."""
         if key_filter is None:
             yield from self._groups.values()
@@ -89,7 +89,7 @@ class LakeSnapshot:
         return checked(self.store.files())
 
     @cached_property
-    def _groups(self) -> dict[tuple[str, int], _Part]:
+    def _groups(self) -> dict[tuple[str, int], _RowGroup]:
         files, names = self._files, self.state.schema.key
         key = self.schema.field(names[0]) if names else None
         read = partial(read_range, self.store.files())
@@ -101,7 +101,7 @@ class LakeSnapshot:
 
 
 @dataclass(frozen=True)
-class _Part:
+class _RowGroup:
     """A row group: its first row's number in the file, its rows, and the file's deleted rows;
     `names` are the file's where it does not go by the table's."""
 
@@ -200,7 +200,7 @@ def key_batches(
 
 def _row_groups(
     files: pafs.FileSystem, path: str, key: pa.Field | None, deleted: BitMap, ids: FieldIds | None
-) -> Iterator[_Part]:
+) -> Iterator[_RowGroup]:
     """Each row group of a file as a fragment that knows the bounds of `key`."""
     with files.open_input_file(path) as opened:
         footer = pq.read_metadata(opened)
@@ -211,7 +211,7 @@ def _row_groups(
         fragment = ds.ParquetFileFormat().make_fragment(
             path, files, partition_expression=_bounds(group, key, stored) if key else None, row_groups=[number]
         )
-        yield _Part(fragment, first, group.num_rows, deleted, names)
+        yield _RowGroup(fragment, first, group.num_rows, deleted, names)
         first += group.num_rows
 
 

@@ -45,14 +45,14 @@ from cdcsync_spark.sinks.contract.changes import (
 )
 from cdcsync_spark.sinks.contract.checks import check_successor, refuse_superseded
 from cdcsync_spark.sinks.contract.sink import Capabilities
-from cdcsync_spark.sinks.contract.writer import Busy, Closed, Step, WriterStatus
+from cdcsync_spark.sinks.contract.writer import Busy, Closed, MaintenanceStep, WriterStatus
 from cdcsync_spark.sinks.lake.compaction import next_compaction, write_compaction
 from cdcsync_spark.sinks.lake.evolution import write_evolution
 from cdcsync_spark.sinks.lake.file_changes import AddedFile, FileChanges, added_files, checked, deletions_of
-from cdcsync_spark.sinks.lake.format import FileCommit, LostRace, Operation, TableFormat, V
+from cdcsync_spark.sinks.lake.format import CommitOperation, FileCommit, LostRace, TableFormat, V
 from cdcsync_spark.sinks.lake.keys.scratch import Scratch
 from cdcsync_spark.sinks.lake.maintenance import HARMLESS, TableMaintenance
-from cdcsync_spark.sinks.lake.policy import LIMITS, POLICY, Limits, MaintenancePolicy
+from cdcsync_spark.sinks.lake.policy import LIMITS, POLICY, CommitLimits, MaintenancePolicy
 from cdcsync_spark.sinks.lake.staging import Stamp, data_files, stage
 from cdcsync_spark.sinks.lake.table_folder import TableFolder
 from cdcsync_spark.sinks.lake.table_index import TableIndex
@@ -72,7 +72,7 @@ class LakeWriter(Generic[V]):
         folder: TableFolder,
         scratch: Path,
         policy: MaintenancePolicy = POLICY,
-        limits: Limits = LIMITS,
+        limits: CommitLimits = LIMITS,
     ) -> None:
         self._format = table_format
         self._folder = folder
@@ -89,7 +89,7 @@ class LakeWriter(Generic[V]):
         self._epoch = -1
         self._fallback = ""
 
-    def _steps(self) -> Mapping[str, Callable[[V], Step | None]]:
+    def _steps(self) -> Mapping[str, Callable[[V], MaintenanceStep | None]]:
         return {"merge runs": self._merge_runs, **self._format.expiry(self), "compact": self._compact}
 
     @property
@@ -213,7 +213,7 @@ class LakeWriter(Generic[V]):
         other; but for the ids of rows, which go with the places of their keys."""
         assert isinstance(commit.change, Upsert)
         if commit.change.empty:
-            self._enter(version, FileCommit(commit.state, Operation.STATE))
+            self._enter(version, FileCommit(commit.state, CommitOperation.STATE))
             return
         schema = commit.state.schema
         index = self._index.synced(version)
@@ -224,7 +224,7 @@ class LakeWriter(Generic[V]):
             rows = partial(self._lineage.continued, version.files, upserts, locating.result)
             writing = concurrently.submit(self._data_files, schema, rows, stamp)
             changes = deletions_of(index, locating.result())
-            self._enter(version, FileCommit(commit.state, Operation.MERGE, changes, writing.result))
+            self._enter(version, FileCommit(commit.state, CommitOperation.MERGE, changes, writing.result))
 
     def _data_files(
         self, schema: TargetSchema, read: Callable[[], pa.Table], stamp: Stamp | None
@@ -237,11 +237,11 @@ class LakeWriter(Generic[V]):
 
     def _enter_wave(self, version: V, commit: Commit) -> None:
         files = self._staged(commit.change)
-        self._enter(version, FileCommit(commit.state, Operation.APPEND, adding=lambda: files, staged=True))
+        self._enter(version, FileCommit(commit.state, CommitOperation.APPEND, adding=lambda: files, staged=True))
 
     def _enter_content(self, version: V, commit: Commit) -> None:
         files, changes = self._staged(commit.change), FileChanges(removed=tuple(version.files))
-        self._enter(version, FileCommit(commit.state, Operation.REPLACE, changes, lambda: files, staged=True))
+        self._enter(version, FileCommit(commit.state, CommitOperation.REPLACE, changes, lambda: files, staged=True))
 
     def _staged(self, change: Change) -> tuple[AddedFile, ...]:
         files = data_files(change)
@@ -249,7 +249,7 @@ class LakeWriter(Generic[V]):
         return tuple(AddedFile(f.path.removeprefix(self._folder.prefix), f) for f in files)
 
     def _enter_position(self, version: V, commit: Commit) -> None:
-        self._enter(version, FileCommit(commit.state, Operation.STATE))
+        self._enter(version, FileCommit(commit.state, CommitOperation.STATE))
 
     def _enter_schema(self, version: V, commit: Commit) -> None:
         change, state = commit.change, commit.state
@@ -260,14 +260,14 @@ class LakeWriter(Generic[V]):
                 self._folder, version, state, change, self._limits.rewritten_bytes, stamp, self._lineage
             )
         else:
-            entered = FileCommit(state, Operation.EVOLVE, origins=change.origins)
+            entered = FileCommit(state, CommitOperation.EVOLVE, origins=change.origins)
         gate("step-staged")
         self._enter(version, entered)
 
     def _enter_emptied(self, version: V, commit: Commit) -> None:
         gate("step-staged")
         changes = FileChanges(removed=tuple(version.files))
-        self._enter(version, FileCommit(commit.state, Operation.EMPTY, changes))
+        self._enter(version, FileCommit(commit.state, CommitOperation.EMPTY, changes))
 
     #: kind of change -> what publishes it
     _ENTER: ClassVar[Mapping[type[Change], Callable[[Any, Any, Commit], None]]] = {
@@ -335,11 +335,11 @@ class LakeWriter(Generic[V]):
         """See `Writing`."""
         return self._index.current is not None
 
-    def _merge_runs(self, version: V) -> Step | None:
+    def _merge_runs(self, version: V) -> MaintenanceStep | None:
         index = self._index.current
-        return Step("merge runs") if index is not None and index.merge_runs() else None
+        return MaintenanceStep("merge runs") if index is not None and index.merge_runs() else None
 
-    def _compact(self, version: V) -> Step | None:
+    def _compact(self, version: V) -> MaintenanceStep | None:
         if self._folder.staged or self._format.unsupported_reason(version, merging=True):
             return None
         due, state = next_compaction(version.files, self._policy), version.state
@@ -353,13 +353,13 @@ class LakeWriter(Generic[V]):
         compaction = write_compaction(self._folder, version, due, scratch, stamp, self._lineage)
         return self._enter_compaction(version, compaction)
 
-    def _enter_compaction(self, version: V, compaction: FileCommit) -> Step:
+    def _enter_compaction(self, version: V, compaction: FileCommit) -> MaintenanceStep:
         """A commit with the state as it was found; raises LostRace."""
         with self._forgetting():
             after = self._enter(version, compaction)
         vectors = (after.files[name].deleted for name in compaction.changes.deleted_rows)
         written = sum(new.file.size for new in compaction.adding()) + sum(rows.size for rows in vectors if rows)
-        return Step("compact", bytes_written=written)
+        return MaintenanceStep("compact", bytes_written=written)
 
     @classmethod
     def capabilities(cls) -> Capabilities:

@@ -19,7 +19,7 @@ from pymysql.cursors import SSCursor
 
 from cdcsync_core.errors import CdcError, Reason, fail
 from cdcsync_mysql.sessions.connection import Connection, Source, connect
-from cdcsync_mysql.sessions.protocol import Loaded, load_local
+from cdcsync_mysql.sessions.protocol import LoadedRows, load_local
 from cdcsync_spark.sinks.sql.arrow_text import insert_values, load_text
 from cdcsync_spark.sinks.sql.dialect import AlreadyThere, ConnectionLost
 from cdcsync_spark.sinks.sql.errors import Fault, fault_error
@@ -130,7 +130,7 @@ class MySqlSession:
             for first in range(0, len(text), size):
                 yield text[first : first + size]
 
-    def _refuse_changed(self, loaded: Loaded, rows: int) -> None:
+    def _refuse_changed(self, loaded: LoadedRows, rows: int) -> None:
         """Raises the error that the first warning would be in another statement."""
         warnings = self.fetch("SHOW WARNINGS LIMIT 1")
         code, message = warnings[0][1:] if warnings else (0, f"{loaded.warnings} warnings")

@@ -42,7 +42,7 @@ def staged_part(table: SqlName, rows: int) -> StagedPart:
 
 
 @dataclass(frozen=True)
-class Publication:
+class TablePublication:
     """One commit on the state `current` of the table `target`, by the session that makes it;
     `number` is its alone among those of the transaction."""
 

@@ -23,7 +23,7 @@ from cdcsync_spark.sinks.contract.checks import check_successor, refuse_supersed
 from cdcsync_spark.sinks.contract.writer import Outcome
 from cdcsync_spark.sinks.sql.dialect import AlreadyThere, ConnectionLost, SqlSession
 from cdcsync_spark.sinks.sql.place import SqlPlace
-from cdcsync_spark.sinks.sql.publication import Publication
+from cdcsync_spark.sinks.sql.publication import TablePublication
 from cdcsync_spark.sinks.sql.states import States
 from cdcsync_spark.sinks.sql.work import TableWork
 
@@ -47,17 +47,17 @@ class Together:
 
     # -- what is to be published
 
-    def _drafts(self, session: SqlSession) -> dict[int, Publication]:
+    def _drafts(self, session: SqlSession) -> dict[int, TablePublication]:
         """What is to be published in one transaction. A table that gets a new one in its place is
         committed by itself."""
-        drafts: dict[int, Publication] = {}
+        drafts: dict[int, TablePublication] = {}
         for number in self.parts:
             with self._stopping_alone(number):
                 if number not in self.outcomes and (draft := self._draft(session, number)) is not None:
                     drafts[number] = draft
         return drafts
 
-    def _draft(self, session: SqlSession, number: int) -> Publication | None:
+    def _draft(self, session: SqlSession, number: int) -> TablePublication | None:
         (place, build), work = self.parts[number], TableWork(self.parts[number][0], session)
         while True:
             current = work.newest()
@@ -69,7 +69,7 @@ class Together:
                 self.outcomes[number] = current
                 return None
             check_successor(current, commit, self.epoch)
-            draft = Publication(place.dialect, session, place.name, current, commit, number)
+            draft = TablePublication(place.dialect, session, place.name, current, commit, number)
             if not draft.replaces_table:
                 return draft
             self.sent[number] = commit.state
@@ -80,7 +80,7 @@ class Together:
 
     # -- the transaction
 
-    def _publish(self, session: SqlSession, drafts: dict[int, Publication]) -> bool:
+    def _publish(self, session: SqlSession, drafts: dict[int, TablePublication]) -> bool:
         """False where a target has another state by now: then nothing was changed."""
         for number, draft in list(drafts.items()):
             with self._stopping_alone(number, drafts):
@@ -102,7 +102,7 @@ class Together:
         self._clear(session, drafts)
         return True
 
-    def _change(self, session: SqlSession, drafts: dict[int, Publication]) -> bool:
+    def _change(self, session: SqlSession, drafts: dict[int, TablePublication]) -> bool:
         for number, draft in list(drafts.items()):
             session.run("SAVEPOINT cdcsync_table")
             with self._stopping_alone(number, drafts, lambda: session.run("ROLLBACK TO SAVEPOINT cdcsync_table")):
@@ -111,7 +111,7 @@ class Together:
             session.run("RELEASE SAVEPOINT cdcsync_table")
         return True
 
-    def _change_table(self, session: SqlSession, place: SqlPlace, draft: Publication) -> bool:
+    def _change_table(self, session: SqlSession, place: SqlPlace, draft: TablePublication) -> bool:
         if not States(place.dialect, session).advance(place.key, draft.current, draft.commit.state):
             return False
         if not isinstance(draft.commit.change, AdvancePosition):
@@ -120,7 +120,7 @@ class Together:
             draft.run()
         return True
 
-    def _clear(self, session: SqlSession, drafts: Mapping[int, Publication]) -> None:
+    def _clear(self, session: SqlSession, drafts: Mapping[int, TablePublication]) -> None:
         """What cannot be dropped now is by `SqlWriter.maintain`, or with the session."""
         with suppress(CdcError, ConnectionLost):
             for number, draft in drafts.items():
@@ -129,7 +129,7 @@ class Together:
 
     @contextmanager
     def _stopping_alone(
-        self, number: int, drafts: dict[int, Publication] | None = None, undo: Callable[[], object] = lambda: None
+        self, number: int, drafts: dict[int, TablePublication] | None = None, undo: Callable[[], object] = lambda: None
     ) -> Iterator[None]:
         """A permanent error is the outcome of its table alone, which leaves `drafts`."""
         try:

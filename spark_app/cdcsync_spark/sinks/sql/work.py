@@ -18,7 +18,7 @@ from cdcsync_core.gates import gate
 from cdcsync_core.state import TableState
 from cdcsync_spark.sinks.sql.dialect import AlreadyThere, ConnectionLost, Dialect, SqlName, SqlSession
 from cdcsync_spark.sinks.sql.place import SqlPlace
-from cdcsync_spark.sinks.sql.publication import Publication
+from cdcsync_spark.sinks.sql.publication import TablePublication
 from cdcsync_spark.sinks.sql.states import Pending, States
 from cdcsync_spark.sinks.sql.transaction import transaction
 
@@ -85,7 +85,7 @@ class TableWork:
         self.drop((pending.new, pending.old))
         return created
 
-    def replace(self, publication: Publication) -> bool:
+    def replace(self, publication: TablePublication) -> bool:
         """Publishes a new table; False where the target has another state by now."""
         current, state = publication.current, publication.commit.state
         pending = self._pending(state)

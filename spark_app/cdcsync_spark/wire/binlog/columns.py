@@ -26,7 +26,7 @@ from cdcsync_spark.wire.binlog.facts import MappedColumn
 from cdcsync_spark.wire.binlog.images.image import OLD_TEMPORALS
 from cdcsync_spark.wire.binlog.json.json_column import json_texts
 from cdcsync_spark.wire.binlog.members import Members, members, text_charset
-from cdcsync_spark.wire.binlog.value import Converted
+from cdcsync_spark.wire.binlog.value import ConvertedValues
 from cdcsync_spark.wire.columns import instants, texts
 from cdcsync_spark.wire.columns.cells import Cells
 from cdcsync_spark.wire.columns.gather import Lanes, Numbers, arrow_array, numbers, slices, strings
@@ -37,7 +37,7 @@ _NUMBER = 8
 _UUID_GROUPS = (4, 2, 2, 2, 6)
 
 
-def convert(column: Column, mapped: MappedColumn, cells: Cells) -> Converted:
+def convert(column: Column, mapped: MappedColumn, cells: Cells) -> ConvertedValues:
     """The Arrow array of one column; raises DecodeError, without table and column."""
     unpacked = 0
     try:
@@ -48,8 +48,8 @@ def convert(column: Column, mapped: MappedColumn, cells: Cells) -> Converted:
     except (ValueError, ArithmeticError, LookupError, TypeError, struct.error, pa.ArrowException) as e:
         raise DecodeError(f"a value that is not a {column.type.declared}: {e}") from None
     if isinstance(found, instants.Instants):
-        return Converted(found.values, np.flatnonzero(found.nulled).tolist())
-    return Converted(found, [], unpacked)
+        return ConvertedValues(found.values, np.flatnonzero(found.nulled).tolist())
+    return ConvertedValues(found, [], unpacked)
 
 
 def stated_lengths(cells: Cells) -> Numbers:

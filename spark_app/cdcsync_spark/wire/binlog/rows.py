@@ -50,7 +50,7 @@ _FIRST[Operation.DELETE] = ChangeKind.DELETE
 _STAYING = (ChangeKind.INSERT, ChangeKind.UPDATE_AFTER)
 
 
-class Decoded(NamedTuple):
+class DecodedRows(NamedTuple):
     """`batch` has the schema `changes_schema(arrow_schema(table))`; `nulled` counts the dates of
     inserted rows and after images that became NULL; `images` were read for it, one a row, and those
     that were left out."""
@@ -67,13 +67,13 @@ def decode(
     decoder: Decoder = Decoder.VECTORIZED,
     *,
     befores: bool = True,
-) -> Decoded:
+) -> DecodedRows:
     """The changes of `events` in their order as one batch; see `batches`."""
     parts = list(batches(table, events, transactions, decoder, befores=befores))
     if not parts:
-        return Decoded(pa.RecordBatch.from_pylist([], changes_schema(captured_schema(table))), 0, 0)
+        return DecodedRows(pa.RecordBatch.from_pylist([], changes_schema(captured_schema(table))), 0, 0)
     batch = parts[0].batch if len(parts) == 1 else pa.concat_batches([p.batch for p in parts])
-    return Decoded(batch, sum(p.nulled for p in parts), sum(p.images for p in parts))
+    return DecodedRows(batch, sum(p.nulled for p in parts), sum(p.images for p in parts))
 
 
 def batches(
@@ -83,7 +83,7 @@ def batches(
     decoder: Decoder = Decoder.VECTORIZED,
     *,
     befores: bool = True,
-) -> Iterator[Decoded]:
+) -> Iterator[DecodedRows]:
     """The changes of `events` in their order; `transactions[i]` is the transaction index of
     `events[i]`. Without `befores` the before images of updates are left out that a fold by key does
     without.
@@ -100,17 +100,17 @@ def batches(
 
 def block_batches(
     table: Capture, blocks: Sequence[RowsBlock], decoder: Decoder = Decoder.VECTORIZED, *, befores: bool = True
-) -> Iterator[Decoded]:
+) -> Iterator[DecodedRows]:
     """As `batches`, of events as columns."""
     read = _plain if decoder is Decoder.REFERENCE else _lockstep
     for block in joined(blocks):
         with _naming(table):
             check_rows(table, block.map)
             known = completed(block.map, table)
-            yield from read(_Run(table, block, befores, planned(known, table), described(known, table)))
+            yield from read(_EventRun(table, block, befores, planned(known, table), described(known, table)))
 
 
-class _Run(NamedTuple):
+class _EventRun(NamedTuple):
     """Events of one TABLE_MAP, one after the other; `columns` are the table's, for each column of
     the TABLE_MAP, of which all is known in `mapped`."""
 
@@ -131,7 +131,7 @@ class _Run(NamedTuple):
         return {column.name: (mapped, item) for column, mapped, item in parts if column}
 
 
-def _plain(run: _Run) -> Iterator[Decoded]:
+def _plain(run: _EventRun) -> Iterator[DecodedRows]:
     captured = {c.name for c in run.table.captured}
     raw: list[Raw | None] = [[] if c and c.name in captured else None for c in run.columns]
     layouts = [layout(m) for m in run.mapped]
@@ -144,12 +144,12 @@ def _plain(run: _Run) -> Iterator[Decoded]:
 
 
 def _plain_pieces(
-    run: _Run,
+    run: _EventRun,
     raw: Sequence[Raw | None],
     kinds: npt.NDArray[np.int8],
     numbers: npt.NDArray[np.int32],
     kept: _Counts,
-) -> Iterator[Decoded]:
+) -> Iterator[DecodedRows]:
     by_name = run.by_name(raw)
     weights = np.zeros(len(kept), np.int64)
     for mapped, values in by_name.values():
@@ -167,7 +167,7 @@ def _plain_pieces(
 
 def _converted(
     by_name: dict[str, tuple[MappedColumn, Raw | None]], images: list[int], column: Column
-) -> value.Converted:
+) -> value.ConvertedValues:
     mapped, values = by_name[column.name]
     return value.convert(column, mapped, [(values or [])[i] for i in images])
 
@@ -176,7 +176,7 @@ def _length(raw: bytes | None) -> int:
     return len(raw or b"")
 
 
-def _lockstep(run: _Run) -> Iterator[Decoded]:
+def _lockstep(run: _EventRun) -> Iterator[DecodedRows]:
     layouts = [layout(m) for m in run.mapped]
     lanes = Lanes(run.block.images)
     rows = lockstep.rows(lanes, run.block.sizes, layouts)
@@ -197,7 +197,7 @@ def _lockstep(run: _Run) -> Iterator[Decoded]:
             yield frame.decoded(count)
 
 
-def _unpacked_pieces(run: _Run, lanes: Lanes, starts: _Counts, layouts: Sequence[Layout]) -> Iterator[slice]:
+def _unpacked_pieces(run: _EventRun, lanes: Lanes, starts: _Counts, layouts: Sequence[Layout]) -> Iterator[slice]:
     """Rows of a slice whose COMPRESSED columns are unpacked together."""
     if not any(m.code in COMPRESSED for m in run.mapped):
         yield slice(0, len(starts))
@@ -222,7 +222,7 @@ class _Frame:
         self._staying = np.isin(kinds, _STAYING)
         self._nulled = self._unpacked = 0
 
-    def fill(self, convert: Callable[[Column], value.Converted]) -> None:
+    def fill(self, convert: Callable[[Column], value.ConvertedValues]) -> None:
         """With all captured columns. Raises DecodeError with table, column and, where a row is to
         blame, its key."""
         for column in self.table.captured:
@@ -232,7 +232,7 @@ class _Frame:
                 key = key_text(self.table, e.row, lambda c: convert(c).values)
                 raise e.placed(table=str(self.table.id), column=column.name, key=key) from None
 
-    def _add(self, column: value.Converted) -> None:
+    def _add(self, column: value.ConvertedValues) -> None:
         """Raises DecodeError where the COMPRESSED columns of a batch are together beyond the
         bound of one."""
         self._unpacked += column.unpacked
@@ -241,9 +241,9 @@ class _Frame:
         if column.nulled:
             self._nulled += int(self._staying[column.nulled].sum())
 
-    def decoded(self, images: int) -> Decoded:
+    def decoded(self, images: int) -> DecodedRows:
         schema = changes_schema(captured_schema(self.table))
-        return Decoded(pa.RecordBatch.from_arrays(self._arrays, schema=schema), self._nulled, images)
+        return DecodedRows(pa.RecordBatch.from_arrays(self._arrays, schema=schema), self._nulled, images)
 
 
 def _kinds(block: RowsBlock, counts: _Counts) -> npt.NDArray[np.int8]:

@@ -30,7 +30,7 @@ _KEPT_FILLERS = 16
 _NO_TABLE = 0xFFFFFF
 
 
-class _Form(NamedTuple):
+class _EventForm(NamedTuple):
     """Of a kind of rows event. `extra`: version 2, with extra data; `compressed`: MariaDB;
     `partial`: MySQL's JSON differences."""
 
@@ -40,7 +40,7 @@ class _Form(NamedTuple):
     partial: bool = False
 
 
-class Unreadable(NamedTuple):
+class UnreadableMap(NamedTuple):
     """A wanted table whose TABLE_MAP cannot be read."""
 
     table: TableId
@@ -83,7 +83,7 @@ class MappedTables:
     def __init__(self, mariadb: bool, wanted: Callable[[TableId], bool]) -> None:
         self._mariadb = mariadb
         self._wanted = wanted
-        self._maps: dict[int, UsableMap | Unreadable | None] = {}
+        self._maps: dict[int, UsableMap | UnreadableMap | None] = {}
         self._known: dict[bytes, _Known] = {}
 
     def forget(self) -> None:
@@ -94,11 +94,11 @@ class MappedTables:
         """A TABLE_MAP event, which ends at `offset` of `file`."""
         raw = bytes(body)
         number, found = self.known(raw)
-        if isinstance(found, Unreadable):
+        if isinstance(found, UnreadableMap):
             found = found._replace(defect=found.defect.placed(position=f"{file}:{offset}"))
         self._maps[number] = found
 
-    def known(self, raw: bytes) -> tuple[int, UsableMap | Unreadable | None]:
+    def known(self, raw: bytes) -> tuple[int, UsableMap | UnreadableMap | None]:
         """The number of a TABLE_MAP event, and what its rows are read by; None for a table that is
         not wanted."""
         known = self._known.get(raw) or self._learn(raw)
@@ -109,7 +109,7 @@ class MappedTables:
             try:
                 known.map = UsableMap(parse_map(raw, self._mariadb))
             except DecodeError as e:
-                return known.named.number, Unreadable(table, DecodeError(e.found, needed=e.needed, table=str(table)))
+                return known.named.number, UnreadableMap(table, DecodeError(e.found, needed=e.needed, table=str(table)))
         return known.named.number, known.map
 
     def _learn(self, raw: bytes) -> _Known:
@@ -139,7 +139,7 @@ class MappedTables:
             return None
         form = ROWS[kind]
         _skip_to_bitmaps(cursor, form)
-        if isinstance(known, Unreadable):
+        if isinstance(known, UnreadableMap):
             return RowsEvent(known.table, _NO_MAP, form.operation, b"", length, known.defect)
         present = _present(known.map, form, cursor)
         if not all(present):
@@ -163,14 +163,14 @@ def head(known: UsableMap, kind: int, body: bytes) -> bytes | None:
     return known.heads[kind]
 
 
-def _skip_to_bitmaps(cursor: Cursor, form: _Form) -> None:
+def _skip_to_bitmaps(cursor: Cursor, form: _EventForm) -> None:
     """From behind the table's number."""
     cursor.skip(2)
     if form.extra:
         cursor.skip(cursor.uint(2) - 2)
 
 
-def _present(table_map: TableMap, form: _Form, cursor: Cursor) -> list[bool]:
+def _present(table_map: TableMap, form: _EventForm, cursor: Cursor) -> list[bool]:
     """For each column of the TABLE_MAP whether the images have it, before whose bitmaps the cursor
     stands. None of them where that is not known: other columns, or an update's images that
     differ."""
@@ -193,7 +193,7 @@ def _of_width(bitmap: bytes, width: int) -> int:
     return int.from_bytes(bitmap, "little") & (1 << width) - 1
 
 
-def _cut(known: UsableMap, form: _Form, present: list[bool], raw: bytes, length: int) -> RowsEvent:
+def _cut(known: UsableMap, form: _EventForm, present: list[bool], raw: bytes, length: int) -> RowsEvent:
     """The event whose images lack columns: with them as NULL where it is known which ones."""
     table = known.map.table
     missing = tuple(place for place, there in enumerate(present) if not there)
@@ -208,7 +208,7 @@ def _cut(known: UsableMap, form: _Form, present: list[bool], raw: bytes, length:
     return RowsEvent(table, known.map, form.operation, images, size, filler.defect, missing)
 
 
-def _whole(table_map: TableMap, form: _Form, body: Buffer, at: int, length: int) -> RowsEvent:
+def _whole(table_map: TableMap, form: _EventForm, body: Buffer, at: int, length: int) -> RowsEvent:
     """The event whose images begin at `at`."""
     raw = bytes(body[at:])
     if form.partial:
@@ -217,7 +217,7 @@ def _whole(table_map: TableMap, form: _Form, body: Buffer, at: int, length: int)
     return RowsEvent(table_map.table, table_map, form.operation, images, length - len(raw) + len(images))
 
 
-def _from_differences(table_map: TableMap, form: _Form, raw: bytes, length: int) -> RowsEvent:
+def _from_differences(table_map: TableMap, form: _EventForm, raw: bytes, length: int) -> RowsEvent:
     table = table_map.table
     try:
         images = whole_images(table_map, raw)
@@ -229,18 +229,18 @@ def _from_differences(table_map: TableMap, form: _Form, raw: bytes, length: int)
 _NO_MAP = TableMap(0, TableId("", ""), ())
 
 
-ROWS: dict[int, _Form] = {
-    EventType.WRITE_ROWS_V1.value: _Form(Operation.WRITE),
-    EventType.UPDATE_ROWS_V1.value: _Form(Operation.UPDATE),
-    EventType.DELETE_ROWS_V1.value: _Form(Operation.DELETE),
-    EventType.WRITE_ROWS.value: _Form(Operation.WRITE, extra=True),
-    EventType.UPDATE_ROWS.value: _Form(Operation.UPDATE, extra=True),
-    EventType.DELETE_ROWS.value: _Form(Operation.DELETE, extra=True),
-    EventType.PARTIAL_UPDATE_ROWS.value: _Form(Operation.UPDATE, extra=True, partial=True),
-    EventType.WRITE_ROWS_COMPRESSED_V1.value: _Form(Operation.WRITE, compressed=True),
-    EventType.UPDATE_ROWS_COMPRESSED_V1.value: _Form(Operation.UPDATE, compressed=True),
-    EventType.DELETE_ROWS_COMPRESSED_V1.value: _Form(Operation.DELETE, compressed=True),
-    EventType.WRITE_ROWS_COMPRESSED.value: _Form(Operation.WRITE, extra=True, compressed=True),
-    EventType.UPDATE_ROWS_COMPRESSED.value: _Form(Operation.UPDATE, extra=True, compressed=True),
-    EventType.DELETE_ROWS_COMPRESSED.value: _Form(Operation.DELETE, extra=True, compressed=True),
+ROWS: dict[int, _EventForm] = {
+    EventType.WRITE_ROWS_V1.value: _EventForm(Operation.WRITE),
+    EventType.UPDATE_ROWS_V1.value: _EventForm(Operation.UPDATE),
+    EventType.DELETE_ROWS_V1.value: _EventForm(Operation.DELETE),
+    EventType.WRITE_ROWS.value: _EventForm(Operation.WRITE, extra=True),
+    EventType.UPDATE_ROWS.value: _EventForm(Operation.UPDATE, extra=True),
+    EventType.DELETE_ROWS.value: _EventForm(Operation.DELETE, extra=True),
+    EventType.PARTIAL_UPDATE_ROWS.value: _EventForm(Operation.UPDATE, extra=True, partial=True),
+    EventType.WRITE_ROWS_COMPRESSED_V1.value: _EventForm(Operation.WRITE, compressed=True),
+    EventType.UPDATE_ROWS_COMPRESSED_V1.value: _EventForm(Operation.UPDATE, compressed=True),
+    EventType.DELETE_ROWS_COMPRESSED_V1.value: _EventForm(Operation.DELETE, compressed=True),
+    EventType.WRITE_ROWS_COMPRESSED.value: _EventForm(Operation.WRITE, extra=True, compressed=True),
+    EventType.UPDATE_ROWS_COMPRESSED.value: _EventForm(Operation.UPDATE, extra=True, compressed=True),
+    EventType.DELETE_ROWS_COMPRESSED.value: _EventForm(Operation.DELETE, extra=True, compressed=True),
 }

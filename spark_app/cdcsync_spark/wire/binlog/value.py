@@ -35,7 +35,7 @@ from cdcsync_spark.wire.columns.replacement import checked, first_refused
 Convert = Callable[[bytes], Any]
 
 
-class Converted(NamedTuple):
+class ConvertedValues(NamedTuple):
     """`nulled[i]` says that row i had a value that became NULL (zero and partial dates); `unpacked`
     are the bytes of a COMPRESSED column's values."""
 
@@ -44,7 +44,7 @@ class Converted(NamedTuple):
     unpacked: int = 0
 
 
-def convert(column: Column, mapped: MappedColumn, raw: Raw) -> Converted:
+def convert(column: Column, mapped: MappedColumn, raw: Raw) -> ConvertedValues:
     """The Arrow array of one column's raw values; raises DecodeError, without table and column."""
     unpacked = 0
     try:
@@ -61,7 +61,7 @@ def convert(column: Column, mapped: MappedColumn, raw: Raw) -> Converted:
         if None in values
         else []
     )
-    return Converted(converted, nulled, unpacked)
+    return ConvertedValues(converted, nulled, unpacked)
 
 
 def _values(read: Convert, raw: Raw) -> list[Any]:

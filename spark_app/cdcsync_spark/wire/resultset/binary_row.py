@@ -25,7 +25,7 @@ from cdcsync_spark.rows.arrow_types import arrow_type, captured_schema
 from cdcsync_spark.wire.columns.charset import charset_of, same_charset
 from cdcsync_spark.wire.columns.gather import Cursors, Flags, Lanes, Numbers
 from cdcsync_spark.wire.columns.key_text import key_text
-from cdcsync_spark.wire.resultset.binary_value import CODECS, Cells, Values, convert
+from cdcsync_spark.wire.resultset.binary_value import CODECS, ResultCells, Values, convert
 from cdcsync_spark.wire.resultset.packets import Payloads
 from cdcsync_spark.wire.resultset.response import Definition
 
@@ -36,7 +36,7 @@ _LENENC = {252: 2, 253: 3, 254: 8}
 _BEYOND_FIRST = 251
 
 
-class Decoded(NamedTuple):
+class DecodedResult(NamedTuple):
     """`nulled` counts the dates that became NULL because they were zero, partial or impossible."""
 
     batch: pa.RecordBatch
@@ -57,13 +57,13 @@ class RowDecoder:
         for column, found in zip(table.captured, definitions, strict=True):
             _check_definition(table, column, found)
 
-    def decode(self, payloads: Payloads) -> list[Decoded]:
+    def decode(self, payloads: Payloads) -> list[DecodedResult]:
         """Batches of `typemap.arrow_schema(table)` with all of the rows, in order; raises
         DecodeError."""
         parts = [payloads.part(i, i + self.pieces) for i in range(0, len(payloads), self.pieces)]
         return [self._decode(part) for part in parts]
 
-    def _decode(self, payloads: Payloads) -> Decoded:
+    def _decode(self, payloads: Payloads) -> DecodedResult:
         position = f"row {self._rows + 1} to {self._rows + len(payloads)} of the result"
         cells = self._cells(payloads, position)
         arrays, nulled = [], 0
@@ -80,9 +80,9 @@ class RowDecoder:
             arrays.append(array)
             nulled += lost
         self._rows += len(payloads)
-        return Decoded(pa.RecordBatch.from_arrays(arrays, schema=self._schema), nulled)
+        return DecodedResult(pa.RecordBatch.from_arrays(arrays, schema=self._schema), nulled)
 
-    def _cells(self, payloads: Payloads, position: str) -> list[Cells | None]:
+    def _cells(self, payloads: Payloads, position: str) -> list[ResultCells | None]:
         """Per column where its values are; None where all are NULL."""
         columns = self._table.captured
         lanes = Lanes.over(payloads.data, int(payloads.ends[-1]), lasting=payloads.lasting)
@@ -103,7 +103,7 @@ class RowDecoder:
             )
         return cells
 
-    def _column(self, column: Column, cells: Cells | None, rows: int, position: str) -> Values:
+    def _column(self, column: Column, cells: ResultCells | None, rows: int, position: str) -> Values:
         arrow = arrow_type(column.type)
         if cells is None:
             return Values(pa.nulls(rows, arrow))
@@ -145,21 +145,21 @@ class _Nulls:
         return (self._bytes[byte] >> np.uint8(bit) & np.uint8(1)).view(np.bool_)
 
 
-def _step(lanes: Lanes, at: Cursors, nulls: Flags | bool, width: int) -> tuple[Cells | None, Cursors]:
+def _step(lanes: Lanes, at: Cursors, nulls: Flags | bool, width: int) -> tuple[ResultCells | None, Cursors]:
     """One column's values, and the cursors behind them."""
     if nulls is True:
         return None, at
     if nulls is False:
         if width:
-            return Cells(lanes, at), at + width
+            return ResultCells(lanes, at), at + width
         sizes, first = _sizes(lanes, at, lanes.byte(at), at + 1)
-        return Cells(lanes, first, sizes), first + sizes
+        return ResultCells(lanes, first, sizes), first + sizes
     valid = ~nulls
     present = valid.view(np.uint8)
     if width:
-        return Cells(lanes, at, None, valid), at + present * np.uint8(width)
+        return ResultCells(lanes, at, None, valid), at + present * np.uint8(width)
     sizes, first = _sizes(lanes, at, lanes.byte(at) * present, at + present)
-    return Cells(lanes, first, sizes, valid), first + sizes
+    return ResultCells(lanes, first, sizes, valid), first + sizes
 
 
 def _sizes(lanes: Lanes, at: Cursors, sizes: npt.NDArray[np.uint8], first: Cursors) -> tuple[Numbers, Cursors]:

@@ -27,7 +27,7 @@ _SECOND = 1_000_000
 _INT64_DIGITS = 18
 
 
-class Cells(NamedTuple):
+class ResultCells(NamedTuple):
     """The values of one column: `at` their first bytes, `sizes` how many where that varies; `valid`
     is None where none is NULL.
 
@@ -51,10 +51,10 @@ class Values(NamedTuple):
     nulled: int = 0
 
 
-Convert = Callable[[SourceType, Cells], Values]
+Convert = Callable[[SourceType, ResultCells], Values]
 
 
-def convert(source: SourceType, cells: Cells) -> Values:
+def convert(source: SourceType, cells: ResultCells) -> Values:
     """The Arrow array, of `typemap.arrow_type`; raises DecodeError, without table and column, and
     pyarrow's errors."""
     return CODECS[source.base].convert(source, cells)
@@ -65,7 +65,7 @@ def convert(source: SourceType, cells: Cells) -> Values:
 
 
 def _integer(width: int) -> Convert:
-    def read(source: SourceType, cells: Cells) -> Values:
+    def read(source: SourceType, cells: ResultCells) -> Values:
         kind = arrow_type(source)
         if source.unsigned:
             found = cells.lanes.little(cells.at, width)
@@ -77,7 +77,7 @@ def _integer(width: int) -> Convert:
     return read
 
 
-def _int24(source: SourceType, cells: Cells) -> Values:
+def _int24(source: SourceType, cells: ResultCells) -> Values:
     """Four bytes, of which the value needs three."""
     values = cells.lanes.signed(cells.at, 4)
     low, high = (0, 0xFFFFFF) if source.unsigned else (-0x800000, 0x7FFFFF)
@@ -85,14 +85,14 @@ def _int24(source: SourceType, cells: Cells) -> Values:
     return Values(numbers(values, pa.int32(), cells.valid))
 
 
-def _year(_: SourceType, cells: Cells) -> Values:
+def _year(_: SourceType, cells: ResultCells) -> Values:
     years = cells.lanes.signed(cells.at, 2)
     instants.refuse(years < 0, cells.valid, "a year after 32767")
     return Values(numbers(years, pa.int16(), cells.valid))
 
 
 def _float(width: int) -> Convert:
-    def read(source: SourceType, cells: Cells) -> Values:
+    def read(source: SourceType, cells: ResultCells) -> Values:
         return Values(numbers(cells.lanes.items(cells.at, width).view(f"<f{width}"), arrow_type(source), cells.valid))
 
     return read
@@ -105,7 +105,7 @@ def _decimal_array(found: Numbers, high: Numbers, kind: pa.DataType, valid: Flag
     return numbers(halves, kind, valid)
 
 
-def _decimal(source: SourceType, cells: Cells) -> Values:
+def _decimal(source: SourceType, cells: ResultCells) -> Values:
     kind = arrow_type(source)
     if kind == pa.string():
         return _text(source, cells)
@@ -113,7 +113,7 @@ def _decimal(source: SourceType, cells: Cells) -> Values:
     return Values(utf8(cells.bytes()).cast(kind) if array is None else array)
 
 
-def _short_decimal(cells: Cells, kind: pa.DataType) -> pa.Array | None:
+def _short_decimal(cells: ResultCells, kind: pa.DataType) -> pa.Array | None:
     """The digits without the point are an integer. None for what the server never prints, which
     Arrow's own cast is to refuse."""
     digits = _digits(cells, kind.scale)
@@ -132,7 +132,7 @@ def _short_decimal(cells: Cells, kind: pa.DataType) -> pa.Array | None:
     return _decimal_array(found, found >> 63, kind, cells.valid)
 
 
-def _digits(cells: Cells, scale: int) -> pa.StringArray:
+def _digits(cells: ResultCells, scale: int) -> pa.StringArray:
     """The text of every value without its point."""
     assert cells.sizes is not None
     count = len(cells.at)
@@ -148,7 +148,7 @@ def _digits(cells: Cells, scale: int) -> pa.StringArray:
     return arrow_array(pa.string(), count, buffers, cells.valid)
 
 
-def _has_point(cells: Cells, scale: int) -> Flags:
+def _has_point(cells: ResultCells, scale: int) -> Flags:
     """Which values have it where it belongs, with a digit before it."""
     assert cells.sizes is not None
     if not scale:
@@ -157,7 +157,7 @@ def _has_point(cells: Cells, scale: int) -> Flags:
     return point & (cells.sizes > scale + 1)
 
 
-def _bit(source: SourceType, cells: Cells) -> Values:
+def _bit(source: SourceType, cells: ResultCells) -> Values:
     if arrow_type(source) != pa.bool_():
         return Values(cells.bytes())
     assert cells.sizes is not None
@@ -170,13 +170,13 @@ def _bit(source: SourceType, cells: Cells) -> Values:
 # --------------------------------------------------------------------------------------------------
 
 
-def _date(source: SourceType, cells: Cells) -> Values:
+def _date(source: SourceType, cells: ResultCells) -> Values:
     number = _leading(cells, {0: 0, 4: 4})
     day, exists = instants.days(number & 0xFFFF, number >> 16 & 0xFF, number >> 24 & 0xFF)
     return _dates(instants.finished(day.astype(np.int32), arrow_type(source), exists, cells.valid))
 
 
-def _datetime(source: SourceType, cells: Cells) -> Values:
+def _datetime(source: SourceType, cells: ResultCells) -> Values:
     """Year (2 bytes), month, day, hour, minute, second, microseconds (4)."""
     number = _leading(cells, {0: 0, 4: 4, 7: 7, 11: 7})
     day, exists = instants.days(number & 0xFFFF, number >> 16 & 0xFF, number >> 24 & 0xFF)
@@ -188,7 +188,7 @@ def _datetime(source: SourceType, cells: Cells) -> Values:
     return _dates(instants.finished(micros, arrow_type(source), exists, cells.valid))
 
 
-def _time(source: SourceType, cells: Cells) -> Values:
+def _time(source: SourceType, cells: ResultCells) -> Values:
     """Sign (1 byte), days (4), hour, minute, second, microseconds (4): printed as the server prints
     it."""
     number = _leading(cells, {0: 0, 8: 8, 12: 8})
@@ -199,7 +199,7 @@ def _time(source: SourceType, cells: Cells) -> Values:
     return Values(instants.clocks(number & 1 != 0, clock, micro, max(source.size, 0), cells.valid))
 
 
-def _leading(cells: Cells, kept: dict[int, int]) -> Cursors:
+def _leading(cells: ResultCells, kept: dict[int, int]) -> Cursors:
     """The first bytes of each value as one number: of a value of `size` bytes `kept[size]`."""
     assert cells.sizes is not None
     masks = np.zeros(256, np.uint64)
@@ -211,7 +211,7 @@ def _leading(cells: Cells, kept: dict[int, int]) -> Cursors:
     return (cells.lanes.little(cells.at, 8) & masks.take(cells.sizes)).view(np.int64)
 
 
-def _fraction(cells: Cells, shift: int, size: int) -> Cursors:
+def _fraction(cells: ResultCells, shift: int, size: int) -> Cursors:
     """Microseconds, in the last 4 of `size` bytes; 0 where the value is shorter."""
     assert cells.sizes is not None
     long = cells.sizes == size
@@ -228,15 +228,15 @@ def _dates(found: instants.Instants) -> Values:
 # --------------------------------------------------------------------------------------------------
 
 
-def _text(source: SourceType, cells: Cells) -> Values:
+def _text(source: SourceType, cells: ResultCells) -> Values:
     return Values(texts.decoded(cells.bytes(), stored_charset(source.charset), source))
 
 
-def _binary(_: SourceType, cells: Cells) -> Values:
+def _binary(_: SourceType, cells: ResultCells) -> Values:
     return Values(cells.bytes())
 
 
-def _vector(_: SourceType, cells: Cells) -> Values:
+def _vector(_: SourceType, cells: ResultCells) -> Values:
     assert cells.sizes is not None
     if (cells.sizes % 4).any():
         raise DecodeError("a vector that is not of 4-byte numbers")

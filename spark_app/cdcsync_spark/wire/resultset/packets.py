@@ -41,7 +41,7 @@ class Payloads:
         return Payloads(self.data, self.starts[start:end], self.ends[start:end], self.lasting)
 
 
-class Packets:
+class ResultPackets:
     """Packets in the order of the wire; the first has the sequence number `sequence`."""
 
     def __init__(self, sequence: int = 1, capacity: int = CAPACITY) -> None:

@@ -14,7 +14,7 @@ import numpy as np
 
 from cdcsync_core.errors import DecodeError
 from cdcsync_spark.wire.columns.cursor import Cursor
-from cdcsync_spark.wire.resultset.packets import Packets, Payloads
+from cdcsync_spark.wire.resultset.packets import Payloads, ResultPackets
 
 _OK, _ROW, _FILE, _END, _ERROR = 0x00, 0x00, 0xFB, 0xFE, 0xFF
 _EOF_SIZE = 5
@@ -43,7 +43,7 @@ class ResultSet:
     nothing then.
     """
 
-    def __init__(self, packets: Packets, *, deprecate_eof: bool = False) -> None:
+    def __init__(self, packets: ResultPackets, *, deprecate_eof: bool = False) -> None:
         self.packets = packets
         self.ended = False
         self.error = b""

@@ -18,13 +18,13 @@ from cdcsync_core.errors import CdcError, Reason
 from cdcsync_core.resource.networks import VARIABLE
 from cdcsync_spark.sinks.iceberg.catalog import rest as rest_module
 from cdcsync_spark.sinks.iceberg.catalog.login import Bearer, OAuth2
-from cdcsync_spark.sinks.iceberg.catalog.port import CommitLost, NewTable, OutcomeUnknown, TableName
+from cdcsync_spark.sinks.iceberg.catalog.port import CatalogTableName, CommitLost, NewTable, OutcomeUnknown
 from cdcsync_spark.sinks.iceberg.catalog.rest import RestCatalog, RestSettings
 from support.hostile import Hostile
 from support.json_answers import JsonAnswers
 from support.secure_kafka import Authority
 
-TABLE = TableName(("shop", "eu"), "or/ders")
+TABLE = CatalogTableName(("shop", "eu"), "or/ders")
 CONFIG, TOKENS = "/v1/config", "/v1/oauth/tokens"
 NAMESPACES = "/v1/namespaces"
 TABLES = f"{NAMESPACES}/shop%1Feu/tables"

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from cdcsync_spark.sinks.iceberg.catalog.metadata_updates import new_metadata, updated
-from cdcsync_spark.sinks.iceberg.catalog.port import CommitLost, TableName
+from cdcsync_spark.sinks.iceberg.catalog.port import CatalogTableName, CommitLost
 from cdcsync_spark.sinks.iceberg.catalog.sqlite import SqliteCatalog
 from cdcsync_spark.sinks.iceberg.catalog.stores import TableStores
 
@@ -37,5 +37,5 @@ def test_what_came_since_a_commit_was_decided_is_a_lost_race(update: dict[str, A
 def test_a_commit_outlives_a_power_cut(tmp_path: Path) -> None:
     """EXTRA: the removal of the journal, which is the commit, is durable, too."""
     catalog = SqliteCatalog(str(tmp_path / "catalog.db"), str(tmp_path), TableStores(folder=str(tmp_path)))
-    with catalog._transaction(TableName(("shop",), "orders")) as connection:
+    with catalog._transaction(CatalogTableName(("shop",), "orders")) as connection:
         assert connection.execute("PRAGMA synchronous").fetchone() == (3,)

@@ -25,8 +25,8 @@ from cdcsync_spark.sinks.iceberg.table.avro import BROKEN, Encoder, read_contain
 from cdcsync_spark.sinks.iceberg.table.avro_schemas import MANIFEST_ENTRY, MANIFEST_FILE
 from cdcsync_spark.sinks.iceberg.table.bounds import column_metrics, file_bounds
 from cdcsync_spark.sinks.iceberg.table.manifests import (
-    Content,
-    Manifest,
+    ListedManifest,
+    ManifestContent,
     Snapshotting,
     WrittenManifest,
     read_list,
@@ -36,9 +36,9 @@ from cdcsync_spark.sinks.iceberg.table.manifests import (
 from cdcsync_spark.sinks.iceberg.table.metadata import parsing
 from cdcsync_spark.sinks.iceberg.table.puffin import vector_file
 from cdcsync_spark.sinks.iceberg.table.schema import TableSchema
-from cdcsync_spark.sinks.iceberg.table.tree import Difference, next_manifests
+from cdcsync_spark.sinks.iceberg.table.tree import SnapshotDifference, next_manifests
 from cdcsync_spark.sinks.iceberg.table.view import TablePaths
-from cdcsync_spark.sinks.lake.bounds import ColumnBounds, FileBounds, Kind
+from cdcsync_spark.sinks.lake.bounds import BoundKind, ColumnBounds, FileBounds
 
 GOLDEN = Path(__file__).parent / "golden"
 MOST = 2**24
@@ -56,9 +56,13 @@ def golden_table() -> TableSchema:
     return TableSchema.of(json.loads(read_container(golden("data-m0.avro"), MOST).metadata["schema"]))
 
 
-def golden_manifest(name: str) -> Manifest:
+def golden_manifest(name: str) -> ListedManifest:
     rows = read_list(golden("snap.avro"), MOST)
-    row = next(r for r in rows if r["content"] == (Content.DELETES if name.startswith("deletes") else Content.DATA))
+    row = next(
+        r
+        for r in rows
+        if r["content"] == (ManifestContent.DELETES if name.startswith("deletes") else ManifestContent.DATA)
+    )
     return read_manifest(row, golden(name), MOST)[0]
 
 
@@ -81,8 +85,8 @@ def test_bounds_are_written_as_iceberg_writes_them() -> None:
     (entry,) = golden_manifest("data-m0.avro").entries.values()
     schema = golden_table()
     bounds = file_bounds(entry.file, schema)
-    assert bounds.columns["dec"] == ColumnBounds(Kind.DECIMAL, Decimal("-12.34"), Decimal("12.34"))
-    assert bounds.columns["dt"] == ColumnBounds(Kind.DATE, date(1969, 2, 28), date(2024, 2, 29))
+    assert bounds.columns["dec"] == ColumnBounds(BoundKind.DECIMAL, Decimal("-12.34"), Decimal("12.34"))
+    assert bounds.columns["dt"] == ColumnBounds(BoundKind.DATE, date(1969, 2, 28), date(2024, 2, 29))
     written = column_metrics(bounds, 2, schema)
     ours = {schema.by_name[name]["id"] for name in bounds.columns}
     for name in ("lower_bounds", "upper_bounds"):
@@ -95,7 +99,7 @@ def test_bounds_are_written_as_iceberg_writes_them() -> None:
 def test_decimals_have_the_fewest_bytes(text: str) -> None:
     schema = TableSchema(0, ({"id": 1, "name": "d", "required": False, "type": "decimal(38, 2)"},))
     value = Decimal(text)
-    bounds = FileBounds({"d": 0}, {"d": ColumnBounds(Kind.DECIMAL, value, value)})
+    bounds = FileBounds({"d": 0}, {"d": ColumnBounds(BoundKind.DECIMAL, value, value)})
     metrics = column_metrics(bounds, 1, schema)
     assert metrics["lower_bounds"] == [{"key": 1, "value": to_bytes(DecimalType(38, 2), value)}]
     assert file_bounds(metrics, schema) == bounds
@@ -131,11 +135,13 @@ def snapshot(number: int, first_row_id: int) -> Snapshotting:
     return Snapshotting(1000 + number, 999 + number, number, first_row_id, golden_table())
 
 
-def encoded(manifest: Manifest) -> dict[str, bytes]:
+def encoded(manifest: ListedManifest) -> dict[str, bytes]:
     return {name: entry.existing for name, entry in manifest.entries.items()}
 
 
-def written(before: list[Manifest], change: Difference, of: Snapshotting) -> tuple[list[Manifest], list[str]]:
+def written(
+    before: list[ListedManifest], change: SnapshotDifference, of: Snapshotting
+) -> tuple[list[ListedManifest], list[str]]:
     """The next manifests, each new one read back; and the names of deleted entries."""
     tree, after = next_manifests(before, change, of), []
     for number, manifest in enumerate(tree.manifests):
@@ -152,31 +158,33 @@ def written(before: list[Manifest], change: Difference, of: Snapshotting) -> tup
 
 
 def test_a_tree_of_manifests_keeps_numbers_and_row_ids_of_what_stays() -> None:
-    first, _ = written([], Difference([data_file("a", 5), data_file("b", 7)]), snapshot(1, 0))
+    first, _ = written([], SnapshotDifference([data_file("a", 5), data_file("b", 7)]), snapshot(1, 0))
     second, gone = written(
-        first, Difference([data_file("c", 3)], vectors={"a": vector_of("a", "v1", 2)}), snapshot(2, 12)
+        first, SnapshotDifference([data_file("c", 3)], vectors={"a": vector_of("a", "v1", 2)}), snapshot(2, 12)
     )
     assert gone == []
     data, vectors = second
     rows = {name: (e.file["first_row_id"], e.sequence_number) for name, e in data.entries.items()}
     assert rows == {"a": (0, 1), "b": (5, 1), "c": (12, 2)}
     assert (data.row["min_sequence_number"], vectors.row["first_row_id"]) == (1, None)
-    third, gone = written(second, Difference(removed=["b"], vectors={"a": vector_of("a", "v2", 4)}), snapshot(3, 15))
+    third, gone = written(
+        second, SnapshotDifference(removed=["b"], vectors={"a": vector_of("a", "v2", 4)}), snapshot(3, 15)
+    )
     assert gone == ["b", "v1"]
     assert [sorted(m.entries) for m in third] == [["a", "c"], ["a"]]
-    fourth, gone = written(third, Difference(removed=["a", "c"]), snapshot(4, 15))
+    fourth, gone = written(third, SnapshotDifference(removed=["a", "c"]), snapshot(4, 15))
     assert sorted(gone) == ["a", "c", "v2"]
     assert [dict(m.entries) for m in fourth] == [{}, {}]
-    assert written(fourth, Difference(), snapshot(5, 15)) == ([], [])
+    assert written(fourth, SnapshotDifference(), snapshot(5, 15)) == ([], [])
 
 
 def test_a_large_manifest_stays_as_it_is() -> None:
-    first, _ = written([], Difference([data_file(f"{n}", 1) for n in range(501)]), snapshot(1, 0))
+    first, _ = written([], SnapshotDifference([data_file(f"{n}", 1) for n in range(501)]), snapshot(1, 0))
     assert [len(m.entries) for m in first] == [500, 1]
     assert [m.row["first_row_id"] for m in first] == [0, 500]
-    second, _ = written(first, Difference([data_file("new", 1)], removed=["7"]), snapshot(2, 501))
+    second, _ = written(first, SnapshotDifference([data_file("new", 1)], removed=["7"]), snapshot(2, 501))
     assert [len(m.entries) for m in second] == [499, 2]
-    third, _ = written(second, Difference([data_file("newer", 1)]), snapshot(3, 502))
+    third, _ = written(second, SnapshotDifference([data_file("newer", 1)]), snapshot(3, 502))
     assert third[0] is second[0]
 
 

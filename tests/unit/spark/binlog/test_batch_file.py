@@ -17,13 +17,13 @@ from cdcsync_core.positions.gtid import Gtid
 from cdcsync_core.positions.position import FilePosition, TransactionId
 from cdcsync_core.tables.capture import Capture
 from cdcsync_core.tables.source_table import Column, SourceTable, SourceType, TableId
-from cdcsync_spark.binlog.assembly.sealed import SealedTransactions, Stop
+from cdcsync_spark.binlog.assembly.sealed import SealedTransactions, TableStop
 from cdcsync_spark.binlog.assembly.spool import Spool, Spooled
 from cdcsync_spark.binlog.assembly.transaction_ids import TransactionIds
 from cdcsync_spark.binlog.batch import BinlogBatch, TableBatch, Transactions, read_transactions
 from cdcsync_spark.binlog.batch_file import BatchWriter
 from cdcsync_spark.binlog.schema.definitions import Definitions
-from cdcsync_spark.binlog.schema.steps import Policy, SchemaStep
+from cdcsync_spark.binlog.schema.steps import FollowPolicy, SchemaStep
 from cdcsync_spark.wire.binlog.facts import MappedColumn, Operation, RowsEvent, TableMap
 from cdcsync_spark.wire.sql.syntax.text import Statement
 from support.facts import UUID, at
@@ -63,7 +63,7 @@ def event(
 
 
 def sealed(
-    rows: dict[TableId, list[tuple[int, RowsEvent]]], stops: dict[TableId, Stop] | None = None
+    rows: dict[TableId, list[tuple[int, RowsEvent]]], stops: dict[TableId, TableStop] | None = None
 ) -> SealedTransactions:
     transactions = TransactionIds([TransactionId(at(200), Gtid(UUID, 1)), TransactionId(at(300))] if rows else [])
     committed_at: list[float | None] = [6.25, None] if rows else []
@@ -135,7 +135,7 @@ def test_files_of_successive_batches_do_not_meet(writer: BatchWriter) -> None:
 
 def test_a_stopped_table_keeps_its_rows_and_the_place_of_the_stop(writer: BatchWriter) -> None:
     """Rule R9."""
-    stop = Stop(fail(Reason.SCHEMA_CHANGE_REFUSED, "ALTER TABLE"), FilePosition(at(200)))
+    stop = TableStop(fail(Reason.SCHEMA_CHANGE_REFUSED, "ALTER TABLE"), FilePosition(at(200)))
     batch = writer.write(sealed({ORDERS: [(0, event(ORDERS, image(1, 10)))]}, {ORDERS: stop}))
     found = part(batch, ORDERS)
     assert content(found) == [(0, 0, 1, 10)]
@@ -143,7 +143,7 @@ def test_a_stopped_table_keeps_its_rows_and_the_place_of_the_stop(writer: BatchW
 
 
 def test_a_table_that_stops_without_rows_has_no_file(writer: BatchWriter) -> None:
-    stop = Stop(fail(Reason.SCHEMA_CHANGE_REFUSED, "ALTER TABLE"), FilePosition(at(200)))
+    stop = TableStop(fail(Reason.SCHEMA_CHANGE_REFUSED, "ALTER TABLE"), FilePosition(at(200)))
     found = part(writer.write(sealed({}, {ORDERS: stop})), ORDERS)
     assert (found.file, found.rows, found.upto, found.stop) == ("", 0, FilePosition(at(200)), stop.error)
 
@@ -192,7 +192,7 @@ def test_the_error_names_the_transaction_of_the_first_rows_that_cannot_be_decode
 
 def test_undecodable_rows_before_a_ddl_hide_no_position(writer: BatchWriter) -> None:
     """The stop by the DDL lies further than what the table has then."""
-    stop = Stop(fail(Reason.SCHEMA_CHANGE_REFUSED, "ALTER TABLE"), FilePosition(at(200)))
+    stop = TableStop(fail(Reason.SCHEMA_CHANGE_REFUSED, "ALTER TABLE"), FilePosition(at(200)))
     found = part(writer.write(sealed({ORDERS: [(0, event(ORDERS, b"\x00"))]}, {ORDERS: stop})), ORDERS)
     assert found.upto == FilePosition(at(100))
     assert found.stop is not None
@@ -231,7 +231,7 @@ def test_a_failing_disk_is_no_tables_fault(writer: BatchWriter) -> None:
 
 def test_a_batch_comes_back_from_its_line(writer: BatchWriter) -> None:
     """It crosses from Spark's source process to the driver as JSON."""
-    stop = Stop(fail(Reason.SCHEMA_CHANGE_REFUSED, "ALTER TABLE", table="shop.items"), FilePosition(at(200)))
+    stop = TableStop(fail(Reason.SCHEMA_CHANGE_REFUSED, "ALTER TABLE", table="shop.items"), FilePosition(at(200)))
     batch = writer.write(sealed({ORDERS: [(0, event(ORDERS, image(1, 10)))]}, {ITEMS: stop}))
     line = batch.to_json()
     assert "\n" not in line
@@ -252,7 +252,7 @@ def test_the_reason_why_a_run_ends_comes_back_too() -> None:
 
 
 def unproved(tmp_path: Path) -> BatchWriter:
-    policies = {ORDERS: Policy(follow=True)}
+    policies = {ORDERS: FollowPolicy(follow=True)}
     return BatchWriter(tmp_path, Definitions({ORDERS: definition(ORDERS)}, policies, {ORDERS}))
 
 

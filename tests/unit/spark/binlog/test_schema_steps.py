@@ -14,7 +14,7 @@ from cdcsync_core.positions.position import LogOffset, TransactionId
 from cdcsync_core.tables.capture import Capture
 from cdcsync_core.tables.schema_change import Emptied, Followed, Kind
 from cdcsync_core.tables.source_table import Column, SourceTable, SourceType, TableId
-from cdcsync_spark.binlog.schema.steps import Policy, SchemaStep, meaning, repeatable
+from cdcsync_spark.binlog.schema.steps import FollowPolicy, SchemaStep, meaning, repeatable
 from cdcsync_spark.wire.sql.syntax.text import Statement
 from cdcsync_spark.wire.sql.syntax.tokens import Session, Started
 
@@ -33,20 +33,20 @@ T = Capture(
     ("id",),
     key_index="PRIMARY",
 )
-EVOLVE, FAIL = Policy(follow=True), Policy()
+EVOLVE, FAIL = FollowPolicy(follow=True), FollowPolicy()
 
 
 def statement(sql: str) -> Statement:
     return Statement("shop", sql, STRICT)
 
 
-def step(sql: str, policy: Policy = EVOLVE, capture: Capture = T) -> Followed | Emptied:
+def step(sql: str, policy: FollowPolicy = EVOLVE, capture: Capture = T) -> Followed | Emptied:
     found = meaning(capture, statement(sql), policy)
     assert isinstance(found, (Followed, Emptied)), found
     return found
 
 
-def stop(sql: str, policy: Policy = EVOLVE, capture: Capture = T) -> CdcError:
+def stop(sql: str, policy: FollowPolicy = EVOLVE, capture: Capture = T) -> CdcError:
     found = meaning(capture, statement(sql), policy)
     assert isinstance(found, CdcError), found
     return found
@@ -71,7 +71,7 @@ def test_what_is_followed_is_a_step(sql: str, kind: Kind) -> None:
 
 @pytest.mark.parametrize("sql", ["ALTER TABLE t COMMENT 'x'", "ALTER TABLE t ADD INDEX i (v)", "ALTER TABLE u DROP v"])
 @pytest.mark.parametrize("policy", [EVOLVE, FAIL])
-def test_what_changes_nothing_that_is_recorded_is_no_step(sql: str, policy: Policy) -> None:
+def test_what_changes_nothing_that_is_recorded_is_no_step(sql: str, policy: FollowPolicy) -> None:
     assert meaning(T, statement(sql), policy) is None
 
 
@@ -124,18 +124,20 @@ def test_without_following_what_is_known_of_a_definition_is_kept_up_to_date() ->
 
 
 def test_an_emptied_table_may_stop() -> None:
-    assert stop("TRUNCATE TABLE t", Policy(follow=True, emptied=False)).reason is Reason.TABLE_EMPTIED
+    assert stop("TRUNCATE TABLE t", FollowPolicy(follow=True, emptied=False)).reason is Reason.TABLE_EMPTIED
 
 
 def test_an_added_column_that_the_manifest_leaves_out_is_left_out() -> None:
     """Also where it was not there when the table was planned."""
-    after = step("ALTER TABLE t ADD secret INT, ADD c INT", Policy(follow=True, excluded=frozenset({"secret"}))).after
+    after = step(
+        "ALTER TABLE t ADD secret INT, ADD c INT", FollowPolicy(follow=True, excluded=frozenset({"secret"}))
+    ).after
     assert [c.name for c in after.columns] == ["id", "v", "a", "b", "secret", "c"]
     assert [c.name for c in after.captured] == ["id", "v", "a", "b", "c"]
 
 
 def test_texts_of_added_columns_are_read_as_the_manifest_says() -> None:
-    after = step("ALTER TABLE t ADD w TEXT", Policy(follow=True, replacing=True)).after
+    after = step("ALTER TABLE t ADD w TEXT", FollowPolicy(follow=True, replacing=True)).after
     assert [c.type.replaced for c in after.columns if c.name in "vw"] == [True, True]
 
 

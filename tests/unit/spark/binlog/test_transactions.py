@@ -20,7 +20,7 @@ from cdcsync_spark.binlog.assembly.sealed import PrepareNeeded, SealedTransactio
 from cdcsync_spark.binlog.assembly.spool import EVENT_BYTES, Spool
 from cdcsync_spark.binlog.assembly.transactions import TRANSACTION_BYTES, TransactionAssembler
 from cdcsync_spark.binlog.schema.definitions import Definitions
-from cdcsync_spark.binlog.schema.steps import Policy
+from cdcsync_spark.binlog.schema.steps import FollowPolicy
 from cdcsync_spark.wire.binlog import facts
 from cdcsync_spark.wire.binlog.facts import Fact, Progress, RollbackTo, Savepoint, TransactionRollback
 from cdcsync_spark.wire.sql.syntax.text import Statement, Thread
@@ -650,7 +650,7 @@ def test_many_batches_hold_the_whole_log_once(tmp_path: Path) -> None:
 def follower(tmp_path: Path, ahead: Mapping[TableId, Position] | None = None) -> Reader:
     """It follows what orders and items become."""
     made = Reader(tmp_path, ahead=ahead)
-    policies = dict.fromkeys((ORDERS, ITEMS), Policy(follow=True))
+    policies = dict.fromkeys((ORDERS, ITEMS), FollowPolicy(follow=True))
     definitions = Definitions({t: definition(t) for t in (ORDERS, ITEMS)}, policies)
     made.assembler = TransactionAssembler(definitions, file(100), ahead or {}, made.spool)
     return made

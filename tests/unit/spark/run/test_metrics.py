@@ -11,7 +11,7 @@ import pytest
 from cdcsync_core.runs.run import Flow, RunConfig, RunKind
 from cdcsync_kube import pages
 from cdcsync_kube.pages import serve
-from cdcsync_spark.run.metrics import VARIABLE, DriverMetrics, Shown, shown
+from cdcsync_spark.run.metrics import VARIABLE, DriverMetrics, ShownReporter, shown
 
 LABELS = {"namespace": "ns", "name": "shop", "kind": "stream"}
 ON_EACH = 'kind="stream",name="shop",namespace="ns"'
@@ -92,7 +92,7 @@ def test_a_port_that_cannot_be_had_costs_the_run_nothing(
         number = other.getsockname()[1] if port == "taken" else port
         monkeypatch.setenv(VARIABLE, f"127.0.0.1:{number}")
         reporter = shown(CONFIG, kept)
-    assert isinstance(reporter, Shown)
+    assert isinstance(reporter, ShownReporter)
     reporter.report(epoch=3)
     assert kept.reports == [{"epoch": 3}]
     assert "no metrics are served" in capsys.readouterr().err

@@ -13,7 +13,7 @@ import pytest
 from cdcsync_core.errors import Reason, TransientError
 from cdcsync_kube.client import ApiError, Object
 from cdcsync_spark.run.context import Draining
-from cdcsync_spark.snapshot.executors import TIMEOUT, Executors, cause, session_of, why_waiting
+from cdcsync_spark.snapshot.executors import TIMEOUT, ExecutorWatch, cause, session_of, why_waiting
 
 #: the words of Spark 4.1
 _TASK = "Job aborted due to stage failure: Task 0 in stage 0.0 failed 4 times, most recent failure: Lost task 0.3 in stage 0.0 (TID 7)"
@@ -94,23 +94,23 @@ class Watch:
     pods: list[Object] | ApiError = field(default_factory=list)
     stopping: threading.Event = field(default_factory=threading.Event)
 
-    def executors(self, *, watched: bool = True) -> Executors:
+    def executors(self, *, watched: bool = True) -> ExecutorWatch:
         scala = SimpleNamespace(statusStore=lambda: self.store)
         session: Any = SimpleNamespace(sparkContext=SimpleNamespace(_jsc=SimpleNamespace(sc=lambda: scala)))
-        return Executors(session, watched, self.listed, self.stopping, lambda: self.now)
+        return ExecutorWatch(session, watched, self.listed, self.stopping, lambda: self.now)
 
     def listed(self) -> list[Object]:
         if isinstance(self.pods, ApiError):
             raise self.pods
         return self.pods
 
-    def wave(self, executors: Executors, *steps: Step) -> None:
+    def wave(self, executors: ExecutorWatch, *steps: Step) -> None:
         """Seconds pass, other executors are there, the job fails."""
         with executors.reading():
             for step in steps:
                 self._do(executors, step)
 
-    def _do(self, executors: Executors, step: Step) -> None:
+    def _do(self, executors: ExecutorWatch, step: Step) -> None:
         if isinstance(step, Exception):
             raise step
         if isinstance(step, set):

@@ -12,7 +12,7 @@ from cdcsync_core.positions.position import FilePosition, LogOffset
 from cdcsync_core.state import LastChange
 from cdcsync_core.stops import is_of_definition
 from cdcsync_core.tables.capture import Capture
-from cdcsync_spark.stream.confirmation import Answer, Confirmation, Shown
+from cdcsync_spark.stream.confirmation import CatalogAnswer, CatalogTable, DefinitionConfirmation
 from cdcsync_spark.stream.stream_table import StreamTable
 from contract.sinkcase import ORDERS, first_state
 
@@ -31,11 +31,11 @@ def changed_table() -> StreamTable:
     return StreamTable(NAME, None, state)  # type: ignore[arg-type]
 
 
-def answer(shown: Shown | CdcError, low: int = 100, high: int = 200) -> Answer:
-    return Answer(place(low), place(high).at, {NAME: shown})
+def answer(shown: CatalogTable | CdcError, low: int = 100, high: int = 200) -> CatalogAnswer:
+    return CatalogAnswer(place(low), place(high).at, {NAME: shown})
 
 
-SHOWN = answer(Shown(ORDERS, {"note": "str x"}))
+SHOWN = answer(CatalogTable(ORDERS, {"note": "str x"}))
 
 
 @dataclass
@@ -43,14 +43,14 @@ class Asked:
     """A stream with one table; questions are answered where `begin` asks them."""
 
     table: StreamTable = field(default_factory=changed_table)
-    result: Answer | Exception = SHOWN
+    result: CatalogAnswer | Exception = SHOWN
     now: float = 0.0
     count: int = 0
 
     def __post_init__(self) -> None:
-        self.confirmation = Confirmation([self.table], self._ask, lambda: self.now, run=_at_once)
+        self.confirmation = DefinitionConfirmation([self.table], self._ask, lambda: self.now, run=_at_once)
 
-    def _ask(self, _: Mapping[str, Capture]) -> Answer:
+    def _ask(self, _: Mapping[str, Capture]) -> CatalogAnswer:
         self.count += 1
         if isinstance(self.result, Exception):
             raise self.result
@@ -133,14 +133,14 @@ def test_one_table_that_cannot_be_read() -> None:
 
 
 def test_a_catalog_that_may_be_older_than_the_step_proves_nothing() -> None:
-    asked = Asked(result=answer(Shown(ORDERS, {"note": "str y"}), low=99))
+    asked = Asked(result=answer(CatalogTable(ORDERS, {"note": "str y"}), low=99))
     asked.step()
     assert asked.table.error is None
     assert asked.table.confirmed is None
 
 
 def test_another_default_stops_the_table() -> None:
-    asked = Asked(result=answer(Shown(ORDERS, {"note": "str y"})))
+    asked = Asked(result=answer(CatalogTable(ORDERS, {"note": "str y"})))
     asked.step()
     assert asked.table.error is not None
     assert asked.table.error.reason is Reason.SCHEMA_CHANGE_REFUSED
@@ -148,7 +148,7 @@ def test_another_default_stops_the_table() -> None:
 
 
 def test_an_answer_about_an_earlier_change_is_no_answer() -> None:
-    asked = Asked(result=answer(Shown(ORDERS, {"note": "str y"})))
+    asked = Asked(result=answer(CatalogTable(ORDERS, {"note": "str y"})))
     asked.confirmation.begin()
     asked.table.state = replace(asked.table.state, change=replace(CHANGE, version=2))
     asked.confirmation.settle(place(200))
@@ -181,7 +181,7 @@ def test_rows_without_names_are_compared_with_the_catalog_again_and_again() -> N
 
 @pytest.mark.parametrize("change", [None, CHANGE.confirmed()])
 def test_a_catalog_that_contradicts_rows_without_names_stops_the_table(change: LastChange | None) -> None:
-    asked = Asked(undescribed(change), result=answer(Shown(OTHER, {})))
+    asked = Asked(undescribed(change), result=answer(CatalogTable(OTHER, {})))
     asked.step(reader=199)
     assert asked.table.error is None
     asked.step(reader=200)
@@ -191,11 +191,11 @@ def test_a_catalog_that_contradicts_rows_without_names_stops_the_table(change: L
 
 
 def test_rows_without_names_stay_unchecked_where_the_answer_proves_nothing() -> None:
-    for result in (REFUSED, answer(Shown(OTHER, {}), low=99)):
+    for result in (REFUSED, answer(CatalogTable(OTHER, {}), low=99)):
         asked = Asked(undescribed(), result=result)
         asked.step()
         assert (asked.table.unchecked, asked.table.error) == (True, None)
-        asked.result, asked.now = answer(Shown(ORDERS, {})), 30.0
+        asked.result, asked.now = answer(CatalogTable(ORDERS, {})), 30.0
         asked.step()
         assert (asked.table.unchecked, asked.table.error) == (False, None)
 

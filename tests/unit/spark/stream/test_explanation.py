@@ -8,10 +8,10 @@ from dataclasses import replace
 import pytest
 
 from cdcsync_core.errors import Reason
-from cdcsync_core.runs.migration import Effect, Script, ServerSession, StatementEffect
+from cdcsync_core.runs.migration import Script, ServerSession, StatementEffect, TargetEffect
 from cdcsync_core.tables.capture import Capture
 from cdcsync_core.tables.table_selection import TableSelection
-from cdcsync_spark.binlog.schema.steps import Policy
+from cdcsync_spark.binlog.schema.steps import FollowPolicy
 from cdcsync_spark.stream.explanation import Rules, explain
 from contract.sinkcase import make_table
 
@@ -25,18 +25,18 @@ ORDERS = as_of_the_catalog(make_table({"id": "bigint(20)", "a": "int(11)", "s": 
 ITEMS = as_of_the_catalog(make_table({"id": "bigint(20)", "b": "int(11)"}, ["id"], name="items"))
 SERVER = ServerSession(mariadb=True, version=101_119, sql_mode="STRICT_TRANS_TABLES,NO_ENGINE_SUBSTITUTION")
 SELECTION = TableSelection((r"shop\..*",), (r"shop\.tmp_.*",))
-FOLLOWING = Policy(follow=True)
+FOLLOWING = FollowPolicy(follow=True)
 
 
 def explained(
-    *sql: str, policy: Policy = FOLLOWING, keyed: bool = True, tables: tuple[Capture, ...] = (ORDERS, ITEMS)
+    *sql: str, policy: FollowPolicy = FOLLOWING, keyed: bool = True, tables: tuple[Capture, ...] = (ORDERS, ITEMS)
 ) -> list[StatementEffect]:
     rules = Rules(SELECTION, lambda _: policy, keyed)
     scripts = [Script(f"{number}.sql", text) for number, text in enumerate(sql)]
     return list(explain(tables, scripts, "shop", SERVER, 1_700_000_000, rules))
 
 
-def effects(*sql: str, policy: Policy = FOLLOWING, keyed: bool = True) -> list[tuple[str, str]]:
+def effects(*sql: str, policy: FollowPolicy = FOLLOWING, keyed: bool = True) -> list[tuple[str, str]]:
     return [(e.table, e.effect.value) for e in explained(*sql, policy=policy, keyed=keyed)]
 
 
@@ -82,14 +82,17 @@ def test_each_statement_meets_the_definition_that_the_ones_before_it_left() -> N
 
 def test_nothing_is_said_of_a_table_after_it_stopped() -> None:
     found = explained("ALTER TABLE orders MODIFY a SMALLINT; ALTER TABLE orders ADD x INT; ALTER TABLE items ADD y INT")
-    assert [(e.table, e.effect) for e in found] == [("shop.orders", Effect.STOP), ("shop.items", Effect.METADATA)]
+    assert [(e.table, e.effect) for e in found] == [
+        ("shop.orders", TargetEffect.STOP),
+        ("shop.items", TargetEffect.METADATA),
+    ]
     assert found[0].error is not None
     assert found[0].error.reason is Reason.SCHEMA_CHANGE_REFUSED
 
 
 def test_what_the_script_does_not_show_is_named() -> None:
     found = explained("CALL migrate(); SET SESSION sql_mode = CONCAT(@@sql_mode, ',ANSI_QUOTES'); PREPARE s FROM @sql")
-    assert [(e.table, e.effect) for e in found] == [("", Effect.UNKNOWN)] * 3
+    assert [(e.table, e.effect) for e in found] == [("", TargetEffect.UNKNOWN)] * 3
 
 
 @pytest.mark.parametrize(
@@ -122,9 +125,9 @@ def test_a_new_table_that_is_selected_is_named() -> None:
 
 def test_the_policy_decides() -> None:
     add, fill = "ALTER TABLE orders ADD x INT", "ALTER TABLE orders ADD x INT NOT NULL DEFAULT 7"
-    assert effects(add, policy=Policy()) == [("shop.orders", "stop")]
-    assert effects("TRUNCATE orders", policy=Policy(follow=True, emptied=False)) == [("shop.orders", "stop")]
-    events = Policy(follow=True, append_only=True)
+    assert effects(add, policy=FollowPolicy()) == [("shop.orders", "stop")]
+    assert effects("TRUNCATE orders", policy=FollowPolicy(follow=True, emptied=False)) == [("shop.orders", "stop")]
+    events = FollowPolicy(follow=True, append_only=True)
     assert effects(add, policy=events, keyed=False) == [("shop.orders", "metadata")]
     assert effects(fill, policy=events, keyed=False) == [("shop.orders", "stop")]
 
@@ -133,7 +136,7 @@ def test_a_server_whose_mode_is_unknown_is_read_with_no_certainty() -> None:
     server = ServerSession(mariadb=True, version=101_119, sql_mode="STRICT_TRANS_TABLES,SOMETHING_NEW")
     rules = Rules(SELECTION, lambda _: FOLLOWING, keyed=True)
     found = list(explain([ORDERS], [Script("", "ALTER TABLE orders ADD x INT")], "shop", server, 0, rules))
-    assert [e.effect for e in found] == [Effect.STOP]
+    assert [e.effect for e in found] == [TargetEffect.STOP]
 
 
 def test_an_effect_survives_its_json() -> None:

@@ -17,7 +17,7 @@ from cdcsync_spark.wire.binlog.columns import convert as convert_cells
 from cdcsync_spark.wire.binlog.facts import MappedColumn, TableMap
 from cdcsync_spark.wire.binlog.images.image import layout
 from cdcsync_spark.wire.binlog.images.lockstep import columns, rows
-from cdcsync_spark.wire.binlog.value import Converted, convert
+from cdcsync_spark.wire.binlog.value import ConvertedValues, convert
 from cdcsync_spark.wire.columns.gather import Lanes
 from support.images import image
 
@@ -200,7 +200,7 @@ LABELS = [
 ]
 
 
-def _in_step(column: Column, mapped: MappedColumn, raw: list[bytes | None]) -> Converted:
+def _in_step(column: Column, mapped: MappedColumn, raw: list[bytes | None]) -> ConvertedValues:
     """What the lock-step decoder makes of the same values, of a table of this column alone."""
     body = b"".join(image(TableMap(1, TableId("shop", "t"), (mapped,)), [r]) for r in raw)
     layouts, lanes = [layout(mapped)], Lanes([body])

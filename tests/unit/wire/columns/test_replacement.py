@@ -15,7 +15,7 @@ from cdcsync_core.tables.source_table import Column, SourceTable, SourceType, Ta
 from cdcsync_spark.wire.binlog import columns, value
 from cdcsync_spark.wire.binlog import table_map as types
 from cdcsync_spark.wire.binlog.facts import MappedColumn
-from cdcsync_spark.wire.binlog.value import Converted
+from cdcsync_spark.wire.binlog.value import ConvertedValues
 from cdcsync_spark.wire.columns.cells import Cells
 from cdcsync_spark.wire.columns.charset import _BASE
 from cdcsync_spark.wire.columns.gather import Lanes
@@ -35,7 +35,7 @@ def _column(charset: str, replaced: bool) -> tuple[Column, MappedColumn]:
     return Column("c", kind), MappedColumn(types.VARCHAR, 36, True, "c", None, collation)
 
 
-def _in_step(column: Column, mapped: MappedColumn, raw: list[bytes | None]) -> Converted:
+def _in_step(column: Column, mapped: MappedColumn, raw: list[bytes | None]) -> ConvertedValues:
     sizes = np.array([len(r or b"") for r in raw], np.int64)
     valid = np.array([r is not None for r in raw], np.bool_)
     return columns.convert(
@@ -66,7 +66,7 @@ def test_both_decoders_refuse_the_same_value(charset: str, raw: list[bytes | Non
         assert value.convert(_column(charset, replaced=True)[0], mapped, raw).values.to_pylist() == expected
 
 
-def _outcome(convert: Callable[[], Converted]) -> list[str | None] | tuple[int, str]:
+def _outcome(convert: Callable[[], ConvertedValues]) -> list[str | None] | tuple[int, str]:
     try:
         return convert().values.to_pylist()
     except DecodeError as e:

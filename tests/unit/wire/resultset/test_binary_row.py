@@ -21,7 +21,7 @@ from cdcsync_core.tables.source_table import Column, SourceTable, SourceType, Ta
 from cdcsync_spark.rows.arrow_types import captured_schema
 from cdcsync_spark.wire.columns.gather import PAD
 from cdcsync_spark.wire.resultset import binary_row
-from cdcsync_spark.wire.resultset.binary_row import Decoded, RowDecoder
+from cdcsync_spark.wire.resultset.binary_row import DecodedResult, RowDecoder
 from cdcsync_spark.wire.resultset.packets import Payloads
 from cdcsync_spark.wire.resultset.response import Definition
 from support.results import UNSIGNED, receive, response, row, string
@@ -60,7 +60,7 @@ def payloads(rows: Sequence[bytes]) -> Payloads:
     return Payloads(data, ends - [len(r) for r in rows], ends)
 
 
-def decode(table: Capture, code: int, cells: Sequence[bytes | None]) -> Decoded:
+def decode(table: Capture, code: int, cells: Sequence[bytes | None]) -> DecodedResult:
     rows = [row([struct.pack("<i", i), cell]) for i, cell in enumerate(cells)]
     (found,) = decoder(table, code).decode(payloads(rows))
     found.batch.validate(full=True)

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cdcsync_core.errors import DecodeError
-from cdcsync_spark.wire.resultset.packets import Packets
+from cdcsync_spark.wire.resultset.packets import ResultPackets
 from cdcsync_spark.wire.resultset.response import Definition, ResultSet, parse_definition
 from support.results import EOF, KILLED, UNSIGNED, UTF8, definition, packets, receive, response, row, string
 
@@ -115,7 +115,7 @@ def test_without_an_eof_packet_where_the_connection_agreed_on_that() -> None:
     warnings."""
     for end, ended in ((b"\xfe\0\0\2\0\0\0", True), (b"\xfe\0\0\x0a\0\0\0", False)):
         stream = b"".join(packets([b"\2", *COLUMNS, ROWS[0], end]))
-        result = ResultSet(Packets(), deprecate_eof=True)
+        result = ResultSet(ResultPackets(), deprecate_eof=True)
         result.packets.room()[: len(stream)] = stream
         result.packets.filled(len(stream))
         assert len(result.definitions() or ()) == 2
@@ -135,7 +135,7 @@ def test_a_definition_by_hand() -> None:
 
 
 def test_what_looks_like_an_end_is_looked_at() -> None:
-    result = ResultSet(Packets())
+    result = ResultSet(ResultPackets())
     for length in range(1, len(WHOLE) + 1):
         room = result.packets.room()
         room[:1] = WHOLE[length - 1 : length]

@@ -13,9 +13,9 @@ from cdcsync_spark.wire.sql.syntax.tokens import (
     ANSI_QUOTES,
     MAX_LENGTH,
     NO_BACKSLASH_ESCAPES,
-    Kind,
     Session,
     Token,
+    TokenKind,
     Unreadable,
     is_read,
     tokenize,
@@ -31,27 +31,27 @@ EVERY = (MYSQL, MARIADB, ANSI, PLAIN, BOTH, LATIN1)
 
 
 def word(text: str) -> Token:
-    return Token(Kind.WORD, text)
+    return Token(TokenKind.WORD, text)
 
 
 def name(text: str) -> Token:
-    return Token(Kind.NAME, text)
+    return Token(TokenKind.NAME, text)
 
 
 def string(text: str) -> Token:
-    return Token(Kind.STRING, text)
+    return Token(TokenKind.STRING, text)
 
 
 def number(text: str) -> Token:
-    return Token(Kind.NUMBER, text)
+    return Token(TokenKind.NUMBER, text)
 
 
 def literal(text: str) -> Token:
-    return Token(Kind.LITERAL, text)
+    return Token(TokenKind.LITERAL, text)
 
 
 def symbols(text: str) -> list[Token]:
-    return [Token(Kind.SYMBOL, c) for c in text]
+    return [Token(TokenKind.SYMBOL, c) for c in text]
 
 
 DOT = symbols(".")

@@ -16,7 +16,7 @@ from cdcsync_spark.sinks.delta.table.schema import schema_json
 from cdcsync_spark.sinks.delta.table.table_path import STAGED_PREFIX, TablePath
 from cdcsync_spark.sinks.delta.table.view import DeltaFile, TableView
 from cdcsync_spark.sinks.history.rows import HISTORY, history_schema, mark
-from cdcsync_spark.sinks.lake.format import Operation
+from cdcsync_spark.sinks.lake.format import CommitOperation
 from cdcsync_spark.sinks.lake.staging import Stamp
 
 
@@ -32,7 +32,7 @@ class DeltaHistoryFormat(DeltaFormat):
             *(file.removed(now, data_change=True) for file in on.files.values()),
             *({"add": {**file.add, "modificationTime": now, "dataChange": True}} for file in files),
         ]
-        return self._enter(on, state, Operation.REPLACE, actions, now)
+        return self._enter(on, state, CommitOperation.REPLACE, actions, now)
 
     def event_stamp(self, on: TableView, state: TableState) -> Stamp | None:
         """Readers of Delta go by names."""

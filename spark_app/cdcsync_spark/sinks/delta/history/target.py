@@ -36,7 +36,7 @@ from cdcsync_spark.sinks.delta.table.view import TableView
 from cdcsync_spark.sinks.history.rows import history_schema
 from cdcsync_spark.sinks.history.target import NAMES, LakeHistory
 from cdcsync_spark.sinks.history.writer import HistoryWriter
-from cdcsync_spark.sinks.lake.policy import LIMITS, POLICY, Limits, MaintenancePolicy
+from cdcsync_spark.sinks.lake.policy import LIMITS, POLICY, CommitLimits, MaintenancePolicy
 from cdcsync_spark.sinks.lake.snapshot import LakeSnapshot
 from cdcsync_spark.sinks.lake.storage.store import Store
 from cdcsync_spark.sinks.staged_copy import CHANGES
@@ -50,7 +50,7 @@ class HistorySink:
     sync: str
     columns: EventColumns = NAMES
     policy: MaintenancePolicy = POLICY
-    limits: Limits = LIMITS
+    limits: CommitLimits = LIMITS
 
     @property
     def capabilities(self) -> Capabilities:
@@ -97,7 +97,7 @@ class HistoryTarget(LakeHistory[TableView]):
 
     path: TablePath
     policy: MaintenancePolicy = POLICY
-    limits: Limits = LIMITS
+    limits: CommitLimits = LIMITS
 
     @property
     def uri(self) -> str:

@@ -8,7 +8,7 @@ from pathlib import Path
 from cdcsync_spark.sinks.delta.replica.format import DeltaFormat
 from cdcsync_spark.sinks.delta.table.table_path import TablePath
 from cdcsync_spark.sinks.delta.table.view import TableView
-from cdcsync_spark.sinks.lake.policy import LIMITS, POLICY, Limits, MaintenancePolicy
+from cdcsync_spark.sinks.lake.policy import LIMITS, POLICY, CommitLimits, MaintenancePolicy
 from cdcsync_spark.sinks.lake.writer import LakeWriter
 
 
@@ -20,6 +20,6 @@ class DeltaWriter(LakeWriter[TableView]):
         table_path: TablePath,
         scratch: Path,
         policy: MaintenancePolicy = POLICY,
-        limits: Limits = LIMITS,
+        limits: CommitLimits = LIMITS,
     ) -> None:
         super().__init__(DeltaFormat(table_path, policy), table_path, scratch, policy, limits)

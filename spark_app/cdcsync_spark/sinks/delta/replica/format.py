@@ -23,7 +23,7 @@ from cdcsync_core.gates import gate
 from cdcsync_core.state import TableState
 from cdcsync_core.tables.schema_change import Origin
 from cdcsync_spark.sinks.contract.changes import Commit, Empty, Evolve
-from cdcsync_spark.sinks.contract.writer import Step
+from cdcsync_spark.sinks.contract.writer import MaintenanceStep
 from cdcsync_spark.sinks.delta.replica import evolution
 from cdcsync_spark.sinks.delta.replica.maintenance import DeltaExpiry, max_idle_seconds, milliseconds
 from cdcsync_spark.sinks.delta.table import properties as delta_properties
@@ -42,20 +42,20 @@ from cdcsync_spark.sinks.delta.table.table_path import TablePath
 from cdcsync_spark.sinks.delta.table.vector_files import Descriptor, VectorFile
 from cdcsync_spark.sinks.delta.table.view import Action, DeltaFile, TableView, new_file
 from cdcsync_spark.sinks.lake.file_changes import AddedFile
-from cdcsync_spark.sinks.lake.format import FileCommit, LostRace, Operation, Writing
+from cdcsync_spark.sinks.lake.format import CommitOperation, FileCommit, LostRace, Writing
 from cdcsync_spark.sinks.lake.policy import POLICY, MaintenancePolicy
 from cdcsync_spark.sinks.lake.row_lineage import NO_LINEAGE, RowLineage
 from cdcsync_spark.sinks.lake.staging import Stamp
 
 #: what the Delta log calls a commit
 _NAMES = {
-    Operation.APPEND: "WRITE",
-    Operation.MERGE: "MERGE",
-    Operation.REPLACE: "WRITE",
-    Operation.STATE: "WRITE",
-    Operation.EVOLVE: "CHANGE COLUMNS",
-    Operation.EMPTY: "TRUNCATE",
-    Operation.COMPACT: "OPTIMIZE",
+    CommitOperation.APPEND: "WRITE",
+    CommitOperation.MERGE: "MERGE",
+    CommitOperation.REPLACE: "WRITE",
+    CommitOperation.STATE: "WRITE",
+    CommitOperation.EVOLVE: "CHANGE COLUMNS",
+    CommitOperation.EMPTY: "TRUNCATE",
+    CommitOperation.COMPACT: "OPTIMIZE",
 }
 
 
@@ -82,7 +82,7 @@ class DeltaFormat:
     def publish(self, on: TableView, commit: FileCommit) -> TableView:
         now = milliseconds()
         vectors, written = self._vectors(commit.changes.deleted_rows)
-        if commit.operation is Operation.MERGE:
+        if commit.operation is CommitOperation.MERGE:
             gate("vectors-written")
         try:
             return self._enter(on, commit.state, commit.operation, self._actions(on, commit, vectors, now), now)
@@ -95,7 +95,7 @@ class DeltaFormat:
         return NO_LINEAGE
 
     def _enter(
-        self, on: TableView, state: TableState, operation: Operation, actions: list[Action], now: int
+        self, on: TableView, state: TableState, operation: CommitOperation, actions: list[Action], now: int
     ) -> TableView:
         """The Delta log's next entry, or LostRace."""
         entry = [*head(state, _NAMES[operation], now), *actions]
@@ -130,12 +130,12 @@ class DeltaFormat:
 
     def _metadata(self, on: TableView, commit: FileCommit) -> list[Action]:
         """What the table's schema, properties and protocol become; nothing where they stay."""
-        if commit.operation is Operation.MERGE:
+        if commit.operation is CommitOperation.MERGE:
             return upgrade(on, on.metadata["schemaString"], {VECTORS_ENABLED: "true"}, vectors=True)
         target = commit.state.schema
-        if commit.operation is Operation.REPLACE:
+        if commit.operation is CommitOperation.REPLACE:
             schema = delta_schema(target)
-        elif commit.operation is Operation.EVOLVE:
+        elif commit.operation is CommitOperation.EVOLVE:
             schema = evolution.schema(on, commit.state, commit.origins, rewritten=commit.rewritten)
         else:
             return []
@@ -144,7 +144,7 @@ class DeltaFormat:
     def stamp(self, on: TableView, after: TableState, origins: tuple[Origin, ...]) -> Stamp | None:
         return self.path.stamp
 
-    def expiry(self, writing: Writing[TableView]) -> Mapping[str, Callable[[TableView], Step | None]]:
+    def expiry(self, writing: Writing[TableView]) -> Mapping[str, Callable[[TableView], MaintenanceStep | None]]:
         return DeltaExpiry(self.path, writing, self.policy).steps
 
     # -- what keeps commits away

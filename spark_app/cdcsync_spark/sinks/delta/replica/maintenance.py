@@ -28,7 +28,7 @@ from dataclasses import replace
 from functools import partial
 
 from cdcsync_spark.own_process import in_own_process
-from cdcsync_spark.sinks.contract.writer import Step
+from cdcsync_spark.sinks.contract.writer import MaintenanceStep
 from cdcsync_spark.sinks.delta.table.paths import inside
 from cdcsync_spark.sinks.delta.table.table_path import STAGED_PREFIX, TablePath
 from cdcsync_spark.sinks.delta.table.vector_files import FOLDER
@@ -179,27 +179,27 @@ class DeltaExpiry:
         self._writing = writing
         self._policy = policy
         self._orphans_removed = self._copies_removed = False
-        self.steps: dict[str, Callable[[TableView], Step | None]] = {
+        self.steps: dict[str, Callable[[TableView], MaintenanceStep | None]] = {
             "checkpoint": self._checkpoint,
             "remove files": self._remove_files,
             "remove orphans": self._remove_orphans,
             "remove staged copies": self._remove_staged_copies,
         }
 
-    def _checkpoint(self, view: TableView) -> Step | None:
+    def _checkpoint(self, view: TableView) -> MaintenanceStep | None:
         if not checkpoint_due(view, self._policy):
             return None
         checkpoint(self._path, view)
-        return Step("checkpoint")
+        return MaintenanceStep("checkpoint")
 
-    def _remove_files(self, view: TableView) -> Step | None:
+    def _remove_files(self, view: TableView) -> MaintenanceStep | None:
         dead = [] if self._path.staged else removable(view, milliseconds(), self._policy.removed_files)
         if not dead or self._path.log().has_entry(view.version + 1):
             return None  # another program may have brought them back
         remove(self._path, view, dead)
-        return Step("remove files", files_removed=len(dead))
+        return MaintenanceStep("remove files", files_removed=len(dead))
 
-    def _remove_orphans(self, view: TableView) -> Step | None:
+    def _remove_orphans(self, view: TableView) -> MaintenanceStep | None:
         if self._path.staged or not self._writing.has_written() or self._orphans_removed:
             return None
         old, epoch = aged(self._path, view), view.state.epoch if view.state else None
@@ -209,9 +209,9 @@ class DeltaExpiry:
         orphans = unnamed(newest, old) if newest and mine else []
         delete_files(self._path, orphans)
         self._orphans_removed = True
-        return Step("remove orphans", files_removed=len(orphans))
+        return MaintenanceStep("remove orphans", files_removed=len(orphans))
 
-    def _remove_staged_copies(self, view: TableView) -> Step | None:
+    def _remove_staged_copies(self, view: TableView) -> MaintenanceStep | None:
         """Those up to the published generation: a run that died after the publication has left
         them, and no run fills them any more."""
         if self._path.staged or self._copies_removed or view.state is None or not view.state.consistent:
@@ -220,7 +220,7 @@ class DeltaExpiry:
         for copy in copies:
             remove_staged_copy(view, copy)
         self._copies_removed = True
-        return Step("remove staged copies") if copies else None
+        return MaintenanceStep("remove staged copies") if copies else None
 
 
 def milliseconds() -> int:

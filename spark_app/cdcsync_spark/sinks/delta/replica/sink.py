@@ -40,7 +40,7 @@ from cdcsync_spark.sinks.delta.table.schema import delta_schema
 from cdcsync_spark.sinks.delta.table.statistics import bounds_of
 from cdcsync_spark.sinks.delta.table.table_path import STAGED_PREFIX, TablePath
 from cdcsync_spark.sinks.delta.table.view import Action, DeltaFile, TableView
-from cdcsync_spark.sinks.lake.policy import LIMITS, POLICY, Limits, MaintenancePolicy
+from cdcsync_spark.sinks.lake.policy import LIMITS, POLICY, CommitLimits, MaintenancePolicy
 from cdcsync_spark.sinks.lake.snapshot import LakeSnapshot
 from cdcsync_spark.sinks.lake.staging import DataFile, stage
 from cdcsync_spark.sinks.lake.storage.store import Store
@@ -55,7 +55,7 @@ class DeltaSink:
     sync: str
     vectors: bool = True
     policy: MaintenancePolicy = POLICY
-    limits: Limits = LIMITS
+    limits: CommitLimits = LIMITS
 
     @property
     def capabilities(self) -> Capabilities:
@@ -82,7 +82,7 @@ class DeltaTarget:
 
     path: TablePath
     policy: MaintenancePolicy = POLICY
-    limits: Limits = LIMITS
+    limits: CommitLimits = LIMITS
 
     @property
     def uri(self) -> str:

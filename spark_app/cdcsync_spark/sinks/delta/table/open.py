@@ -47,7 +47,7 @@ _log = get_logger()
 MOST_ENTRIES = 100_000
 
 
-class _Reading:
+class _LogReading:
     """The files that one opening reads of a Delta log: so many, and together no more than one of
     them may have. Raises SinkConflict."""
 
@@ -86,7 +86,7 @@ def open_view(log: Log) -> TableView | None:
     checkpoints = _checkpoints(names)
     if not checkpoints and not versions:
         return None
-    reading = _Reading(log)
+    reading = _LogReading(log)
     view = _begun(log, reading, versions, checkpoints)
     _follow(log, reading, view)
     if view.version < max([view.version, *versions]) or not view.metadata:
@@ -101,10 +101,10 @@ def open_view(log: Log) -> TableView | None:
 
 def catch_up(log: Log, view: TableView) -> int:
     """Brings `view` to the newest version; the number of entries that were read."""
-    return _follow(log, _Reading(log), view)
+    return _follow(log, _LogReading(log), view)
 
 
-def _follow(log: Log, reading: _Reading, view: TableView) -> int:
+def _follow(log: Log, reading: _LogReading, view: TableView) -> int:
     before = reading.entries
     while (text := reading.entry(view.version + 1)) is not None:
         with parsing(log.entry_path(view.version + 1)):
@@ -123,7 +123,7 @@ def view_at(log: Log, version: int) -> TableView | None:
     checkpoints = [checkpoint for checkpoint in _checkpoints(names) if checkpoint[0] <= version]
     if not versions and not checkpoints:
         return None
-    reading = _Reading(log)
+    reading = _LogReading(log)
     view = _begun(log, reading, versions, checkpoints)
     while view.version < version and (text := reading.entry(view.version + 1)) is not None:
         with parsing(log.entry_path(view.version + 1)):
@@ -161,7 +161,7 @@ def _refuse_foreign(log: Log, view: TableView) -> None:
     view.named.clear()
 
 
-def _begun(log: Log, reading: _Reading, versions: list[int], checkpoints: list[_Checkpoint]) -> TableView:
+def _begun(log: Log, reading: _LogReading, versions: list[int], checkpoints: list[_Checkpoint]) -> TableView:
     """The table as of the newest checkpoint that can be read; an older one serves only with all
     entries after it."""
     first: TornFile | None = None
@@ -181,7 +181,7 @@ def _followed(version: int, newest: int, versions: list[int]) -> bool:
     return set(range(version + 1, newest + 1)) <= set(versions)
 
 
-def _at(log: Log, reading: _Reading, checkpoint: _Checkpoint) -> TableView:
+def _at(log: Log, reading: _LogReading, checkpoint: _Checkpoint) -> TableView:
     view = TableView()
     view.version = view.checkpoint = checkpoint[0]
     for name in checkpoint[1]:

@@ -19,7 +19,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from cdcsync_spark.sinks.lake.bounds import ColumnBounds, FileBounds, Kind, kind_of
+from cdcsync_spark.sinks.lake.bounds import BoundKind, ColumnBounds, FileBounds, kind_of
 from cdcsync_spark.sinks.lake.staging import DataFile
 
 _EXACT = 2**53
@@ -61,7 +61,7 @@ def bounds_of(stats: str, schema: pa.Schema) -> FileBounds | None:
     )
 
 
-def _parsed(kind: Kind, low: Any, high: Any) -> ColumnBounds | None:
+def _parsed(kind: BoundKind, low: Any, high: Any) -> ColumnBounds | None:
     try:
         return ColumnBounds(kind, _VALUES[kind](low), _VALUES[kind](high))
     except (ValueError, TypeError, ArithmeticError):
@@ -84,13 +84,13 @@ def _of_type(kind: type) -> Callable[[Any], Any]:
     return checked
 
 
-_VALUES: Mapping[Kind, Callable[[Any], Any]] = {
-    Kind.INTEGER: _of_type(int),
-    Kind.DATE: dt.date.fromisoformat,
-    Kind.INSTANT: _microseconds,
-    Kind.LOCAL_TIME: _microseconds,
-    Kind.TEXT: _of_type(str),
-    Kind.DECIMAL: Decimal,
+_VALUES: Mapping[BoundKind, Callable[[Any], Any]] = {
+    BoundKind.INTEGER: _of_type(int),
+    BoundKind.DATE: dt.date.fromisoformat,
+    BoundKind.INSTANT: _microseconds,
+    BoundKind.LOCAL_TIME: _microseconds,
+    BoundKind.TEXT: _of_type(str),
+    BoundKind.DECIMAL: Decimal,
 }
 
 
@@ -161,13 +161,13 @@ def _outward(value: Decimal, rounding: str, sign: int) -> Decimal:
     return rounded + sign * Decimal(1).scaleb(rounded.adjusted() - _DIGITS + 1)
 
 
-_FORMS: Mapping[Kind, Callable[[Any, Any], Forms | None]] = {
-    Kind.INTEGER: _as_is,
-    Kind.DATE: _date,
-    Kind.INSTANT: _instant,
-    Kind.LOCAL_TIME: _local_time,
-    Kind.TEXT: _as_is,
-    Kind.DECIMAL: _number,
+_FORMS: Mapping[BoundKind, Callable[[Any, Any], Forms | None]] = {
+    BoundKind.INTEGER: _as_is,
+    BoundKind.DATE: _date,
+    BoundKind.INSTANT: _instant,
+    BoundKind.LOCAL_TIME: _local_time,
+    BoundKind.TEXT: _as_is,
+    BoundKind.DECIMAL: _number,
 }
 
 

@@ -24,7 +24,7 @@ FILE, _BESIDE, GONE = 2048, 512, 256
 
 
 @dataclass(frozen=True)
-class Bounds:
+class ViewBounds:
     """Bytes: of one entry once it is parsed, and of all files of a table's view."""
 
     entry: int
@@ -32,9 +32,9 @@ class Bounds:
 
 
 @cache
-def bounds() -> Bounds:
+def bounds() -> ViewBounds:
     memory = memory_limit()
-    return Bounds(entry=min(LARGEST_READ, memory // 4), view=memory // 2)
+    return ViewBounds(entry=min(LARGEST_READ, memory // 4), view=memory // 2)
 
 
 def file_size(add: Any) -> int:

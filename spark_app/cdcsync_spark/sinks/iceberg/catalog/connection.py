@@ -48,13 +48,13 @@ class Request:
 
 
 @dataclass(frozen=True)
-class Answer:
+class HttpAnswer:
     status: int
     body: bytes = field(repr=False)
 
-    def without(self, credential: str) -> Answer:
+    def without(self, credential: str) -> HttpAnswer:
         """The same, should the server have repeated it."""
-        return Answer(self.status, self.body.replace(credential.encode(), b"***")) if credential else self
+        return HttpAnswer(self.status, self.body.replace(credential.encode(), b"***")) if credential else self
 
 
 class NoAnswer(Exception):
@@ -66,7 +66,7 @@ class NoAnswer(Exception):
         super().__init__(found)
 
 
-class Server:
+class CatalogServer:
     """The server of `url`, which `spec_field` of the spec names; `context` is asked for each
     connection by TLS. A process that was forked has connections of its own."""
 
@@ -78,7 +78,7 @@ class Server:
         # they are held by the call, so that no collector takes a socket before it is closed
         weakref.finalize(self, _close_all, self._idle)
 
-    def ask(self, request: Request) -> Answer:
+    def ask(self, request: Request) -> HttpAnswer:
         """Raises NoAnswer, and CdcError where the policy refuses an address."""
         link, end = self._rested() or self._link(), time.monotonic() + self._seconds
         watch = threading.Timer(self._seconds, link.end)
@@ -137,7 +137,7 @@ class _Link:
         self._own: socket.socket | None = None
         cast(Any, http)._create_connection = self._connect
 
-    def ask(self, request: Request) -> tuple[Answer, bool]:
+    def ask(self, request: Request) -> tuple[HttpAnswer, bool]:
         """The answer, and whether the connection may be used again."""
         sent = False
         try:
@@ -158,7 +158,7 @@ class _Link:
             raise NoAnswer(f"its answer has more than {ANSWER_BYTES} bytes", sent=sent)
         if self.over:
             raise NoAnswer("it did not answer in time", sent=sent)
-        return Answer(answer.status, body), answer.isclosed() and self._http.sock is not None
+        return HttpAnswer(answer.status, body), answer.isclosed() and self._http.sock is not None
 
     def usable(self) -> bool:
         """Nothing is to be read between two requests but a server's end."""

@@ -52,12 +52,12 @@ Login = Bearer | OAuth2
 
 
 @dataclass(frozen=True)
-class Token:
+class AccessToken:
     text: str = field(repr=False)
     until: float
 
     @classmethod
-    def of(cls, answer: Any, clock: Callable[[], float] = time.monotonic) -> Token | None:
+    def of(cls, answer: Any, clock: Callable[[], float] = time.monotonic) -> AccessToken | None:
         """The token of a server's answer; None where it has none."""
         text = answer.get("access_token") if isinstance(answer, dict) else None
         if not isinstance(text, str) or not text or not text.isascii() or not text.isprintable():

@@ -26,7 +26,7 @@ class OutcomeUnknown(Exception):
 
 
 @dataclass(frozen=True)
-class TableName:
+class CatalogTableName:
     """A table of a catalog; a namespace has one level or more."""
 
     namespace: tuple[str, ...]
@@ -54,25 +54,25 @@ class Catalog(Protocol):
     """One catalog. Picklable; opens nothing before its first call. Each method raises `CdcError`
     where the catalog cannot be used."""
 
-    def load(self, table: TableName) -> LoadedTable | None:
+    def load(self, table: CatalogTableName) -> LoadedTable | None:
         """None where the catalog has no such table."""
         ...
 
-    def vended(self, table: TableName) -> Mapping[str, str]:
+    def vended(self, table: CatalogTableName) -> Mapping[str, str]:
         """The settings for the table's files that the catalog gives to who asks for them,
         credentials among them, which are secret and may end; empty where it gives none."""
         ...
 
-    def create(self, table: TableName, new: NewTable) -> LoadedTable:
+    def create(self, table: CatalogTableName, new: NewTable) -> LoadedTable:
         """Creates the table, and its namespace where that is missing and may be created. Raises
         `CommitLost` where another one has created the table first."""
         ...
 
-    def commit(self, table: TableName, requirements: Sequence[Json], updates: Sequence[Json]) -> LoadedTable:
+    def commit(self, table: CatalogTableName, requirements: Sequence[Json], updates: Sequence[Json]) -> LoadedTable:
         """All updates, if all requirements hold, or none. Raises `CommitLost` and
         `OutcomeUnknown`."""
         ...
 
-    def drop(self, table: TableName) -> None:
+    def drop(self, table: CatalogTableName) -> None:
         """Removes the table from the catalog and leaves its files. No such table is no error."""
         ...

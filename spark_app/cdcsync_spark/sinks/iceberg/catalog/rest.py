@@ -26,16 +26,16 @@ from cdcsync_core.errors import RUN_AGAIN, CdcError, Reason, fail
 from cdcsync_core.peer_json import parse_json
 from cdcsync_core.quoting import quoted
 from cdcsync_spark.memory import memory_limit
-from cdcsync_spark.sinks.iceberg.catalog.connection import Answer, NoAnswer, Request, Server
+from cdcsync_spark.sinks.iceberg.catalog.connection import CatalogServer, HttpAnswer, NoAnswer, Request
 from cdcsync_spark.sinks.iceberg.catalog.file_settings import file_settings
-from cdcsync_spark.sinks.iceberg.catalog.login import Bearer, Login, OAuth2, Token, secret
+from cdcsync_spark.sinks.iceberg.catalog.login import AccessToken, Bearer, Login, OAuth2, secret
 from cdcsync_spark.sinks.iceberg.catalog.port import (
+    CatalogTableName,
     CommitLost,
     Json,
     LoadedTable,
     NewTable,
     OutcomeUnknown,
-    TableName,
 )
 
 FIELD = "spec.sink.iceberg.catalog"
@@ -67,8 +67,8 @@ class _Session:
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
-        self.servers: dict[str, Server] = {}
-        self.token: Token | None = None
+        self.servers: dict[str, CatalogServer] = {}
+        self.token: AccessToken | None = None
         self.config: tuple[str, str] | None = None
 
 
@@ -94,14 +94,14 @@ class RestCatalog:
         self._object(answer, doing)
         return True
 
-    def load(self, table: TableName) -> LoadedTable | None:
+    def load(self, table: CatalogTableName) -> LoadedTable | None:
         doing = f"did not give the table {_shown(table)}"
         answer = self._asked("GET", f"{self._path(table)}?snapshots=all", doing)
         if answer.status == 404 and _error_type(answer):
             return None
         return self._loaded(self._object(answer, doing), doing)
 
-    def vended(self, table: TableName) -> Mapping[str, str]:
+    def vended(self, table: CatalogTableName) -> Mapping[str, str]:
         doing = f"gave no credentials for the table {_shown(table)}"
         answer = self._asked("GET", f"{self._path(table)}?snapshots=refs", doing, more=_DELEGATION)
         if answer.status == 404 and _error_type(answer):
@@ -109,7 +109,7 @@ class RestCatalog:
         body = self._object(answer, doing)
         return file_settings(body, self._loaded(body, doing).metadata["location"])
 
-    def create(self, table: TableName, new: NewTable) -> LoadedTable:
+    def create(self, table: CatalogTableName, new: NewTable) -> LoadedTable:
         body = {
             "name": table.name,
             "schema": new.schema,
@@ -133,7 +133,7 @@ class RestCatalog:
             )
         return loaded
 
-    def commit(self, table: TableName, requirements: Sequence[Json], updates: Sequence[Json]) -> LoadedTable:
+    def commit(self, table: CatalogTableName, requirements: Sequence[Json], updates: Sequence[Json]) -> LoadedTable:
         body = {
             "identifier": {"namespace": list(table.namespace), "name": table.name},
             "requirements": list(requirements),
@@ -157,7 +157,7 @@ class RestCatalog:
         except (ValueError, CdcError):
             raise OutcomeUnknown(f"the catalog {self.settings.uri} {doing}: its answer has no table") from None
 
-    def drop(self, table: TableName) -> None:
+    def drop(self, table: CatalogTableName) -> None:
         doing = f"did not remove the table {_shown(table)}"
         answer = self._asked("DELETE", f"{self._path(table)}?purgeRequested=false", doing)
         if answer.status not in (200, 202, 204) and not (answer.status == 404 and _error_type(answer)):
@@ -165,7 +165,7 @@ class RestCatalog:
 
     # -- paths
 
-    def _path(self, table: TableName) -> str:
+    def _path(self, table: CatalogTableName) -> str:
         return f"namespaces/{self._named(table.namespace)}/tables/{quote(table.name, safe='')}"
 
     def _named(self, namespace: tuple[str, ...]) -> str:
@@ -207,7 +207,7 @@ class RestCatalog:
 
     # -- requests
 
-    def _asked(self, method: str, path: str, doing: str, body: Json | None = None, more: Json = _PLAIN) -> Answer:
+    def _asked(self, method: str, path: str, doing: str, body: Json | None = None, more: Json = _PLAIN) -> HttpAnswer:
         """An answer that decides something. Raises CdcError where none comes."""
         try:
             answer = self._authorised(method, path, body, more=more)
@@ -219,7 +219,7 @@ class RestCatalog:
 
     def _authorised(
         self, method: str, path: str, body: Json | None, prefix: str | None = None, more: Json = _PLAIN
-    ) -> Answer:
+    ) -> HttpAnswer:
         """Once more with a new token where the server does not take the one that it was sent;
         `more` are headers."""
         prefix = self._configuration()[0] if prefix is None else prefix
@@ -231,7 +231,7 @@ class RestCatalog:
             answer = self._sent(method, whole, body, more)
         return answer
 
-    def _sent(self, method: str, path: str, body: Json | None, more: Json) -> Answer:
+    def _sent(self, method: str, path: str, body: Json | None, more: Json) -> HttpAnswer:
         headers = {"Accept": "application/json", "User-Agent": "cdcsync", **more}
         if self.settings.login is not None:
             headers["Authorization"] = f"Bearer {self._token(self.settings.login)}"
@@ -253,7 +253,7 @@ class RestCatalog:
                 self._session.token = token
         return token.text
 
-    def _new_token(self, login: OAuth2) -> Token:
+    def _new_token(self, login: OAuth2) -> AccessToken:
         url, doing = login.url or f"{self.settings.uri.rstrip('/')}/v1/oauth/tokens", "gave no token"
         try:
             answer = self._server(url, "oauth2.serverUri").ask(login.request(_target(url)))
@@ -262,23 +262,25 @@ class RestCatalog:
         if answer.status in (400, 401, 403):
             found = f"it answered {answer.status}"  # what it adds may repeat what it was sent
             raise self._fail(doing, Reason.AUTHENTICATION_FAILED, found, f"correct the Secret of {FIELD}")
-        token = Token.of(self._object(answer, doing))
+        token = AccessToken.of(self._object(answer, doing))
         if token is None:
             raise self._fail(doing, Reason.SPEC_INVALID, "its answer has no token", f"correct {FIELD}.oauth2")
         return token
 
-    def _server(self, url: str, name: str) -> Server:
+    def _server(self, url: str, name: str) -> CatalogServer:
         parts = urlsplit(url)
         origin = f"{parts.scheme}://{parts.netloc}"
         with self._session.lock:
             if origin not in self._session.servers:
-                server = Server(origin, f"{FIELD}.{name}", partial(_trusting, self.settings.ca), self.settings.seconds)
+                server = CatalogServer(
+                    origin, f"{FIELD}.{name}", partial(_trusting, self.settings.ca), self.settings.seconds
+                )
                 self._session.servers[origin] = server
             return self._session.servers[origin]
 
     # -- answers
 
-    def _object(self, answer: Answer, doing: str) -> dict[str, Any]:
+    def _object(self, answer: HttpAnswer, doing: str) -> dict[str, Any]:
         if answer.status != 200:
             self._refuse(answer, doing)
         try:
@@ -297,7 +299,7 @@ class RestCatalog:
             raise self._fail(doing, Reason.SPEC_INVALID, "its answer has no table", _NOT_ONE)
         return LoadedTable(metadata)
 
-    def _refuse(self, answer: Answer, doing: str) -> NoReturn:
+    def _refuse(self, answer: HttpAnswer, doing: str) -> NoReturn:
         if answer.status in _PASSING or answer.status >= 500:
             raise self._fail(doing, Reason.SINK_UNREACHABLE, _answered(answer), _AWAY)
         if answer.status == 404 and not _error_type(answer):
@@ -365,12 +367,12 @@ def _trusting(ca: Path | None) -> ssl.SSLContext:
         ) from None
 
 
-def _parsed(answer: Answer) -> Any:
+def _parsed(answer: HttpAnswer) -> Any:
     """Raises ValueError."""
     return parse_json(answer.body, most=memory_limit() // _SHARE)
 
 
-def _error(answer: Answer) -> Mapping[str, Any]:
+def _error(answer: HttpAnswer) -> Mapping[str, Any]:
     try:
         body = _parsed(answer)
     except ValueError:
@@ -379,22 +381,22 @@ def _error(answer: Answer) -> Mapping[str, Any]:
     return error if isinstance(error, dict) else {}
 
 
-def _error_type(answer: Answer) -> str:
+def _error_type(answer: HttpAnswer) -> str:
     """The kind of an error in the protocol's form; empty for another answer."""
     error = _error(answer)
     return str(error.get("type") or "") if error.get("code") == answer.status else ""
 
 
-def _message(answer: Answer) -> str:
+def _message(answer: HttpAnswer) -> str:
     """The catalog's own words, in the protocol's form. Another answer may be that of any server
     that the uri leads to, and is shown to nobody."""
     text = _error(answer).get("message") if _error_type(answer) else ""
     return quoted(str(text)) if text else ""
 
 
-def _answered(answer: Answer) -> str:
+def _answered(answer: HttpAnswer) -> str:
     return ": ".join(filter(None, (f"it answered {answer.status}", _message(answer))))
 
 
-def _shown(table: TableName) -> str:
+def _shown(table: CatalogTableName) -> str:
     return quoted(".".join((*table.namespace, table.name)))

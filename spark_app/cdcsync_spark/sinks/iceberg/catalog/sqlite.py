@@ -25,12 +25,12 @@ from cdcsync_core.quoting import quoted
 from cdcsync_spark.memory import memory_limit
 from cdcsync_spark.sinks.iceberg.catalog.metadata_updates import check_requirements, new_metadata, updated
 from cdcsync_spark.sinks.iceberg.catalog.port import (
+    CatalogTableName,
     CommitLost,
     Json,
     LoadedTable,
     NewTable,
     OutcomeUnknown,
-    TableName,
 )
 from cdcsync_spark.sinks.lake.layout import segment
 from cdcsync_spark.sinks.lake.storage.store import Store
@@ -72,15 +72,15 @@ class SqliteCatalog:
     warehouse: str
     stores: _Stores
 
-    def load(self, table: TableName) -> LoadedTable | None:
+    def load(self, table: CatalogTableName) -> LoadedTable | None:
         location = self._location(table)
         return None if location is None else LoadedTable(self._read(table, location))
 
-    def vended(self, table: TableName) -> Mapping[str, str]:
+    def vended(self, table: CatalogTableName) -> Mapping[str, str]:
         """A file has none."""
         return {}
 
-    def create(self, table: TableName, new: NewTable) -> LoadedTable:
+    def create(self, table: CatalogTableName, new: NewTable) -> LoadedTable:
         """In a folder that no table had before: of one that was removed its files stay."""
         name, identity = ".".join(table.namespace), str(uuid.uuid4())
         folder = "/".join(map(segment, (*table.namespace, table.name)))
@@ -105,7 +105,7 @@ class SqliteCatalog:
             raise self._error(table, str(unknown)) from None
         return LoadedTable(metadata)
 
-    def commit(self, table: TableName, requirements: Sequence[Json], updates: Sequence[Json]) -> LoadedTable:
+    def commit(self, table: CatalogTableName, requirements: Sequence[Json], updates: Sequence[Json]) -> LoadedTable:
         location = self._location(table)
         if location is None:
             raise CommitLost("the table is not there any more")
@@ -125,14 +125,14 @@ class SqliteCatalog:
         self._delete_old(table, before, after)
         return LoadedTable(after)
 
-    def drop(self, table: TableName) -> None:
+    def drop(self, table: CatalogTableName) -> None:
         if Path(self.database).exists():
             with self._transaction(table) as connection:
                 connection.execute(f"DELETE FROM iceberg_tables WHERE {_OF}", _key(table))
 
     # -- the file of SQLite
 
-    def _location(self, table: TableName) -> str | None:
+    def _location(self, table: CatalogTableName) -> str | None:
         """The `metadata.json` of a table; None where there is no table."""
         if not Path(self.database).exists():
             return None
@@ -143,7 +143,7 @@ class SqliteCatalog:
         return None if row is None else str(row[0])
 
     @contextmanager
-    def _connected(self, table: TableName) -> Iterator[sqlite3.Connection]:
+    def _connected(self, table: CatalogTableName) -> Iterator[sqlite3.Connection]:
         try:
             Path(self.database).parent.mkdir(parents=True, exist_ok=True)
             with closing(sqlite3.connect(self.database, timeout=_BUSY, isolation_level=None)) as connection:
@@ -154,7 +154,7 @@ class SqliteCatalog:
             raise self._error(table, str(error)) from None
 
     @contextmanager
-    def _transaction(self, table: TableName) -> Iterator[sqlite3.Connection]:
+    def _transaction(self, table: CatalogTableName) -> Iterator[sqlite3.Connection]:
         """Raises OutcomeUnknown where only its end failed."""
         with self._connected(table) as connection:
             # by FULL a power cut may take the commit back: the journal's removal is not durable
@@ -171,7 +171,7 @@ class SqliteCatalog:
     def _store(self, place: str) -> Store:
         return self.stores.at(place)
 
-    def _read(self, table: TableName, location: str) -> dict[str, Any]:
+    def _read(self, table: CatalogTableName, location: str) -> dict[str, Any]:
         place, _, name = location.rpartition(f"/{_FOLDER}/")
         if not place or "/" in name:
             raise self._unreadable(table, location)
@@ -186,7 +186,7 @@ class SqliteCatalog:
             raise self._unreadable(table, location)
         return metadata
 
-    def _write(self, table: TableName, metadata: Json, number: int) -> str:
+    def _write(self, table: CatalogTableName, metadata: Json, number: int) -> str:
         place, name = metadata["location"].rstrip("/"), f"{number:05d}-{uuid.uuid4()}.metadata.json"
         store = self._store(place)
         with (
@@ -196,13 +196,13 @@ class SqliteCatalog:
             local.write_text(json.dumps(metadata, separators=(",", ":")), encoding="utf-8")
         return f"{place}/{_FOLDER}/{name}"
 
-    def _delete(self, table: TableName, place: str, location: str) -> None:
+    def _delete(self, table: CatalogTableName, place: str, location: str) -> None:
         """What became of a commit is decided already, so a file that stays is no error."""
         store = self._store(place)
         with suppress(CdcError), store.translating_errors(_shown(table), "removing metadata"):
             store.delete(f"{_FOLDER}/{location.rpartition('/')[2]}")
 
-    def _delete_old(self, table: TableName, before: Json, after: Json) -> None:
+    def _delete_old(self, table: CatalogTableName, before: Json, after: Json) -> None:
         """The files that the metadata do not name any more, where the table's properties say so."""
         if after["properties"].get(_DELETES) != "true":
             return
@@ -214,7 +214,7 @@ class SqliteCatalog:
 
     # -- errors
 
-    def _error(self, table: TableName, found: str) -> CdcError:
+    def _error(self, table: CatalogTableName, found: str) -> CdcError:
         return fail(
             Reason.SINK_UNREACHABLE,
             f"the catalog {self.database} cannot be used for the table {_shown(table)}: {quoted(found)}",
@@ -222,7 +222,7 @@ class SqliteCatalog:
             remedy="check spec.sink.iceberg.catalog.uri, and that no other program holds the file",
         )
 
-    def _unreadable(self, table: TableName, location: str) -> CdcError:
+    def _unreadable(self, table: CatalogTableName, location: str) -> CdcError:
         return fail(
             Reason.SINK_CONFLICT,
             f"the metadata of the table {_shown(table)} are not at {quoted(location)}, or cannot be read",
@@ -231,7 +231,7 @@ class SqliteCatalog:
         )
 
 
-def _key(table: TableName) -> tuple[str, str, str]:
+def _key(table: CatalogTableName) -> tuple[str, str, str]:
     return NAME, ".".join(table.namespace), table.name
 
 
@@ -249,5 +249,5 @@ def _milliseconds() -> int:
     return time.time_ns() // 1_000_000
 
 
-def _shown(table: TableName) -> str:
+def _shown(table: CatalogTableName) -> str:
     return quoted(".".join((*table.namespace, table.name)))

@@ -13,13 +13,13 @@ from functools import partial
 from cdcsync_core.state import TableState
 from cdcsync_core.tables.event_columns import EventColumns, taken_error
 from cdcsync_core.tables.schema_change import Origin
-from cdcsync_spark.sinks.iceberg.replica.commit import Publication
+from cdcsync_spark.sinks.iceberg.replica.commit import VersionPublication
 from cdcsync_spark.sinks.iceberg.replica.format import IcebergFormat
 from cdcsync_spark.sinks.iceberg.replica.place import TablePlace
 from cdcsync_spark.sinks.iceberg.table.schema import file_schema, in_files
 from cdcsync_spark.sinks.iceberg.table.view import IcebergVersion
 from cdcsync_spark.sinks.lake.file_changes import FileChanges
-from cdcsync_spark.sinks.lake.format import FileCommit, Operation
+from cdcsync_spark.sinks.lake.format import CommitOperation, FileCommit
 from cdcsync_spark.sinks.lake.staging import Stamp
 
 
@@ -28,8 +28,8 @@ class IcebergHistoryFormat(IcebergFormat):
     """See `HistoryFormat`."""
 
     def publish_copy(self, on: IcebergVersion, state: TableState, copy: IcebergVersion) -> IcebergVersion:
-        commit = FileCommit(state, Operation.REPLACE, FileChanges(removed=tuple(on.files)))
-        return Publication(self.place, self.folder, on, commit, copy).publish()
+        commit = FileCommit(state, CommitOperation.REPLACE, FileChanges(removed=tuple(on.files)))
+        return VersionPublication(self.place, self.folder, on, commit, copy).publish()
 
     def event_stamp(self, on: IcebergVersion, state: TableState) -> Stamp:
         """Rows have the field ids of the table."""

@@ -31,14 +31,14 @@ from cdcsync_spark.sinks.iceberg.replica.summary import summary
 from cdcsync_spark.sinks.iceberg.table.avro import Record
 from cdcsync_spark.sinks.iceberg.table.bounds import column_metrics, pairs
 from cdcsync_spark.sinks.iceberg.table.expiry import Gone, expired
-from cdcsync_spark.sinks.iceberg.table.manifests import Manifest, Snapshotting, write_list
+from cdcsync_spark.sinks.iceberg.table.manifests import ListedManifest, Snapshotting, write_list
 from cdcsync_spark.sinks.iceberg.table.metadata import MAIN, Snapshot, TableMetadata, parsing
 from cdcsync_spark.sinks.iceberg.table.puffin import vector_file
 from cdcsync_spark.sinks.iceberg.table.state import RecordedState, property_of
-from cdcsync_spark.sinks.iceberg.table.tree import Difference, NextManifests, next_manifests
+from cdcsync_spark.sinks.iceberg.table.tree import NextManifests, SnapshotDifference, next_manifests
 from cdcsync_spark.sinks.iceberg.table.view import METADATA, IcebergVersion
 from cdcsync_spark.sinks.lake.file_changes import AddedFile
-from cdcsync_spark.sinks.lake.format import FileCommit, LostRace, Operation
+from cdcsync_spark.sinks.lake.format import CommitOperation, FileCommit, LostRace
 from cdcsync_spark.sinks.lake.table_folder import AT_ONCE
 
 #: the field id of the path of a deleted row's file: readers plan by its bounds
@@ -51,7 +51,7 @@ Json = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
-class Publication:
+class VersionPublication:
     """A commit `commit` on the version `on`. `copy` is the staged copy whose files, with their
     vectors, are the content then, where they lie; None where the commit brings its own."""
 
@@ -64,10 +64,10 @@ class Publication:
     def publish(self) -> IcebergVersion:
         """The next version. Raises LostRace, and then has removed what it wrote."""
         vectors = self._vectors()
-        if self.commit.operation is Operation.MERGE:
+        if self.commit.operation is CommitOperation.MERGE:
             gate("vectors-written")
         files = [*self._files().values(), *self._files_of_copy()]
-        change = Difference(files, self._gone, {**vectors, **self._vectors_of_copy()})
+        change = SnapshotDifference(files, self._gone, {**vectors, **self._vectors_of_copy()})
         tree = next_manifests(self.on.manifests, change, self._of)
         manifests = self._write_manifests(tree)
         snapshot = self._snapshot(change, tree, manifests)
@@ -168,13 +168,13 @@ class Publication:
             **column_metrics(new.file.bounds, new.file.rows, self._of.schema),
         }
 
-    def _write_manifests(self, tree: NextManifests) -> tuple[Manifest, ...]:
+    def _write_manifests(self, tree: NextManifests) -> tuple[ListedManifest, ...]:
         """Those that are new are durable then."""
         written = [
-            m if isinstance(m, Manifest) else m.at(self.on.paths.whole(self._manifest_path(n)))
+            m if isinstance(m, ListedManifest) else m.at(self.on.paths.whole(self._manifest_path(n)))
             for n, m in enumerate(tree.manifests)
         ]
-        new = {n: m.content for n, m in enumerate(tree.manifests) if not isinstance(m, Manifest)}
+        new = {n: m.content for n, m in enumerate(tree.manifests) if not isinstance(m, ListedManifest)}
         with ThreadPoolExecutor(2) as pool:
             list(pool.map(self._put, map(self._manifest_path, new), new.values()))
         return tuple(written)
@@ -190,7 +190,7 @@ class Publication:
         with self.folder.lake.new_file(relative) as local:
             local.write_bytes(content)
 
-    def _snapshot(self, change: Difference, tree: NextManifests, manifests: tuple[Manifest, ...]) -> Json:
+    def _snapshot(self, change: SnapshotDifference, tree: NextManifests, manifests: tuple[ListedManifest, ...]) -> Json:
         """Its manifest list is durable then."""
         of = self._of
         self._put(self._list_path, write_list(of, manifests))
@@ -294,7 +294,7 @@ class Publication:
         """The branch that goes by this commit, because it is published; empty where none goes. That
         of a history goes later, because a run that writes to it finds there that it is complete."""
         copy = branch_of(self.commit.state.generation)
-        replaces = self.commit.operation is Operation.REPLACE and self.copy is None
+        replaces = self.commit.operation is CommitOperation.REPLACE and self.copy is None
         return copy if replaces and copy in self.on.metadata.refs else ""
 
     def _copy_updates(self) -> list[Json]:
@@ -316,13 +316,13 @@ class Publication:
     def _remove(self, tree: NextManifests, vectors: Mapping[str, Record]) -> None:
         """What was written for a commit that lost; a later run's maintenance removes what stays."""
         written = [self._list_path]
-        written += [self._manifest_path(n) for n, m in enumerate(tree.manifests) if not isinstance(m, Manifest)]
+        written += [self._manifest_path(n) for n, m in enumerate(tree.manifests) if not isinstance(m, ListedManifest)]
         written += [self.on.paths.relative(record["file_path"]) for record in vectors.values()]
         with suppress(OSError):
             remove(self.folder, written)
 
     def _after(
-        self, metadata: TableMetadata, snapshot: Json, tree: NextManifests, manifests: tuple[Manifest, ...]
+        self, metadata: TableMetadata, snapshot: Json, tree: NextManifests, manifests: tuple[ListedManifest, ...]
     ) -> IcebergVersion:
         files = self.folder.reader.files(self.on.paths, manifests)
         after = replace(self.on, metadata=metadata, schema=self._of.schema, state=self.commit.state)

@@ -24,9 +24,9 @@ from cdcsync_core.tables.event_columns import EventColumns
 from cdcsync_core.tables.schema_change import Converted, Origin
 from cdcsync_core.tables.target_schema import TargetSchema
 from cdcsync_spark.sinks.contract.changes import Commit
-from cdcsync_spark.sinks.contract.writer import Step
+from cdcsync_spark.sinks.contract.writer import MaintenanceStep
 from cdcsync_spark.sinks.history.rows import snapshot_rows
-from cdcsync_spark.sinks.iceberg.replica.commit import Publication
+from cdcsync_spark.sinks.iceberg.replica.commit import VersionPublication
 from cdcsync_spark.sinks.iceberg.replica.lineage import IcebergLineage
 from cdcsync_spark.sinks.iceberg.replica.maintenance import IcebergExpiry
 from cdcsync_spark.sinks.iceberg.replica.place import IcebergFolder, TablePlace
@@ -34,7 +34,7 @@ from cdcsync_spark.sinks.iceberg.replica.schemas import next_schema
 from cdcsync_spark.sinks.iceberg.table.metadata import MAIN, TableMetadata, parsing
 from cdcsync_spark.sinks.iceberg.table.schema import TableSchema, all_columns, file_schema, in_files, same_type
 from cdcsync_spark.sinks.iceberg.table.view import IcebergVersion, branch_schema
-from cdcsync_spark.sinks.lake.format import FileCommit, Operation, Writing
+from cdcsync_spark.sinks.lake.format import CommitOperation, FileCommit, Writing
 from cdcsync_spark.sinks.lake.policy import POLICY, MaintenancePolicy
 from cdcsync_spark.sinks.lake.row_ids import without_identity
 from cdcsync_spark.sinks.lake.staging import Stamp
@@ -94,18 +94,20 @@ class IcebergFormat:
         return not _same(version, loaded.metadata)
 
     def publish(self, on: IcebergVersion, commit: FileCommit) -> IcebergVersion:
-        return Publication(self.place, self.folder, on, commit).publish()
+        return VersionPublication(self.place, self.folder, on, commit).publish()
 
     def stamp(self, on: IcebergVersion, after: TableState, origins: tuple[Origin, ...]) -> Stamp:
         """Rows with the field ids that the table has for them then."""
-        operation = Operation.EVOLVE if origins else Operation.MERGE
+        operation = CommitOperation.EVOLVE if origins else CommitOperation.MERGE
         schema = next_schema(on, FileCommit(after, operation, origins=origins))
         return stamp(schema, after.schema, self.place.events)
 
     def lineage(self, scratch: Path) -> IcebergLineage:
         return IcebergLineage(self.folder, scratch)
 
-    def expiry(self, writing: Writing[IcebergVersion]) -> Mapping[str, Callable[[IcebergVersion], Step | None]]:
+    def expiry(
+        self, writing: Writing[IcebergVersion]
+    ) -> Mapping[str, Callable[[IcebergVersion], MaintenanceStep | None]]:
         return IcebergExpiry(self.folder, writing, self.policy).steps
 
     # -- what keeps commits away

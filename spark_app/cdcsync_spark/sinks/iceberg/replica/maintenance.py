@@ -18,11 +18,11 @@ import re
 import time
 from collections.abc import Callable, Collection, Iterator
 
-from cdcsync_spark.sinks.contract.writer import Step
+from cdcsync_spark.sinks.contract.writer import MaintenanceStep
 from cdcsync_spark.sinks.iceberg.replica.commit import MOST_GONE, remove
 from cdcsync_spark.sinks.iceberg.replica.place import FOLDER, IcebergFolder
 from cdcsync_spark.sinks.iceberg.table.expiry import dead, most_age, others_have_branches
-from cdcsync_spark.sinks.iceberg.table.manifests import Manifest
+from cdcsync_spark.sinks.iceberg.table.manifests import ListedManifest
 from cdcsync_spark.sinks.iceberg.table.metadata import TableMetadata
 from cdcsync_spark.sinks.iceberg.table.view import DATA, METADATA, IcebergVersion, TablePaths
 from cdcsync_spark.sinks.lake.format import Writing
@@ -49,12 +49,12 @@ class IcebergExpiry:
         self._policy = policy
         self._orphans_removed: float | None = None
         self._waves_removed = False
-        self.steps: dict[str, Callable[[IcebergVersion], Step | None]] = {
+        self.steps: dict[str, Callable[[IcebergVersion], MaintenanceStep | None]] = {
             "remove files": self._remove_files,
             "remove orphans": self._remove_orphans,
         }
 
-    def _remove_files(self, version: IcebergVersion) -> Step | None:
+    def _remove_files(self, version: IcebergVersion) -> MaintenanceStep | None:
         """A snapshot that has expired never comes back, so a version that is not the newest one is
         right, too."""
         if self._folder.staged:
@@ -64,9 +64,9 @@ class IcebergExpiry:
         remove(self._folder, chosen)
         for path in chosen:
             del version.gone[path]
-        return Step("remove files", files_removed=len(chosen)) if chosen else None
+        return MaintenanceStep("remove files", files_removed=len(chosen)) if chosen else None
 
-    def _remove_orphans(self, version: IcebergVersion) -> Step | None:
+    def _remove_orphans(self, version: IcebergVersion) -> MaintenanceStep | None:
         if self._folder.staged or not self._writing.has_written() or not self._orphans_due(version):
             return None
         self._orphans_removed, self._waves_removed = time.monotonic(), _snapshot_done(version)
@@ -77,7 +77,7 @@ class IcebergExpiry:
         named = named_files(self._folder, newest.metadata) if old else ()
         orphans = [path for path in old if path not in named]
         remove(self._folder, orphans)
-        return Step("remove orphans", files_removed=len(orphans))
+        return MaintenanceStep("remove orphans", files_removed=len(orphans))
 
     def _orphans_due(self, version: IcebergVersion) -> bool:
         if self._orphans_removed is None or (_snapshot_done(version) and not self._waves_removed):
@@ -121,7 +121,7 @@ def _copies(folder: IcebergFolder, version: IcebergVersion) -> Iterator[str]:
 
 def named_files(folder: IcebergFolder, metadata: TableMetadata) -> Collection[str]:
     """All files that any snapshot of the table has, by their paths in its location."""
-    paths, manifests, named = TablePaths(metadata.location), dict[str, Manifest](), set[str]()
+    paths, manifests, named = TablePaths(metadata.location), dict[str, ListedManifest](), set[str]()
     for snapshot in metadata.snapshots.values():
         named.add(paths.relative(snapshot.manifest_list))
         for manifest in folder.reader.manifests(metadata, snapshot, manifests):

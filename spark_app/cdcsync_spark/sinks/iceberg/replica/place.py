@@ -13,10 +13,10 @@ from cdcsync_core.quoting import quoted
 from cdcsync_core.tables.event_columns import EventColumns
 from cdcsync_core.tables.source_table import TableId
 from cdcsync_spark.sinks.history.rows import HISTORY, refuse_other_mode
-from cdcsync_spark.sinks.iceberg.catalog.port import Catalog, TableName
+from cdcsync_spark.sinks.iceberg.catalog.port import Catalog, CatalogTableName
 from cdcsync_spark.sinks.iceberg.table.metadata import FORMAT_VERSION, MAIN, TableMetadata, parsing
 from cdcsync_spark.sinks.iceberg.table.state import property_of
-from cdcsync_spark.sinks.iceberg.table.view import DATA, Reader
+from cdcsync_spark.sinks.iceberg.table.view import DATA, VersionReader
 from cdcsync_spark.sinks.lake.storage.store import Store
 from cdcsync_spark.sinks.lake.table_folder import TableFolder
 
@@ -42,8 +42,8 @@ class IcebergFolder(TableFolder):
         return DATA
 
     @property
-    def reader(self) -> Reader:
-        return Reader(self.lake, self.folder)
+    def reader(self) -> VersionReader:
+        return VersionReader(self.lake, self.folder)
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class TablePlace:
 
     catalog: Catalog
     stores: Stores
-    name: TableName
+    name: CatalogTableName
     sync: str
     table: TableId
     generation: int | None = None

@@ -17,7 +17,7 @@ from cdcsync_spark.sinks.iceberg.table.metadata import MAIN, TableMetadata
 from cdcsync_spark.sinks.iceberg.table.schema import TableSchema, evolved_schema, new_schema
 from cdcsync_spark.sinks.iceberg.table.state import event_names
 from cdcsync_spark.sinks.iceberg.table.view import IcebergVersion, branch_schema
-from cdcsync_spark.sinks.lake.format import FileCommit, Operation
+from cdcsync_spark.sinks.lake.format import CommitOperation, FileCommit
 
 #: the name of a staged file
 STAGED = re.compile(r"s(\d{1,9})-[^/]*")
@@ -31,9 +31,9 @@ def staged_name(schema: TableSchema, name: str) -> str:
 def next_schema(on: IcebergVersion, commit: FileCommit) -> TableSchema:
     """The schema of the rows after a commit. Raises SinkConflict where staged ones are not of
     it."""
-    if commit.operation is Operation.EVOLVE:
+    if commit.operation is CommitOperation.EVOLVE:
         return _evolved(on, commit)
-    if commit.operation is Operation.REPLACE:
+    if commit.operation is CommitOperation.REPLACE:
         return _replaced(on, commit)
     if commit.staged:
         _refuse_other_ids(on, commit)

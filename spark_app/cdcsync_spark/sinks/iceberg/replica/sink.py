@@ -29,8 +29,8 @@ from cdcsync_spark.sinks.contract.checks import no_copy_error, refuse_other_iden
 from cdcsync_spark.sinks.contract.sink import Capabilities
 from cdcsync_spark.sinks.contract.writer import Outcome, Writer, commit_each
 from cdcsync_spark.sinks.history.rows import HISTORY, mark
-from cdcsync_spark.sinks.iceberg.catalog.port import Catalog, CommitLost, NewTable, OutcomeUnknown, TableName
-from cdcsync_spark.sinks.iceberg.replica.commit import Publication, copy_removal, remove
+from cdcsync_spark.sinks.iceberg.catalog.port import Catalog, CatalogTableName, CommitLost, NewTable, OutcomeUnknown
+from cdcsync_spark.sinks.iceberg.replica.commit import VersionPublication, copy_removal, remove
 from cdcsync_spark.sinks.iceberg.replica.format import IcebergFormat, stamp
 from cdcsync_spark.sinks.iceberg.replica.maintenance import named_files
 from cdcsync_spark.sinks.iceberg.replica.place import Loaded, Stores, TablePlace
@@ -42,9 +42,9 @@ from cdcsync_spark.sinks.iceberg.table.metadata import FORMAT_VERSION, MAIN, par
 from cdcsync_spark.sinks.iceberg.table.schema import TableSchema, new_schema
 from cdcsync_spark.sinks.iceberg.table.state import RecordedState, branch_in, property_of
 from cdcsync_spark.sinks.iceberg.table.view import IcebergFile, IcebergVersion, branch_schema
-from cdcsync_spark.sinks.lake.format import FileCommit, LostRace, Operation
+from cdcsync_spark.sinks.lake.format import CommitOperation, FileCommit, LostRace
 from cdcsync_spark.sinks.lake.layout import segment
-from cdcsync_spark.sinks.lake.policy import LIMITS, POLICY, Limits, MaintenancePolicy
+from cdcsync_spark.sinks.lake.policy import LIMITS, POLICY, CommitLimits, MaintenancePolicy
 from cdcsync_spark.sinks.lake.snapshot import LakeSnapshot
 from cdcsync_spark.sinks.lake.staging import DataFile, stage
 from cdcsync_spark.sinks.lake.writer import LakeWriter
@@ -71,14 +71,14 @@ class IcebergSink:
     namespace: tuple[str, ...] = ()
     properties: tuple[tuple[str, str], ...] = ()
     policy: MaintenancePolicy = POLICY
-    limits: Limits = LIMITS
+    limits: CommitLimits = LIMITS
 
     @property
     def capabilities(self) -> Capabilities:
         return LakeWriter.capabilities()
 
     def target(self, table: TableId, *, generation: int = 0) -> IcebergTarget:
-        name = TableName(self.namespace or (segment(table.database),), segment(table.name))
+        name = CatalogTableName(self.namespace or (segment(table.database),), segment(table.name))
         place = TablePlace(self.catalog, self.stores, name, self.sync, table, generation or None)
         return IcebergTarget(place, self.properties, self.policy, self.limits)
 
@@ -90,7 +90,7 @@ class IcebergSink:
         discard_copy(self.target(table, generation=generation).place, self.limits)
 
 
-def discard_copy(place: TablePlace, limits: Limits) -> bool:
+def discard_copy(place: TablePlace, limits: CommitLimits) -> bool:
     """The branch goes first: a copy without it is none, and its files that no snapshot of the table
     has are orphans then. Whether there was anything of it."""
     branch_removed = False
@@ -138,7 +138,7 @@ class IcebergTarget:
     place: TablePlace
     properties: tuple[tuple[str, str], ...] = ()
     policy: MaintenancePolicy = POLICY
-    limits: Limits = LIMITS
+    limits: CommitLimits = LIMITS
 
     def prepare(self, state: TableState) -> TableState:
         if self.place.generation is None:
@@ -178,8 +178,8 @@ class IcebergTarget:
             schema = current if current.serves(state.schema, events) else known(metadata, fresh)
             on = IcebergVersion(metadata, self.place.ref, schema, None)
             with suppress(LostRace):
-                first = FileCommit(state, Operation.STATE)
-                Publication(self.place, self.place.folder(loaded), on, first).publish()
+                first = FileCommit(state, CommitOperation.STATE)
+                VersionPublication(self.place, self.place.folder(loaded), on, first).publish()
                 gate("table-created")
                 return
         raise self.place.contention_error(self.limits.attempts)

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from cdcsync_spark.sinks.iceberg.table.manifests import Content, Entry, Manifest
-from cdcsync_spark.sinks.iceberg.table.tree import Difference
-from cdcsync_spark.sinks.lake.format import FileCommit, Operation
+from cdcsync_spark.sinks.iceberg.table.manifests import Entry, ListedManifest, ManifestContent
+from cdcsync_spark.sinks.iceberg.table.tree import SnapshotDifference
+from cdcsync_spark.sinks.lake.format import CommitOperation, FileCommit
 
 
 def summary(
-    commit: FileCommit, change: Difference, deleted: Iterable[Entry], manifests: Sequence[Manifest]
+    commit: FileCommit, change: SnapshotDifference, deleted: Iterable[Entry], manifests: Sequence[ListedManifest]
 ) -> dict[str, str]:
-    files = [e for e in deleted if e.content == Content.DATA]
-    vectors = [e for e in deleted if e.content != Content.DATA]
+    files = [e for e in deleted if e.content == ManifestContent.DATA]
+    vectors = [e for e in deleted if e.content != ManifestContent.DATA]
     changed = {
         "added-data-files": len(change.added),
         "deleted-data-files": len(files),
@@ -30,19 +30,19 @@ def summary(
     return {"operation": _operation(commit, change, files), **{name: str(count) for name, count in counts.items()}}
 
 
-def _operation(commit: FileCommit, change: Difference, removed: Sequence[Entry]) -> str:
+def _operation(commit: FileCommit, change: SnapshotDifference, removed: Sequence[Entry]) -> str:
     """Readers of changes follow appends, and pass by what changes no row. A new content is none,
     even the first, which may have vectors: such a reader would not go by them."""
     if not commit.data_change:
         return "replace"
-    if commit.operation is Operation.EMPTY:
+    if commit.operation is CommitOperation.EMPTY:
         return "delete"
-    return "overwrite" if removed or change.vectors or commit.operation is Operation.REPLACE else "append"
+    return "overwrite" if removed or change.vectors or commit.operation is CommitOperation.REPLACE else "append"
 
 
-def _totals(manifests: Sequence[Manifest]) -> dict[str, int]:
-    data = [e for m in manifests if m.content is Content.DATA for e in m.entries.values()]
-    vectors = [e for m in manifests if m.content is Content.DELETES for e in m.entries.values()]
+def _totals(manifests: Sequence[ListedManifest]) -> dict[str, int]:
+    data = [e for m in manifests if m.content is ManifestContent.DATA for e in m.entries.values()]
+    vectors = [e for m in manifests if m.content is ManifestContent.DELETES for e in m.entries.values()]
     return {
         "total-records": sum(e.rows for e in data),
         "total-files-size": sum(e.size for e in (*data, *vectors)),

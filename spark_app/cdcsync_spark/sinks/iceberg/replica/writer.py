@@ -19,7 +19,7 @@ from cdcsync_spark.sinks.iceberg.replica.format import IcebergFormat, TableMoved
 from cdcsync_spark.sinks.iceberg.replica.place import TablePlace
 from cdcsync_spark.sinks.iceberg.table.view import IcebergVersion
 from cdcsync_spark.sinks.lake.maintenance import HARMLESS
-from cdcsync_spark.sinks.lake.policy import Limits, MaintenancePolicy
+from cdcsync_spark.sinks.lake.policy import CommitLimits, MaintenancePolicy
 from cdcsync_spark.sinks.lake.writer import LakeWriter
 
 Inner = LakeWriter[IcebergVersion]
@@ -34,7 +34,7 @@ class IcebergWriter:
         place: TablePlace,
         scratch: Path,
         policy: MaintenancePolicy,
-        limits: Limits,
+        limits: CommitLimits,
         make: Callable[[IcebergFormat], Inner] | None = None,
     ) -> None:
         """`make` makes the writer of a table in its place; without it that of a replica."""

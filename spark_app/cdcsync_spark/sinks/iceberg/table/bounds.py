@@ -10,7 +10,7 @@ from decimal import Decimal
 from typing import Any
 
 from cdcsync_spark.sinks.iceberg.table.schema import TableSchema
-from cdcsync_spark.sinks.lake.bounds import ColumnBounds, FileBounds, Kind
+from cdcsync_spark.sinks.lake.bounds import BoundKind, ColumnBounds, FileBounds
 
 Pairs = list[dict[str, Any]]
 _EPOCH = dt.date(1970, 1, 1)
@@ -42,11 +42,11 @@ def pairs(values: Mapping[int, Any]) -> Pairs:
 
 
 def _binary(bounds: ColumnBounds, value: Any, kind: str) -> bytes:
-    if bounds.kind is Kind.TEXT:
+    if bounds.kind is BoundKind.TEXT:
         return str(value).encode()
-    if bounds.kind is Kind.DECIMAL:
+    if bounds.kind is BoundKind.DECIMAL:
         return _decimal(value, int(kind.rstrip(")").split(",")[1]))
-    if bounds.kind is Kind.DATE:
+    if bounds.kind is BoundKind.DATE:
         return _INT.pack((value - _EPOCH).days)
     return _INT.pack(value) if kind == "int" else _LONG.pack(value)
 
@@ -78,19 +78,19 @@ def _by_id(found: Pairs | None) -> dict[int, Any]:
 
 
 _KINDS = {
-    "int": Kind.INTEGER,
-    "long": Kind.INTEGER,
-    "date": Kind.DATE,
-    "timestamptz": Kind.INSTANT,
-    "timestamp": Kind.LOCAL_TIME,
-    "string": Kind.TEXT,
+    "int": BoundKind.INTEGER,
+    "long": BoundKind.INTEGER,
+    "date": BoundKind.DATE,
+    "timestamptz": BoundKind.INSTANT,
+    "timestamp": BoundKind.LOCAL_TIME,
+    "string": BoundKind.TEXT,
 }
 
 
-def _kind(kind: Any) -> Kind | None:
+def _kind(kind: Any) -> BoundKind | None:
     if not isinstance(kind, str):
         return None
-    return Kind.DECIMAL if kind.startswith("decimal") else _KINDS.get(kind)
+    return BoundKind.DECIMAL if kind.startswith("decimal") else _KINDS.get(kind)
 
 
 def _value(found: bytes, kind: str) -> Any:

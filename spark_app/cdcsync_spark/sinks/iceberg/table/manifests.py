@@ -23,14 +23,14 @@ ENTRIES, FILES = Encoder(MANIFEST_ENTRY), Encoder(MANIFEST_FILE)
 LARGE_MANIFEST = 500
 
 
-class Content(IntEnum):
+class ManifestContent(IntEnum):
     """What a manifest has."""
 
     DATA = 0
     DELETES = 1
 
 
-class _Status(IntEnum):
+class _EntryStatus(IntEnum):
     EXISTING = 0
     ADDED = 1
     DELETED = 2
@@ -65,7 +65,7 @@ class Entry:
         if not isinstance(file["file_path"], str) or not all(isinstance(n, int) and n >= 0 for n in numbers):
             raise TypeError("a file of other types")
         return cls(
-            _encoded(file, _Status.EXISTING, snapshot_id, sequence_number, file_sequence_number),
+            _encoded(file, _EntryStatus.EXISTING, snapshot_id, sequence_number, file_sequence_number),
             file["file_path"],
             file.get("referenced_data_file") or "",
             file["content"],
@@ -91,10 +91,10 @@ class Entry:
         return file
 
     def deleted(self, snapshot_id: int) -> bytes:
-        return _encoded(self.file, _Status.DELETED, snapshot_id, self.sequence_number, self.file_sequence_number)
+        return _encoded(self.file, _EntryStatus.DELETED, snapshot_id, self.sequence_number, self.file_sequence_number)
 
 
-def _encoded(file: Record, status: _Status, snapshot_id: int, number: int, file_number: int) -> bytes:
+def _encoded(file: Record, status: _EntryStatus, snapshot_id: int, number: int, file_number: int) -> bytes:
     return ENTRIES.encoded(
         {
             "status": status,
@@ -107,7 +107,7 @@ def _encoded(file: Record, status: _Status, snapshot_id: int, number: int, file_
 
 
 @dataclass(frozen=True)
-class Manifest:
+class ListedManifest:
     """A manifest as the list of a snapshot names it, and its live entries by their names."""
 
     row: Record
@@ -118,26 +118,26 @@ class Manifest:
         return str(self.row["manifest_path"])
 
     @property
-    def content(self) -> Content:
-        return Content(self.row["content"])
+    def content(self) -> ManifestContent:
+        return ManifestContent(self.row["content"])
 
 
-def read_manifest(row: Record, content: bytes, most_bytes: int) -> tuple[Manifest, int]:
+def read_manifest(row: Record, content: bytes, most_bytes: int) -> tuple[ListedManifest, int]:
     """And the bytes that it takes unpacked. Raises one of `avro.BROKEN`."""
     found = read_container(content, most_bytes)
     first, entries = row.get("first_row_id"), dict[str, Entry]()
     for record in found.records:
         file = record["data_file"]
-        if record["status"] == _Status.DELETED:
+        if record["status"] == _EntryStatus.DELETED:
             continue
-        if row["content"] == Content.DATA and file.get("first_row_id") is None and first is not None:
+        if row["content"] == ManifestContent.DATA and file.get("first_row_id") is None and first is not None:
             file = {**file, "first_row_id": first}
             first += file["record_count"]
         entry = _inherited(record, file, row)
         if entry.name in entries:
             raise ValueError(f"the file {entry.name[:200]!r} twice")
         entries[entry.name] = entry
-    return Manifest(row, entries), found.size
+    return ListedManifest(row, entries), found.size
 
 
 def _inherited(record: Record, file: Record, row: Record) -> Entry:
@@ -157,7 +157,7 @@ def read_list(content: bytes, most_bytes: int) -> list[dict[str, Any]]:
     """The manifests of a snapshot. Raises one of `avro.BROKEN`."""
     rows, left = [], most_bytes
     for row in read_container(content, most_bytes).records:
-        Content(row["content"])
+        ManifestContent(row["content"])
         if not isinstance(row["manifest_path"], str) or not isinstance(row["manifest_length"], int):
             raise TypeError("a manifest of other types")
         left -= weight(row)
@@ -187,13 +187,13 @@ class WrittenManifest:
     row: Record
     entries: Mapping[str, Entry]
 
-    def at(self, path: str) -> Manifest:
-        return Manifest({**self.row, "manifest_path": path, "manifest_length": len(self.content)}, self.entries)
+    def at(self, path: str) -> ListedManifest:
+        return ListedManifest({**self.row, "manifest_path": path, "manifest_length": len(self.content)}, self.entries)
 
 
 def write_manifest(
     of: Snapshotting,
-    content: Content,
+    content: ManifestContent,
     added: Sequence[Record],
     existing: Sequence[Entry],
     deleted: Sequence[Entry],
@@ -222,34 +222,34 @@ def write_manifest(
         "deleted_rows_count": sum(entry.rows for entry in deleted),
         "partitions": [],
         "key_metadata": None,
-        "first_row_id": first_row_id if content is Content.DATA else None,
+        "first_row_id": first_row_id if content is ManifestContent.DATA else None,
     }
     return WrittenManifest(ENTRIES.container(_header(of.schema, content), records), row, live)
 
 
-def _with_row_ids(added: Sequence[Record], content: Content, first: int) -> Iterator[Record]:
+def _with_row_ids(added: Sequence[Record], content: ManifestContent, first: int) -> Iterator[Record]:
     for file in added:
-        yield {**file, "first_row_id": first} if content is Content.DATA else file
+        yield {**file, "first_row_id": first} if content is ManifestContent.DATA else file
         first += file["record_count"]
 
 
 def _added(file: Record, snapshot_id: int) -> bytes:
     """Its numbers are its manifest's."""
-    return ENTRIES.encoded({"status": _Status.ADDED, "snapshot_id": snapshot_id, "data_file": file})
+    return ENTRIES.encoded({"status": _EntryStatus.ADDED, "snapshot_id": snapshot_id, "data_file": file})
 
 
-def _header(schema: TableSchema, content: Content) -> dict[str, str]:
+def _header(schema: TableSchema, content: ManifestContent) -> dict[str, str]:
     return {
         "schema": json.dumps(schema.to_dict(), ensure_ascii=False),
         "schema-id": str(schema.id),
         "partition-spec": "[]",
         "partition-spec-id": "0",
         "format-version": "3",
-        "content": "data" if content is Content.DATA else "deletes",
+        "content": "data" if content is ManifestContent.DATA else "deletes",
     }
 
 
-def write_list(of: Snapshotting, manifests: Sequence[Manifest]) -> bytes:
+def write_list(of: Snapshotting, manifests: Sequence[ListedManifest]) -> bytes:
     header = {
         "snapshot-id": str(of.snapshot_id),
         "parent-snapshot-id": "null" if of.parent_id is None else str(of.parent_id),

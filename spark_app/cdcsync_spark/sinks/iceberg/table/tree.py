@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from cdcsync_spark.sinks.iceberg.table.avro import Record
 from cdcsync_spark.sinks.iceberg.table.manifests import (
     LARGE_MANIFEST,
-    Content,
     Entry,
-    Manifest,
+    ListedManifest,
+    ManifestContent,
     Snapshotting,
     WrittenManifest,
     write_manifest,
@@ -18,7 +18,7 @@ from cdcsync_spark.sinks.iceberg.table.manifests import (
 
 
 @dataclass(frozen=True)
-class Difference:
+class SnapshotDifference:
     """What a snapshot changes: records of new data files, names of those that go; the vectors that
     data files have from now on, by their names. The vectors of files that go, go with them."""
 
@@ -35,14 +35,14 @@ class Difference:
 class NextManifests:
     """In the order of the snapshot's list, with the entries that are deleted by it."""
 
-    manifests: tuple[Manifest | WrittenManifest, ...]
+    manifests: tuple[ListedManifest | WrittenManifest, ...]
     deleted: tuple[Entry, ...]
 
 
-def next_manifests(before: Sequence[Manifest], change: Difference, of: Snapshotting) -> NextManifests:
-    data = _Content(before, Content.DATA, change.added, set(change.removed), of)
+def next_manifests(before: Sequence[ListedManifest], change: SnapshotDifference, of: Snapshotting) -> NextManifests:
+    data = _Content(before, ManifestContent.DATA, change.added, set(change.removed), of)
     gone = {*change.removed, *change.vectors}
-    vectors = _Content(before, Content.DELETES, list(change.vectors.values()), gone, of)
+    vectors = _Content(before, ManifestContent.DELETES, list(change.vectors.values()), gone, of)
     manifests = (*data.manifests(), *vectors.manifests())
     return NextManifests(manifests, (*data.deleted, *vectors.deleted))
 
@@ -51,14 +51,19 @@ class _Content:
     """The manifests of one content."""
 
     def __init__(
-        self, before: Sequence[Manifest], content: Content, added: Sequence[Record], gone: set[str], of: Snapshotting
+        self,
+        before: Sequence[ListedManifest],
+        content: ManifestContent,
+        added: Sequence[Record],
+        gone: set[str],
+        of: Snapshotting,
     ) -> None:
         self._before = [m for m in before if m.content is content and m.entries]
         self._content, self._added, self._gone, self._of = content, added, gone, of
         self._first_row_id = of.first_row_id
         self.deleted: list[Entry] = []
 
-    def manifests(self) -> Iterator[Manifest | WrittenManifest]:
+    def manifests(self) -> Iterator[ListedManifest | WrittenManifest]:
         newest = self._before[-1] if self._before else None
         left = self._added
         for manifest in self._before:
@@ -72,7 +77,7 @@ class _Content:
         for start in range(0, len(left), LARGE_MANIFEST):
             yield self._write(left[start : start + LARGE_MANIFEST], [], [])
 
-    def _has_room(self, manifest: Manifest) -> bool:
+    def _has_room(self, manifest: ListedManifest) -> bool:
         return len(manifest.entries) + len(self._added) <= LARGE_MANIFEST
 
     def _write(self, added: Sequence[Record], existing: list[Entry], deleted: list[Entry]) -> WrittenManifest:

@@ -15,7 +15,7 @@ from cdcsync_core.quoting import quoted
 from cdcsync_core.state import TableState
 from cdcsync_spark.memory import memory_limit
 from cdcsync_spark.sinks.iceberg.table.expiry import Gone
-from cdcsync_spark.sinks.iceberg.table.manifests import Content, Entry, Manifest, read_list, read_manifest
+from cdcsync_spark.sinks.iceberg.table.manifests import Entry, ListedManifest, ManifestContent, read_list, read_manifest
 from cdcsync_spark.sinks.iceberg.table.metadata import Snapshot, TableMetadata, parsing, unreadable
 from cdcsync_spark.sinks.iceberg.table.schema import TableSchema, field_ids
 from cdcsync_spark.sinks.iceberg.table.state import found_state
@@ -86,7 +86,7 @@ class IcebergVersion:
     schema: TableSchema
     state: TableState | None
     snapshot: Snapshot | None = None
-    manifests: tuple[Manifest, ...] = ()
+    manifests: tuple[ListedManifest, ...] = ()
     files: Mapping[str, IcebergFile] = field(default_factory=dict)
     gone: dict[str, Gone] = field(default_factory=dict)
 
@@ -119,7 +119,7 @@ def branch_schema(metadata: TableMetadata, ref: str, main: str) -> TableSchema:
 
 
 @dataclass(frozen=True)
-class Reader:
+class VersionReader:
     """Reads versions of the table whose files are in `store`; `folder` is that of its data files,
     relative to `store`."""
 
@@ -139,8 +139,8 @@ class Reader:
         return IcebergVersion(metadata, ref, schema, state, snapshot, manifests, files, gone)
 
     def manifests(
-        self, metadata: TableMetadata, snapshot: Snapshot, known: Mapping[str, Manifest]
-    ) -> tuple[Manifest, ...]:
+        self, metadata: TableMetadata, snapshot: Snapshot, known: Mapping[str, ListedManifest]
+    ) -> tuple[ListedManifest, ...]:
         """Those of a snapshot, which are read unless they are `known`."""
         paths, left, manifests = TablePaths(metadata.location), memory_limit() // _SHARE, []
         content = self._read(paths, snapshot.manifest_list)
@@ -154,7 +154,7 @@ class Reader:
                     manifest, size = read_manifest(row, content, left)
                 left -= size
             else:
-                manifest = Manifest(row, known[path].entries)
+                manifest = ListedManifest(row, known[path].entries)
             manifests.append(manifest)
         return tuple(manifests)
 
@@ -164,16 +164,16 @@ class Reader:
             raise unreadable(path, "it is not there")
         return content
 
-    def files(self, paths: TablePaths, manifests: Collection[Manifest]) -> dict[str, IcebergFile]:
+    def files(self, paths: TablePaths, manifests: Collection[ListedManifest]) -> dict[str, IcebergFile]:
         """The live data files by their paths in the folder."""
         vectors: dict[str, Entry] = {}
         for manifest in manifests:
-            if manifest.content is Content.DELETES:
+            if manifest.content is ManifestContent.DELETES:
                 vectors |= {name: _vector(entry) for name, entry in manifest.entries.items()}
         live = (
             self._file(paths, entry, vectors.get(name))
             for manifest in manifests
-            if manifest.content is Content.DATA
+            if manifest.content is ManifestContent.DATA
             for name, entry in manifest.entries.items()
         )
         return {file.path: file for file in live}

@@ -33,7 +33,7 @@ _EPOCH = re.compile(rb'"epoch": (\d{1,18}), "number": ')
 REPEAT_AFTER, REPEAT_AFTER_PER_TABLE = 10_000, 20
 
 
-class Header(NamedTuple):
+class RecordHeader(NamedTuple):
     """Who wrote a record; where a reader may begin; what it repeats."""
 
     writer: str = ""
@@ -41,13 +41,13 @@ class Header(NamedTuple):
     repeats: int | None = None
 
 
-def header_of(value: bytes) -> Header:
+def header_of(value: bytes) -> RecordHeader:
     """Empty for what is no record."""
     match = _HEADER.match(value)
     if match is None:
-        return Header()
+        return RecordHeader()
     writer, since, repeats = match.groups()
-    return Header(writer.decode(errors="replace"), *(None if n is None else int(n) for n in (since, repeats)))
+    return RecordHeader(writer.decode(errors="replace"), *(None if n is None else int(n) for n in (since, repeats)))
 
 
 class Read(Protocol):

@@ -19,7 +19,7 @@ _VERSION = 1
 
 
 @dataclass(frozen=True)
-class Publication:
+class SnapshotSending:
     """A snapshot that is being sent: version `version` of the staged copy, `rows` of it so far.
     With early delivery the rows are those that this version has added, and the versions before it
     are sent."""
@@ -38,7 +38,7 @@ class TableRecord:
     topic: str
     topic_id: str
     partitions: int
-    publication: Publication | None = None
+    publication: SnapshotSending | None = None
     begins: tuple[int, ...] = ()
     key_schema: int | None = None
 
@@ -80,7 +80,7 @@ class TableRecord:
             data["topic"],
             data["topicId"],
             data["partitions"],
-            Publication(sent["version"], sent["rows"]) if sent else None,
+            SnapshotSending(sent["version"], sent["rows"]) if sent else None,
             tuple(data.get("begins", ())),
             data.get("keySchema"),
         )

@@ -20,11 +20,11 @@ from cdcsync_core.remedies import resnapshot
 from cdcsync_core.state import TableState
 from cdcsync_spark.sinks.contract.snapshot import TargetSnapshot
 from cdcsync_spark.sinks.contract.staging import StagedVersion, StagingTable
-from cdcsync_spark.sinks.kafka.state.table_record import Publication
+from cdcsync_spark.sinks.kafka.state.table_record import SnapshotSending
 from cdcsync_spark.sinks.staged_copy import is_whole
 
 #: rows, and how far the copy is sent with them
-Parts = Iterator[tuple[Publication, pa.Table]]
+Parts = Iterator[tuple[SnapshotSending, pa.Table]]
 
 
 @dataclass(frozen=True)
@@ -42,27 +42,27 @@ class StagedRows:
             raise lost_copy(self.table)
         return version
 
-    def unsent(self, sent: Publication | None) -> tuple[TableState, Parts]:
+    def unsent(self, sent: SnapshotSending | None) -> tuple[TableState, Parts]:
         """The parts of a consistent copy, and its state."""
         version = self.as_of_now()
-        state, sent = version.snapshot.state, sent or Publication(version.number)
+        state, sent = version.snapshot.state, sent or SnapshotSending(version.number)
         if sent.version != version.number or not is_whole(state):
             raise lost_copy(self.table)
         return state, self._parts(version, sent)
 
-    def unsent_waves(self, sent: Publication | None, newest: TableState) -> Parts:
+    def unsent_waves(self, sent: SnapshotSending | None, newest: TableState) -> Parts:
         """The waves up to the commit of `newest`. Raises SinkConflict where a version is missing,
         is not ours, or takes rows away."""
-        sent, commit_number = sent or Publication(0), -1
+        sent, commit_number = sent or SnapshotSending(0), -1
         while commit_number < newest.commit_number:
             wave = self.copy.wave(sent.version)
             if wave is None:
                 raise lost_copy(self.table)
             if wave.rows is None or sent.rows < wave.rows:
                 yield from self._parts(wave, sent)
-            commit_number, sent = wave.snapshot.state.commit_number, Publication(sent.version + 1)
+            commit_number, sent = wave.snapshot.state.commit_number, SnapshotSending(sent.version + 1)
 
-    def _parts(self, version: StagedVersion, sent: Publication) -> Parts:
+    def _parts(self, version: StagedVersion, sent: SnapshotSending) -> Parts:
         """What is behind the rows that are sent."""
         for rows in _sliced(version.snapshot, sent.rows, self.size):
             sent = replace(sent, rows=sent.rows + rows.num_rows)

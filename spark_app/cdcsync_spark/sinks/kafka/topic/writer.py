@@ -20,10 +20,10 @@ from cdcsync_spark.sinks.contract.writer import Outcome, Writer, WriterStatus
 from cdcsync_spark.sinks.formats.json_records import Form
 from cdcsync_spark.sinks.kafka.encoding import event_records, origin_of, snapshot_records
 from cdcsync_spark.sinks.kafka.forms import form_of, registered_keys
-from cdcsync_spark.sinks.kafka.state.table_record import Publication, TableRecord
+from cdcsync_spark.sinks.kafka.state.table_record import SnapshotSending, TableRecord
 from cdcsync_spark.sinks.kafka.topic.staged_rows import Parts, StagedRows, lost_copy
 from cdcsync_spark.sinks.kafka.transactions.conflicts import check_topic, foreign_topic, is_replaced
-from cdcsync_spark.sinks.kafka.transactions.session import KafkaSession, Piece
+from cdcsync_spark.sinks.kafka.transactions.session import KafkaSession, TopicRecords
 from cdcsync_spark.sinks.kafka.transactions.table_fault import TableFault
 from cdcsync_spark.sinks.staged_copy import Copies, Recorded, is_whole
 
@@ -124,14 +124,14 @@ class TopicMain:
         gate("topic-made-again")
         return replace(record, topic_id=topic.id, partitions=topic.partitions, begins=(), key_schema=None)
 
-    def pieces(self, commit: Commit) -> Iterator[Piece]:
+    def pieces(self, commit: Commit) -> Iterator[TopicRecords]:
         """Raises TableFault for what the format cannot carry."""
         if not isinstance(commit.change, Emit):
             return
         sink, record = self.target.sink, self.record
         try:
             for records in event_records(self._form(record), sink.label, commit.state, commit.change.events):
-                yield Piece(self.name, record.topic, records)
+                yield TopicRecords(self.name, record.topic, records)
         except PermanentError as error:
             raise TableFault(self.name, error) from None
 
@@ -141,8 +141,8 @@ class TopicMain:
 
     # -- the snapshot
 
-    def _unsent(self, state: TableState) -> Publication:
-        return Publication(self._rows(state.generation).as_of_now().number)
+    def _unsent(self, state: TableState) -> SnapshotSending:
+        return SnapshotSending(self._rows(state.generation).as_of_now().number)
 
     def _rows(self, generation: int) -> StagedRows:
         return StagedRows(self.target.copy(generation), self.name, self.target.sink.part_rows)
@@ -194,15 +194,15 @@ class TopicMain:
         columns, origin = captured_schema(state.capture), origin_of(sink.label, state, snapshot=True)
         return registered_keys(sink.form, sink.registry, topic, columns, origin)
 
-    def _snapshot_pieces(self, record: TableRecord, state: TableState, rows: pa.Table) -> Iterator[Piece]:
+    def _snapshot_pieces(self, record: TableRecord, state: TableState, rows: pa.Table) -> Iterator[TopicRecords]:
         """Raises TableFault for what the format cannot carry."""
         try:
             for records in snapshot_records(self._form(record), self.target.sink.label, state, rows):
-                yield Piece(self.name, record.topic, records)
+                yield TopicRecords(self.name, record.topic, records)
         except PermanentError as error:
             raise TableFault(self.name, error) from None
 
-    def _transact(self, record: TableRecord, pieces: Iterable[Piece]) -> bool:
+    def _transact(self, record: TableRecord, pieces: Iterable[TopicRecords]) -> bool:
         try:
             done = self.session.transact({self.name: record}, self.counted(pieces))
         except TableFault as fault:
@@ -232,7 +232,7 @@ class TopicMain:
     def status(self) -> WriterStatus:
         return WriterStatus(counts={"records": self._records})
 
-    def counted(self, pieces: Iterable[Piece]) -> Iterator[Piece]:
+    def counted(self, pieces: Iterable[TopicRecords]) -> Iterator[TopicRecords]:
         """Of a new transaction."""
         self._sending = 0
         for piece in pieces:

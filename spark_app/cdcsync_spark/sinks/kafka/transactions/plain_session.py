@@ -19,7 +19,7 @@ from cdcsync_core.gates import gate
 from cdcsync_spark.sinks.kafka.connection.brokers import is_forbidden, is_lost_topic
 from cdcsync_spark.sinks.kafka.state.table_record import TableRecord
 from cdcsync_spark.sinks.kafka.transactions.pace import Pace
-from cdcsync_spark.sinks.kafka.transactions.session import KafkaSession, Piece
+from cdcsync_spark.sinks.kafka.transactions.session import KafkaSession, TopicRecords
 
 
 @dataclass
@@ -46,7 +46,7 @@ class PlainSession(KafkaSession):
         if self._failed is not None:
             raise KafkaException(self._failed)
 
-    def transact(self, records: Mapping[str, TableRecord], pieces: Iterable[Piece]) -> bool:
+    def transact(self, records: Mapping[str, TableRecord], pieces: Iterable[TopicRecords]) -> bool:
         """The records, then the states; False, and the newest states are known, where another
         writer was first. Raises TableFault, or what ends the run."""
         with self.lock:

@@ -55,7 +55,7 @@ _PAUSE = 2.0
 OnDelivery: TypeAlias = Callable[[KafkaError | None, Message], None]
 
 
-class Piece(NamedTuple):
+class TopicRecords(NamedTuple):
     """Records for a table's topic."""
 
     table: str
@@ -129,7 +129,7 @@ class KafkaSession:
             self.open()
             self._states.refresh()
 
-    def transact(self, records: Mapping[str, TableRecord], pieces: Iterable[Piece]) -> bool:
+    def transact(self, records: Mapping[str, TableRecord], pieces: Iterable[TopicRecords]) -> bool:
         """All of it or nothing; False, and the newest records are known, where another writer was
         first, or where a second try tells whose record a topic refuses. Raises TableFault, or what
         ends the run; nothing is left open then."""
@@ -195,7 +195,7 @@ class KafkaSession:
     def _begin(self) -> None:
         self._calling(lambda p: p.begin_transaction(), "beginning a transaction")
 
-    def _write(self, records: Mapping[str, TableRecord], pieces: Iterable[Piece]) -> bool:
+    def _write(self, records: Mapping[str, TableRecord], pieces: Iterable[TopicRecords]) -> bool:
         """False where another writer was first."""
         self._send_states(records)
         gate("kafka-begun")
@@ -249,7 +249,7 @@ class KafkaSession:
             return None
         return too_large_fault(tables[0], cause.str())
 
-    def _send(self, piece: Piece) -> None:
+    def _send(self, piece: TopicRecords) -> None:
         if piece.records.headers:
             self._send_with_headers(piece)
             return
@@ -264,7 +264,7 @@ class KafkaSession:
                     self._produce(topic, value, key, on_delivery, partition)
         self._pace.moved()
 
-    def _send_with_headers(self, piece: Piece) -> None:
+    def _send_with_headers(self, piece: TopicRecords) -> None:
         headers = piece.records.headers
         with faults_of(piece.table):
             for number, (key, value) in enumerate(piece.records.pairs()):

@@ -217,7 +217,7 @@ def _spelled_out(footer: pq.FileMetaData, chunk: Chunk, content: bytes) -> Itera
     """The bytes of each `STREAMED_ROWS` values of a chunk, which is read with its texts as numbers
     of a dictionary."""
     column = footer.schema.column(chunk.column).path
-    file = pa.PythonFile(_Part(chunk.start, content), mode="r")
+    file = pa.PythonFile(_FileEnd(chunk.start, content), mode="r")
     with pq.ParquetFile(file, metadata=footer, read_dictionary=[column], pre_buffer=False) as numbered:
         for batch in numbered.iter_batches(
             STREAMED_ROWS, row_groups=[chunk.group], columns=[column], use_threads=False
@@ -225,7 +225,7 @@ def _spelled_out(footer: pq.FileMetaData, chunk: Chunk, content: bytes) -> Itera
             yield sum(map(spelled_out, batch.columns))
 
 
-class _Part(io.RawIOBase):
+class _FileEnd(io.RawIOBase):
     """A file of which only the bytes from `start` on are there."""
 
     def __init__(self, start: int, content: bytes) -> None:

@@ -247,7 +247,7 @@ class _Collected:
     content: bytes
 
 
-class _Walk:
+class _PageWalk:
     """The headers of one chunk, whose bytes come in order; `longest` is of its dictionary, `texts`
     what its values are spelled out to at most, `deltas` what those of texts by prefixes are. No
     page unpacks to more than `most` bytes."""
@@ -333,7 +333,7 @@ class PageWatch:
     """Adds up what the bytes that are read of a file unpack to."""
 
     def __init__(self, chunks: list[Chunk], most: Most, spelled: Spelled) -> None:
-        self._walks = [_Walk(chunk, most.page) for chunk in chunks]
+        self._walks = [_PageWalk(chunk, most.page) for chunk in chunks]
         self._most, self._spelled = most, spelled
         self._groups: Counter[int] = Counter()
         self._windows: dict[int, _NewestPages] = {}
@@ -372,7 +372,7 @@ class PageWatch:
         if self._groups[group] > self._most.group:
             raise TooHeavy(f"the pages of row group {group} unpack to more than {self._most.group} bytes")
 
-    def _weigh_texts(self, walk: _Walk, content: memoryview) -> None:
+    def _weigh_texts(self, walk: _PageWalk, content: memoryview) -> None:
         chunk, whole = walk.chunk, len(content) == walk.chunk.end - walk.chunk.start
         texts, walk.texts = walk.texts, 0
         if self._most.streamed:

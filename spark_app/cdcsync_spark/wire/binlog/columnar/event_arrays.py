@@ -25,7 +25,7 @@ _FIELDS = np.dtype(
 assert _FIELDS.itemsize == HEADER.size
 
 
-class EventColumns(NamedTuple):
+class EventArrays(NamedTuple):
     """Events of `data`: `starts[i]` is where the header of one begins, `bodies[i]` and `ends[i]`
     where its body does and where that ends, before the checksum. `whole`: its header gives its
     length."""
@@ -59,7 +59,7 @@ class EventColumns(NamedTuple):
         return chosen[np.fromiter(map(ne, found, expected), bool, len(chosen))]
 
 
-def event_columns(data: bytes, starts: Sequence[int] | Cursors, ends: Sequence[int] | Cursors) -> EventColumns | None:
+def event_columns(data: bytes, starts: Sequence[int] | Cursors, ends: Sequence[int] | Cursors) -> EventArrays | None:
     """Of the events at `data[starts[i]:ends[i]]`, each with its checksum; None where one is too
     short for a header and a checksum."""
     begin, after = np.asarray(starts, np.int64), np.asarray(ends, np.int64)
@@ -67,7 +67,7 @@ def event_columns(data: bytes, starts: Sequence[int] | Cursors, ends: Sequence[i
         return None
     window = np.ndarray((len(data) - HEADER.size + 1,), f"V{HEADER.size}", buffer=data, strides=(1,))
     fields = window[begin].view(_FIELDS)
-    return EventColumns(
+    return EventArrays(
         data,
         begin,
         begin + HEADER.size,

@@ -18,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from cdcsync_spark.wire.binlog.columnar.event_arrays import EventColumns
+from cdcsync_spark.wire.binlog.columnar.event_arrays import EventArrays
 from cdcsync_spark.wire.binlog.event import events
 from cdcsync_spark.wire.binlog.event.event_type import EventType
 from cdcsync_spark.wire.columns.gather import Cursors, Flags, Numbers
@@ -91,7 +91,7 @@ def opening(kinds: npt.NDArray[np.uint8], mariadb: bool) -> int:
     return int(np.count_nonzero(_TABLES[mariadb][kinds] == _OPENS))
 
 
-def find_plain(found: EventColumns, mariadb: bool) -> Plain:
+def find_plain(found: EventArrays, mariadb: bool) -> Plain:
     """The plain transactions, checksums verified."""
     roles = _TABLES[mariadb][found.kinds]
     odd = (roles == _ODD) | ~found.whole | _misplaced(found.places, roles)
@@ -127,7 +127,7 @@ def _sums(flags: Flags, first: Cursors) -> npt.NDArray[np.int64]:
     return np.add.reduceat(flags, first, dtype=np.int64)
 
 
-def _begins(found: EventColumns, at: Cursors) -> Flags:
+def _begins(found: EventArrays, at: Cursors) -> Flags:
     """Which of the events are a QUERY that is exactly BEGIN (`events.is_begin`)."""
     bodies, ends = found.bodies[at], found.ends[at]
     sizes = ends - bodies
@@ -139,7 +139,7 @@ def _begins(found: EventColumns, at: Cursors) -> Flags:
     return right & (found.numbers(ends - 4, "<u4") == int.from_bytes(events.BEGIN[2:], "little"))
 
 
-def _is_row_group(found: EventColumns, at: Cursors) -> Flags:
+def _is_row_group(found: EventArrays, at: Cursors) -> Flags:
     """MariaDB: no statement alone, no DDL, no XA."""
     right = found.ends[at] - found.bodies[at] >= events.MARIADB_GTID_HEAD
     odd = events.STANDALONE | events.DDL | events.PREPARED_XA | events.COMPLETED_XA
@@ -147,7 +147,7 @@ def _is_row_group(found: EventColumns, at: Cursors) -> Flags:
     return right & (flags & odd == 0) & (found.numbers(np.where(right, found.bodies[at], 0), "<u8") <= _SIGNED)
 
 
-def _is_mysql_gtid(found: EventColumns, at: Cursors) -> Flags:
+def _is_mysql_gtid(found: EventArrays, at: Cursors) -> Flags:
     """With a number of an interval, and whole times."""
     sizes = found.ends[at] - found.bodies[at]
     right = (sizes == events.GTID_HEAD) | (sizes >= _IMMEDIATE)
@@ -162,7 +162,7 @@ def _is_mysql_gtid(found: EventColumns, at: Cursors) -> Flags:
 _IMMEDIATE, _ORIGINAL, _TIME = 42, 49, 7
 
 
-def _times_of(found: EventColumns, at: Cursors) -> tuple[Flags, Flags]:
+def _times_of(found: EventArrays, at: Cursors) -> tuple[Flags, Flags]:
     """Which GTID events have a commit time, and whose original commit was at another one."""
     bodies = found.bodies[at]
     has_time = found.ends[at] - bodies >= _IMMEDIATE + _TIME
@@ -172,7 +172,7 @@ def _times_of(found: EventColumns, at: Cursors) -> tuple[Flags, Flags]:
     return has_time, has_time & (top >> 7 == 1)
 
 
-def stretch(found: EventColumns, first: Cursors, after: Cursors, mariadb: bool) -> Stretch:
+def stretch(found: EventArrays, first: Cursors, after: Cursors, mariadb: bool) -> Stretch:
     """Transactions that `find_plain` found, one after the other."""
     ends, times = found.places[after - 1], found.times[after - 1].astype(np.float64)
     bodies = found.bodies[first]
@@ -187,7 +187,7 @@ def stretch(found: EventColumns, first: Cursors, after: Cursors, mariadb: bool) 
     return Stretch(first, after, ends, times, numbers, tuple(_sources(found, first)))
 
 
-def _committed(found: EventColumns, first: Cursors) -> npt.NDArray[np.int64]:
+def _committed(found: EventArrays, first: Cursors) -> npt.NDArray[np.int64]:
     """Unix time in microseconds, 0 if not logged."""
     has_time, original = _times_of(found, first)
     # eight bytes before a time's end, of which the first is not its
@@ -195,7 +195,7 @@ def _committed(found: EventColumns, first: Cursors) -> npt.NDArray[np.int64]:
     return np.where(has_time, found.numbers(np.where(has_time, at, 0), "<u8") >> np.uint64(8), 0).astype(np.int64)
 
 
-def _sources(found: EventColumns, first: Cursors) -> Iterator[tuple[str | None, int]]:
+def _sources(found: EventArrays, first: Cursors) -> Iterator[tuple[str | None, int]]:
     at = found.bodies[first] + 1
     low, high = found.numbers(at, "<u8"), found.numbers(at + 8, "<u8")
     anonymous = found.kinds[first] == EventType.ANONYMOUS_GTID

@@ -18,11 +18,11 @@ import numpy as np
 import numpy.typing as npt
 
 from cdcsync_core.tables.source_table import TableId
-from cdcsync_spark.wire.binlog.columnar.event_arrays import EventColumns
+from cdcsync_spark.wire.binlog.columnar.event_arrays import EventArrays
 from cdcsync_spark.wire.binlog.columnar.plain import CHANGES, MAPS, Plain, Stretch
 from cdcsync_spark.wire.binlog.facts import TableMap
 from cdcsync_spark.wire.binlog.rows_block import RowsBlock
-from cdcsync_spark.wire.binlog.tables import ROWS, MappedTables, Unreadable, UsableMap, head
+from cdcsync_spark.wire.binlog.tables import ROWS, MappedTables, UnreadableMap, UsableMap, head
 from cdcsync_spark.wire.columns.gather import Cursors, Flags
 
 #: a rows event begins with its table's number (6 bytes) and flags (2)
@@ -44,7 +44,7 @@ class PlainRows:
     map_classes: Cursors
     distinct: tuple[bytes, ...]
     tables: tuple[TableMap | None, ...]
-    found: EventColumns
+    found: EventArrays
     transactions: Cursors
     classes: Cursors
     operations: npt.NDArray[np.int8]
@@ -82,7 +82,7 @@ class PlainRows:
             )
 
 
-def plain_rows(found: EventColumns, plain: Plain, stretch: Stretch, tables: MappedTables) -> PlainRows | None:
+def plain_rows(found: EventArrays, plain: Plain, stretch: Stretch, tables: MappedTables) -> PlainRows | None:
     """None where the first transaction is not one of these.
 
     An example of three rows events, `shop.b` not captured; the places are those in `found`:
@@ -104,7 +104,7 @@ def plain_rows(found: EventColumns, plain: Plain, stretch: Stretch, tables: Mapp
     bodies = found.bytes(found.bodies[maps], found.ends[maps])
     distinct = tuple(dict.fromkeys(bodies))
     known = [tables.known(body) for body in distinct]
-    usable = [not isinstance(k, Unreadable) for _, k in known]
+    usable = [not isinstance(k, UnreadableMap) for _, k in known]
     of_body = {body: i for i, body in enumerate(distinct)}
     map_classes = np.fromiter(map(of_body.__getitem__, bodies), np.int64, len(bodies))
     mapped = [k if isinstance(k, UsableMap) else None for _, k in known]
@@ -151,7 +151,7 @@ def _second_of_a_number(numbers: Sequence[int], classes: Cursors, maps: Cursors)
 
 
 def _classes(
-    found: EventColumns, stretch: Stretch, rows: Cursors, maps: Cursors, map_classes: Cursors, numbers: list[int]
+    found: EventArrays, stretch: Stretch, rows: Cursors, maps: Cursors, map_classes: Cursors, numbers: list[int]
 ) -> Cursors:
     """For each rows event which TABLE_MAP it is of, -1 where none of its number is before it in its
     transaction."""
@@ -172,7 +172,7 @@ def _classes(
 
 
 def _heads(
-    found: EventColumns, rows: Cursors, classes: Cursors, mapped: Sequence[UsableMap | None]
+    found: EventArrays, rows: Cursors, classes: Cursors, mapped: Sequence[UsableMap | None]
 ) -> tuple[Cursors, Flags]:
     """For each event the length of its head behind the flags, and whether that is not the usual
     one."""

@@ -65,7 +65,7 @@ class MySqlGtid(NamedTuple):
     committed: int
 
 
-class MariaDbGtid(NamedTuple):
+class MariaDbGtidEvent(NamedTuple):
     """`alter` is the part of an ALTER in two phases (START_ALTER, COMMIT_ALTER or ROLLBACK_ALTER),
     0 for anything else."""
 
@@ -99,7 +99,7 @@ class Query(NamedTuple):
     timestamps: bool | None = None
 
 
-class Place(NamedTuple):
+class RotatePlace(NamedTuple):
     file: str
     offset: int
 
@@ -147,10 +147,10 @@ def has_started(body: Buffer) -> bool:
     return len(body) >= _STARTED.size and _STARTED.unpack_from(body)[0] != 0
 
 
-def parse_rotate(body: Buffer) -> Place:
+def parse_rotate(body: Buffer) -> RotatePlace:
     cursor = Cursor(body)
     offset = cursor.uint(8)
-    return Place(cursor.text(cursor.left), offset)
+    return RotatePlace(cursor.text(cursor.left), offset)
 
 
 def parse_gtid(body: Buffer, anonymous: bool) -> MySqlGtid:
@@ -221,12 +221,12 @@ def _gtid(source: str, number: int) -> Gtid:
     return Gtid(source, number)
 
 
-def parse_mariadb_gtid(body: Buffer, server: int) -> MariaDbGtid:
+def parse_mariadb_gtid(body: Buffer, server: int) -> MariaDbGtidEvent:
     """`server` is the header's server id."""
     if len(body) < _MARIADB_GTID.size:
         raise DecodeError(f"a GTID event of {len(body)} bytes", needed=f"at least {_MARIADB_GTID.size}")
     sequence, domain, flags = _MARIADB_GTID.unpack_from(body)
-    return MariaDbGtid(domain, server, sequence, flags, _alter(body, flags) if flags & DDL else 0)
+    return MariaDbGtidEvent(domain, server, sequence, flags, _alter(body, flags) if flags & DDL else 0)
 
 
 def _alter(body: Buffer, flags: int) -> int:
@@ -287,7 +287,7 @@ def _known_charset(collation: int) -> str:
         return ""
 
 
-class _Status(NamedTuple):
+class _QueryStatus(NamedTuple):
     """Status variables of a QUERY event that decide how its text is read; `collation` is the
     client's, `connection` that of its literals, 0 if not known."""
 
@@ -299,10 +299,10 @@ class _Status(NamedTuple):
     timestamps: bool | None = None
 
 
-def _session(status: Cursor) -> _Status:
+def _session(status: Cursor) -> _QueryStatus:
     """`sql_mode` and character set are always logged, and before them only variables of known
     length; what follows them and cannot be read is not needed."""
-    found = _Status()
+    found = _QueryStatus()
     try:
         while status:
             if (following := _variable(status, found)) is None:
@@ -314,7 +314,7 @@ def _session(status: Cursor) -> _Status:
     return found
 
 
-def _variable(status: Cursor, session: _Status) -> _Status | None:
+def _variable(status: Cursor, session: _QueryStatus) -> _QueryStatus | None:
     """`found` with one more variable; None at one whose length is not known."""
     code = status.byte()
     if code == _Q_CHARSET:
@@ -380,15 +380,15 @@ def parse_gtid_pos(gtid_pos: str) -> dict[int, str]:
     return {int(gtid.split("-")[0]): gtid for gtid in gtid_pos.split(",")}
 
 
-def parse_heartbeat(body: Buffer, log_pos: int) -> Place:
+def parse_heartbeat(body: Buffer, log_pos: int) -> RotatePlace:
     """HEARTBEAT: the position is in the header; a MariaDB server that is past 4 GiB writes 0 there
     and 8 bytes here."""
     cursor = Cursor(body)
     offset = log_pos or cursor.uint(8)
-    return Place(cursor.text(cursor.left), offset)
+    return RotatePlace(cursor.text(cursor.left), offset)
 
 
-def parse_heartbeat_v2(body: Buffer) -> Place:
+def parse_heartbeat_v2(body: Buffer) -> RotatePlace:
     """Fields of (kind, length, value): 1 the file's name, 2 the position as a length-encoded
     number, 0 ends the list."""
     cursor = Cursor(body)
@@ -399,4 +399,4 @@ def parse_heartbeat_v2(body: Buffer) -> Place:
             file = field.text(field.left)
         elif kind == 2:
             offset = field.lenenc()
-    return Place(file, offset)
+    return RotatePlace(file, offset)

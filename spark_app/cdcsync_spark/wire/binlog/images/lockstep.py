@@ -66,7 +66,7 @@ def rows(lanes: Lanes, sizes: Sequence[int] | npt.NDArray[np.int64], layouts: Se
         if not unfinished.all():
             at, end = at[unfinished], end[unfinished]
     if len(at):
-        found.append(_Walk(lanes.data, layouts).starts(at.tolist(), end.tolist()))
+        found.append(_RowWalk(lanes.data, layouts).starts(at.tolist(), end.tolist()))
     starts = np.concatenate([*found, ends[-1:]])
     starts.sort()
     return Rows(starts, np.diff(np.searchsorted(starts[:-1], np.append(begins, ends[-1:]))))
@@ -139,7 +139,7 @@ class _Step:
         return self._lanes.byte(at) if prefix == 1 else self._lanes.little(self._lanes.clip(at.copy()), prefix)
 
 
-class _Walk:
+class _RowWalk:
     """Row after row of one event."""
 
     def __init__(self, data: bytes, layouts: Sequence[Layout]) -> None:

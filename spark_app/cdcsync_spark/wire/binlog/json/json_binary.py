@@ -41,7 +41,7 @@ _ESCAPED = re.compile(r'["\\\x00-\x1f]')
 _ESCAPES = {'"': '\\"', "\\": "\\\\", "\b": "\\b", "\t": "\\t", "\f": "\\f", "\n": "\\n", "\r": "\\r"}
 
 
-class _Form:
+class _ContainerForm:
     """How a container is written: small ones have offsets of 2 bytes, large ones of 4."""
 
     def __init__(self, width: int, letter: str) -> None:
@@ -52,7 +52,7 @@ class _Form:
         self.inlined = frozenset({_LITERAL, _INT16, _UINT16} | ({_INT32, _UINT32} if width == 4 else set()))
 
 
-_FORMS = (_Form(2, "H"), _Form(4, "I"))
+_FORMS = (_ContainerForm(2, "H"), _ContainerForm(4, "I"))
 
 
 def json_text(raw: bytes) -> str:
@@ -118,7 +118,7 @@ class _Document(JsonBytes):
         raw = self._bytes(at, length)
         return _short_key(raw) if length <= _SHORT_KEY else quote(raw.decode())
 
-    def _elements(self, first: int, count: int, start: int, form: _Form, depth: int) -> list[str]:
+    def _elements(self, first: int, count: int, start: int, form: _ContainerForm, depth: int) -> list[str]:
         """Entries of kind and number, which is the value itself if it is small enough, else where
         it is, seen from `start`."""
         entries = self._raw[first : first + count * form.element.size]

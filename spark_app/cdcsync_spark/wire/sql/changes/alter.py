@@ -15,8 +15,8 @@ from cdcsync_core.tables.capture import Capture
 from cdcsync_spark.wire.sql.column.columns import is_same_column, names_column, references, value
 from cdcsync_spark.wire.sql.syntax.indexes import index_definition, may_be_key
 from cdcsync_spark.wire.sql.syntax.options import table_options
-from cdcsync_spark.wire.sql.syntax.reader import Reader, clauses, words
-from cdcsync_spark.wire.sql.syntax.tokens import Kind, Session, Token, Unreadable, is_read
+from cdcsync_spark.wire.sql.syntax.reader import TokenReader, clauses, words
+from cdcsync_spark.wire.sql.syntax.tokens import Session, Token, TokenKind, Unreadable, is_read
 
 
 def is_harmless(clause: Sequence[Token], table: Capture, session: Session) -> bool:
@@ -24,7 +24,7 @@ def is_harmless(clause: Sequence[Token], table: Capture, session: Session) -> bo
     they are."""
     if not is_read(clause):
         return False
-    reader = Reader(clause)
+    reader = TokenReader(clause)
     try:
         _clause(reader, table, session)
         _partitioning(reader)
@@ -34,7 +34,7 @@ def is_harmless(clause: Sequence[Token], table: Capture, session: Session) -> bo
     return True
 
 
-def _clause(reader: Reader, table: Capture, session: Session) -> None:
+def _clause(reader: TokenReader, table: Capture, session: Session) -> None:
     """Raises Unreadable for whatever may change something."""
     if reader.take_any(*_PARTITIONS):
         _listed(reader)
@@ -59,17 +59,17 @@ _PARTITIONS = (
 )
 
 
-def _listed(reader: Reader) -> None:
+def _listed(reader: TokenReader) -> None:
     """The rest, in which commas stand between names: no other clause follows."""
     for part in clauses(reader.rest())[1:]:
-        if part[:1] and part[0].kind is Kind.WORD and part[0].text.upper() in _OTHER_CLAUSES:
+        if part[:1] and part[0].kind is TokenKind.WORD and part[0].text.upper() in _OTHER_CLAUSES:
             raise Unreadable("a clause behind a list")
 
 
 _OTHER_CLAUSES = words("ADD ALTER CHANGE CONVERT DISCARD DROP ENGINE EXCHANGE IMPORT MODIFY RENAME REPAIR TRUNCATE")
 
 
-def _partitioning(reader: Reader, *, needed: bool = False) -> None:
+def _partitioning(reader: TokenReader, *, needed: bool = False) -> None:
     """May follow the last clause without a comma."""
     if reader.take("PARTITION", "BY"):
         _listed(reader)
@@ -80,7 +80,7 @@ def _partitioning(reader: Reader, *, needed: bool = False) -> None:
 # -- ADD
 
 
-def _add(reader: Reader, table: Capture, _: Session) -> None:
+def _add(reader: TokenReader, table: Capture, _: Session) -> None:
     if reader.take("CONSTRAINT"):
         reader.take("IF", "NOT", "EXISTS")
         if reader.word() not in ("PRIMARY", "UNIQUE", "FOREIGN", "CHECK"):
@@ -98,7 +98,7 @@ def _add(reader: Reader, table: Capture, _: Session) -> None:
         index_definition(reader)
 
 
-def _foreign_key(reader: Reader) -> None:
+def _foreign_key(reader: TokenReader) -> None:
     reader.take("IF", "NOT", "EXISTS")
     if reader.word() != "(":
         reader.name()
@@ -107,7 +107,7 @@ def _foreign_key(reader: Reader) -> None:
     references(reader)
 
 
-def _present(reader: Reader, table: Capture) -> None:
+def _present(reader: TokenReader, table: Capture) -> None:
     """MariaDB adds no column where there is one of that name."""
     name = reader.name()
     words = {t.text.upper() for t in reader.rest()}
@@ -118,7 +118,7 @@ def _present(reader: Reader, table: Capture) -> None:
 # -- DROP, RENAME, ALTER
 
 
-def _drop(reader: Reader, table: Capture, _: Session) -> None:
+def _drop(reader: TokenReader, table: Capture, _: Session) -> None:
     if reader.take_any("INDEX", "KEY", "CONSTRAINT"):
         reader.take("IF", "EXISTS")
         _other_index(reader, table)
@@ -133,13 +133,13 @@ def _drop(reader: Reader, table: Capture, _: Session) -> None:
     reader.take_any("RESTRICT", "CASCADE")
 
 
-def _other_index(reader: Reader, table: Capture) -> None:
+def _other_index(reader: TokenReader, table: Capture) -> None:
     """Not the one that tells rows apart."""
     if may_be_key(reader.name(), table):
         raise reader.unexpected()
 
 
-def _rename(reader: Reader, table: Capture, _: Session) -> None:
+def _rename(reader: TokenReader, table: Capture, _: Session) -> None:
     reader.need_any("INDEX", "KEY")
     reader.take("IF", "EXISTS")
     _other_index(reader, table)
@@ -147,7 +147,7 @@ def _rename(reader: Reader, table: Capture, _: Session) -> None:
     reader.name()
 
 
-def _alter(reader: Reader, table: Capture, _: Session) -> None:
+def _alter(reader: TokenReader, table: Capture, _: Session) -> None:
     if reader.take_any("INDEX", "KEY"):
         reader.take("IF", "EXISTS")
         _other_index(reader, table)
@@ -165,18 +165,18 @@ def _alter(reader: Reader, table: Capture, _: Session) -> None:
             reader.need_any("DROP DEFAULT", "SET VISIBLE", "SET INVISIBLE")
 
 
-def _modify(reader: Reader, table: Capture, session: Session) -> None:
+def _modify(reader: TokenReader, table: Capture, session: Session) -> None:
     is_same_column(reader, table, session)
 
 
-def _change(reader: Reader, table: Capture, session: Session) -> None:
+def _change(reader: TokenReader, table: Capture, session: Session) -> None:
     reader.take("COLUMN")
     if reader.column() != reader.peek().text:
         raise reader.unexpected()
     is_same_column(reader, table, session)
 
 
-_CLAUSES: dict[str, Callable[[Reader, Capture, Session], None]] = {
+_CLAUSES: dict[str, Callable[[TokenReader, Capture, Session], None]] = {
     "ADD": _add,
     "DROP": _drop,
     "RENAME": _rename,

@@ -24,13 +24,13 @@ from cdcsync_spark.wire.sql.column.fills import fill
 from cdcsync_spark.wire.sql.column.layout import Layout, Placed
 from cdcsync_spark.wire.sql.syntax.indexes import may_be_key
 from cdcsync_spark.wire.sql.syntax.options import names_charset
-from cdcsync_spark.wire.sql.syntax.reader import Reader, clauses, folded, words
-from cdcsync_spark.wire.sql.syntax.tokens import Kind, Session, Token, Unreadable
+from cdcsync_spark.wire.sql.syntax.reader import TokenReader, clauses, folded, words
+from cdcsync_spark.wire.sql.syntax.tokens import Session, Token, TokenKind, Unreadable
 
 _NO_COLUMN = words("INDEX KEY UNIQUE FULLTEXT SPATIAL PRIMARY CONSTRAINT FOREIGN CHECK PARTITION")
 _CHARSETS = ("DEFAULT CHARACTER SET", "DEFAULT CHARSET", "CHARACTER SET", "CHARSET")
 _LONGEST = 65_532
-_ADD = Token(Kind.WORD, "ADD")
+_ADD = Token(TokenKind.WORD, "ADD")
 
 
 class Impossible(Exception):
@@ -71,14 +71,14 @@ class _Alteration:
         self._default = "" if any(map(names_charset, parts)) else definition.source.charset
 
     def read(self, clause: Sequence[Token]) -> None:
-        reader = Reader(clause)
+        reader = TokenReader(clause)
         head = _column_clause(reader)
         if head:
             _COLUMN_CLAUSES[head](self, reader)
             reader.finish()
-        elif reason := _beyond(Reader(clause)):
+        elif reason := _beyond(TokenReader(clause)):
             raise Impossible(reason)
-        elif not self._takes_key(Reader(clause)):
+        elif not self._takes_key(TokenReader(clause)):
             self._pass(clause)
 
     def outcome(self) -> Followed | Resnapshot | Stop:
@@ -117,13 +117,13 @@ class _Alteration:
 
     # -- clauses about columns
 
-    def _add(self, reader: Reader) -> None:
+    def _add(self, reader: TokenReader) -> None:
         missing_only = reader.take("IF", "NOT", "EXISTS")
         if reader.word() != "(":
             self._add_one(reader, missing_only)
             return
         for part in clauses(reader.parentheses()):
-            inside = Reader(part)
+            inside = TokenReader(part)
             if inside.word() in _NO_COLUMN:
                 self._add_index((_ADD, *part))
             else:
@@ -131,10 +131,10 @@ class _Alteration:
                 inside.finish()
 
     def _add_index(self, clause: Sequence[Token]) -> None:
-        if not self._takes_key(Reader(clause)):
+        if not self._takes_key(TokenReader(clause)):
             self._pass(clause)
 
-    def _add_one(self, reader: Reader, missing_only: bool) -> None:
+    def _add_one(self, reader: TokenReader, missing_only: bool) -> None:
         name = reader.column()
         declared, auto_increment = _read_column(reader)
         after = _read_place(reader)
@@ -154,7 +154,7 @@ class _Alteration:
         self._layout.later.append(Placed(column, Filled(value), after))
         self._unique = None if declared.unique else self._unique
 
-    def _drop(self, reader: Reader) -> None:
+    def _drop(self, reader: TokenReader) -> None:
         present_only = reader.take("IF", "EXISTS")
         name = reader.name()
         reader.take_any("RESTRICT", "CASCADE")
@@ -165,7 +165,7 @@ class _Alteration:
         self._layout.drop(column)
         self._unique = self._unique if not self._unique else None
 
-    def _rename(self, reader: Reader) -> None:
+    def _rename(self, reader: TokenReader) -> None:
         present_only = reader.take("IF", "EXISTS")
         name = reader.name()
         reader.need("TO")
@@ -177,16 +177,16 @@ class _Alteration:
         self._check_name(column, to)
         self._layout.change(column, Placed(replace(column, name=to), Kept(column.name)))
 
-    def _modify(self, reader: Reader) -> None:
+    def _modify(self, reader: TokenReader) -> None:
         present_only = reader.take("IF", "EXISTS")
         name = reader.column()
         self._redefine(reader, name, name, present_only)
 
-    def _change(self, reader: Reader) -> None:
+    def _change(self, reader: TokenReader) -> None:
         present_only = reader.take("IF", "EXISTS")
         self._redefine(reader, reader.column(), reader.column(), present_only)
 
-    def _redefine(self, reader: Reader, old_name: str, name: str, present_only: bool) -> None:
+    def _redefine(self, reader: TokenReader, old_name: str, name: str, present_only: bool) -> None:
         declared, auto_increment = _read_column(reader)
         after = _read_place(reader)
         if present_only and self._layout.find(old_name) is None:
@@ -235,7 +235,7 @@ class _Alteration:
             raise Unpredictable(f"{old.name}: {old.type.declared} becomes {new.declared}")
         return Converted(old.name)
 
-    def _convert(self, reader: Reader) -> None:
+    def _convert(self, reader: TokenReader) -> None:
         """CONVERT TO CHARACTER SET, which concerns every text."""
         charset = reader.name().lower()
         if reader.take("COLLATE"):
@@ -263,7 +263,7 @@ class _Alteration:
 
     # -- the others
 
-    def _takes_key(self, reader: Reader) -> bool:
+    def _takes_key(self, reader: TokenReader) -> bool:
         """Whether the clause drops or defines the key, or a unique index."""
         if reader.take_any("ADD UNIQUE"):
             self._unique = None
@@ -291,16 +291,16 @@ class _Alteration:
     def _pass(self, clause: Sequence[Token]) -> None:
         """What changes no row; a new default for texts is remembered."""
         if not is_harmless(clause, self._old, self._session):
-            raise Reader(clause).unexpected()
+            raise TokenReader(clause).unexpected()
         if names_charset(clause):
             self._charset = _charset_option(clause)
-        reader = Reader(clause)
+        reader = TokenReader(clause)
         if reader.take("ALTER"):
             reader.take_any("COLUMN IF EXISTS", "IF EXISTS", "COLUMN")
             self._defaulted.add(folded(reader.next().text))
 
 
-_COLUMN_CLAUSES: dict[str, Callable[[_Alteration, Reader], None]] = {
+_COLUMN_CLAUSES: dict[str, Callable[[_Alteration, TokenReader], None]] = {
     "ADD": _Alteration._add,
     "DROP": _Alteration._drop,
     "RENAME COLUMN": _Alteration._rename,
@@ -317,7 +317,7 @@ def without(unique: frozenset[str] | None, index: str) -> frozenset[str] | None:
     return unique - {index} if index in unique else None
 
 
-def _column_clause(reader: Reader) -> str:
+def _column_clause(reader: TokenReader) -> str:
     """The beginning of a clause about columns, which the reader then stands behind; else empty."""
     if reader.take("RENAME", "COLUMN"):
         return "RENAME COLUMN"
@@ -333,26 +333,29 @@ def _column_clause(reader: Reader) -> str:
     return head
 
 
-def _is_special(reader: Reader) -> bool:
+def _is_special(reader: TokenReader) -> bool:
     """ADD VECTOR INDEX, ADD PERIOD FOR, ADD SYSTEM VERSIONING."""
     following = (reader.word(1), reader.word(2))
     return following in (("VECTOR", "INDEX"), ("VECTOR", "KEY"), ("PERIOD", "FOR"), ("SYSTEM", "VERSIONING"))
 
 
-def _beyond(reader: Reader) -> str:
+def _beyond(reader: TokenReader) -> str:
     """Why there is no copy of the table from now on; empty if there may be one."""
     if reader.take_any("ADD SYSTEM VERSIONING", "ADD PERIOD FOR"):
         return "the table becomes system-versioned"
     if reader.take("ENGINE"):
         reader.take("=")
-        if reader.peek().kind in (Kind.WORD, Kind.NAME, Kind.STRING) and reader.peek().text.lower() != "innodb":
+        if (
+            reader.peek().kind in (TokenKind.WORD, TokenKind.NAME, TokenKind.STRING)
+            and reader.peek().text.lower() != "innodb"
+        ):
             return f"the engine {reader.peek().text}"
     return ""
 
 
 def _charset_option(clause: Sequence[Token]) -> str:
     """The default that options of the table give; empty where it is not certain."""
-    reader = Reader(clause)
+    reader = TokenReader(clause)
     if not reader.take_any(*_CHARSETS):
         return ""
     reader.take("=")
@@ -360,7 +363,7 @@ def _charset_option(clause: Sequence[Token]) -> str:
     return "" if charset in ("default", "utf8", "binary") or not reader.ended else charset
 
 
-def _read_column(reader: Reader) -> tuple[Declared, bool]:
+def _read_column(reader: TokenReader) -> tuple[Declared, bool]:
     """Type and attributes; whether AUTO_INCREMENT is among them."""
     declared = read_type(reader)
     read_attributes(reader, declared)
@@ -369,7 +372,7 @@ def _read_column(reader: Reader) -> tuple[Declared, bool]:
     return declared, auto_increment
 
 
-def _read_place(reader: Reader) -> str | None:
+def _read_place(reader: TokenReader) -> str | None:
     if reader.take("FIRST"):
         return ""
     return reader.name() if reader.take("AFTER") else None

@@ -24,10 +24,10 @@ from cdcsync_spark.wire.sql.changes.effects import (
 )
 from cdcsync_spark.wire.sql.syntax.indexes import create_index, index_modifiers
 from cdcsync_spark.wire.sql.syntax.options import OPTIONS
-from cdcsync_spark.wire.sql.syntax.reader import Reader, TableName, clauses, unnested, words
-from cdcsync_spark.wire.sql.syntax.tokens import Kind, Session, Token, Unreadable, tokenize
+from cdcsync_spark.wire.sql.syntax.reader import TableName, TokenReader, clauses, unnested, words
+from cdcsync_spark.wire.sql.syntax.tokens import Session, Token, TokenKind, Unreadable, tokenize
 
-_SEMICOLON = Token(Kind.SYMBOL, ";")
+_SEMICOLON = Token(TokenKind.SYMBOL, ";")
 #: MariaDB's settings for one statement that change neither how it is read nor what it does
 _SETTINGS = words(
     "max_statement_time lock_wait_timeout innodb_lock_wait_timeout binlog_alter_two_phase alter_algorithm old_alter_table"
@@ -45,7 +45,7 @@ def read(sql: str, default_database: str, session: Session) -> tuple[Effect, ...
     tokens = list(tokenize(sql, session))
     while tokens and tokens[-1] == _SEMICOLON:
         tokens.pop()
-    reader = Reader(tokens, default_database)
+    reader = TokenReader(tokens, default_database)
     if reader.take("SET", "STATEMENT"):
         _settings(reader)
     verb = reader.need_any(*_VERBS)
@@ -54,13 +54,13 @@ def read(sql: str, default_database: str, session: Session) -> tuple[Effect, ...
     return effects
 
 
-def _settings(reader: Reader) -> None:
+def _settings(reader: TokenReader) -> None:
     while True:
         if reader.name().lower() not in _SETTINGS:
             raise reader.unexpected()
         reader.need("=")
         reader.take("-")
-        reader.of(Kind.WORD, Kind.NUMBER, Kind.STRING)
+        reader.of(TokenKind.WORD, TokenKind.NUMBER, TokenKind.STRING)
         if reader.take("FOR"):
             return
         reader.need(",")
@@ -73,7 +73,7 @@ def _settings(reader: Reader) -> None:
 _QUERIES = frozenset({"SELECT", "TABLE", "VALUES", "AS", "IGNORE", "REPLACE", "UNION"})
 
 
-def _create(reader: Reader, _: Session) -> Iterator[Effect]:
+def _create(reader: TokenReader, _: Session) -> Iterator[Effect]:
     replaced = reader.take("OR", "REPLACE")
     if reader.take("TABLE"):
         yield _create_table(reader, replaced)
@@ -82,7 +82,7 @@ def _create(reader: Reader, _: Session) -> Iterator[Effect]:
         yield IndexDropped(table, index) if replaced else Left(table)
 
 
-def _create_table(reader: Reader, replaced: bool) -> Effect:
+def _create_table(reader: TokenReader, replaced: bool) -> Effect:
     """A table that flows is there: IF NOT EXISTS leaves it. Rows follow a START TRANSACTION."""
     keeps_existing = reader.take("IF", "NOT", "EXISTS") and not replaced
     table = reader.table()
@@ -93,17 +93,17 @@ def _create_table(reader: Reader, replaced: bool) -> Effect:
     return Left(table) if keeps_existing else Created(table)
 
 
-def _definition(reader: Reader) -> set[str]:
+def _definition(reader: TokenReader) -> set[str]:
     """Columns and options, and no query, whose functions could change any table. The words of the
     options."""
-    inside = Reader(reader.parentheses())
+    inside = TokenReader(reader.parentheses())
     if inside.take("LIKE"):
         inside.table()
         inside.finish()
         return set()
     columns, options = inside.rest(), reader.rest()
     outside = _words(unnested(options))
-    named = columns[:1] and columns[0].kind in (Kind.WORD, Kind.NAME)
+    named = columns[:1] and columns[0].kind in (TokenKind.WORD, TokenKind.NAME)
     query = "SELECT" in _words([*columns, *options]) or outside & _QUERIES or _words(columns[:1]) & _QUERIES
     if query or not named:
         raise Unreadable("a table that a query makes")
@@ -111,7 +111,7 @@ def _definition(reader: Reader) -> set[str]:
 
 
 def _words(tokens: Iterable[Token]) -> set[str]:
-    return {t.text.upper() for t in tokens if t.kind is Kind.WORD}
+    return {t.text.upper() for t in tokens if t.kind is TokenKind.WORD}
 
 
 # -- ALTER
@@ -128,7 +128,7 @@ _HEADS = OPTIONS | words(
 _ELSEWHERE = frozenset({"RENAME", "CONVERT", "UNION"})
 
 
-def _alter(reader: Reader, session: Session) -> Iterator[Effect]:
+def _alter(reader: TokenReader, session: Session) -> Iterator[Effect]:
     reader.take("ONLINE")
     ignore = reader.take("IGNORE")
     reader.need("TABLE")
@@ -137,13 +137,13 @@ def _alter(reader: Reader, session: Session) -> Iterator[Effect]:
     reader.wait()
     parts = _parts(reader)
     for part in parts:
-        for other in _others(Reader(part, reader.default)):
+        for other in _others(TokenReader(part, reader.default)):
             yield Effect(other)
             yield Effect(TableName(table.database, other.name))
     yield Effect(table) if ignore else Altered(table, tuple(parts), session)
 
 
-def _parts(reader: Reader) -> list[tuple[Token, ...]]:
+def _parts(reader: TokenReader) -> list[tuple[Token, ...]]:
     if reader.ended:
         return []
     alone = reader.begins("ORDER", "BY") or (reader.word() in _ALONE and reader.word(1) == "PARTITION")
@@ -151,20 +151,20 @@ def _parts(reader: Reader) -> list[tuple[Token, ...]]:
     return [rest] if alone else clauses(rest)
 
 
-def _others(clause: Reader) -> list[TableName]:
+def _others(clause: TokenReader) -> list[TableName]:
     """The other tables that a clause of ALTER TABLE changes."""
     head = clause.word()
     if head in _BRINGING:
         clause.next()
         return _BRINGING[head](clause)
-    later = [t.text.upper() if t.kind is Kind.WORD else "" for t in clause.rest()]
+    later = [t.text.upper() if t.kind is TokenKind.WORD else "" for t in clause.rest()]
     exchanged = ("EXCHANGE", "PARTITION") in pairwise(later)
     if head not in _HEADS or exchanged or not _ELSEWHERE.isdisjoint(later):
         raise Unreadable(f"a clause that begins with {head}")
     return []
 
 
-def _renamed(clause: Reader) -> list[TableName]:
+def _renamed(clause: TokenReader) -> list[TableName]:
     if clause.take_any("COLUMN", "INDEX", "KEY"):
         clause.take("IF", "EXISTS")
         clause.name()
@@ -178,7 +178,7 @@ def _renamed(clause: Reader) -> list[TableName]:
     return tables
 
 
-def _exchanged(clause: Reader) -> list[TableName]:
+def _exchanged(clause: TokenReader) -> list[TableName]:
     clause.need("PARTITION")
     clause.name()
     clause.need("WITH", "TABLE")
@@ -188,7 +188,7 @@ def _exchanged(clause: Reader) -> list[TableName]:
     return [table]
 
 
-def _converted(clause: Reader) -> list[TableName]:
+def _converted(clause: TokenReader) -> list[TableName]:
     """CONVERT TO CHARACTER SET; MariaDB's partitions that become tables and back."""
     if clause.take_any("TO CHARACTER SET", "TO CHARSET"):
         clause.rest()
@@ -207,7 +207,7 @@ def _converted(clause: Reader) -> list[TableName]:
     return [table]
 
 
-_BRINGING: dict[str, Callable[[Reader], list[TableName]]] = {
+_BRINGING: dict[str, Callable[[TokenReader], list[TableName]]] = {
     "RENAME": _renamed,
     "EXCHANGE": _exchanged,
     "CONVERT": _converted,
@@ -217,7 +217,7 @@ _BRINGING: dict[str, Callable[[Reader], list[TableName]]] = {
 # -- the others
 
 
-def _drop(reader: Reader, _: Session) -> Iterator[Effect]:
+def _drop(reader: TokenReader, _: Session) -> Iterator[Effect]:
     if reader.take("INDEX"):
         reader.take("IF", "EXISTS")
         index = reader.name()
@@ -234,7 +234,7 @@ def _drop(reader: Reader, _: Session) -> Iterator[Effect]:
     reader.take_any("RESTRICT", "CASCADE")
 
 
-def _rename(reader: Reader, _: Session) -> Iterator[Effect]:
+def _rename(reader: TokenReader, _: Session) -> Iterator[Effect]:
     reader.need_any("TABLES", "TABLE")
     reader.take("IF", "EXISTS")
     while True:
@@ -246,13 +246,13 @@ def _rename(reader: Reader, _: Session) -> Iterator[Effect]:
             return
 
 
-def _truncate(reader: Reader, _: Session) -> Iterator[Effect]:
+def _truncate(reader: TokenReader, _: Session) -> Iterator[Effect]:
     reader.take("TABLE")
     yield Truncated(reader.table())
     reader.wait()
 
 
-_VERBS: dict[str, Callable[[Reader, Session], Iterator[Effect]]] = {
+_VERBS: dict[str, Callable[[TokenReader, Session], Iterator[Effect]]] = {
     "CREATE": _create,
     "ALTER": _alter,
     "DROP": _drop,

@@ -10,7 +10,7 @@ from cdcsync_core.tables.source_table import TableId
 from cdcsync_spark.wire.sql.changes.alter import is_harmless
 from cdcsync_spark.wire.sql.syntax.indexes import may_be_key
 from cdcsync_spark.wire.sql.syntax.options import names_charset
-from cdcsync_spark.wire.sql.syntax.reader import Reader, TableName
+from cdcsync_spark.wire.sql.syntax.reader import TableName, TokenReader
 from cdcsync_spark.wire.sql.syntax.tokens import Session, Token
 
 
@@ -81,7 +81,7 @@ class Altered(Effect):
 
     @property
     def redefines(self) -> bool:
-        return any(Reader(clause).word() in ("MODIFY", "CHANGE") for clause in self.clauses)
+        return any(TokenReader(clause).word() in ("MODIFY", "CHANGE") for clause in self.clauses)
 
     def changes(self, table: Capture) -> bool:
         default = "" if any(map(names_charset, self.clauses)) else table.source.charset

@@ -46,7 +46,7 @@ class _Token(NamedTuple):
 _DOT = _Token(".", False)
 
 
-class _Reading(NamedTuple):
+class _StatementReading(NamedTuple):
     """A statement as one of the session's settings would read it."""
 
     kind: _Kind
@@ -131,7 +131,7 @@ def may_take_trigger(sql: str, default_database: str, table: TableId) -> bool:
     return any(_triggers_database(r, default_database) == table.database.casefold() for r in _readings(sql))
 
 
-def _triggers_database(reading: _Reading, default_database: str) -> str | None:
+def _triggers_database(reading: _StatementReading, default_database: str) -> str | None:
     """Of DROP TRIGGER and CREATE OR REPLACE TRIGGER; None for other statements."""
     words = [t.text if t.name and not t.quoted else "" for t in reading.tokens]
     if "trigger" not in words or not {"drop", "replace"} & set(words[: words.index("trigger")]):
@@ -143,11 +143,11 @@ def _triggers_database(reading: _Reading, default_database: str) -> str | None:
     return reading.tokens[at].text if qualified else default_database.casefold()
 
 
-def _is_unread(reading: _Reading) -> bool:
+def _is_unread(reading: _StatementReading) -> bool:
     return any(t.name and NOT_DECODED in t.text for t in reading.tokens)
 
 
-def _touches(reading: _Reading, sql: str, default: str, table: TableId) -> bool:
+def _touches(reading: _StatementReading, sql: str, default: str, table: TableId) -> bool:
     if reading.kind is _Kind.HARMLESS:
         return False
     if reading.kind is _Kind.UNKNOWN or _is_unread(reading):
@@ -180,12 +180,12 @@ def _owners(before: tuple[_Token, ...], default: str) -> tuple[str, ...]:
 
 
 @lru_cache(maxsize=64)
-def _readings(sql: str) -> tuple[_Reading, ...]:
+def _readings(sql: str) -> tuple[_StatementReading, ...]:
     readings = [_reading(sql, pattern) for pattern in _TOKENS]
     return tuple(dict.fromkeys(readings))
 
 
-def _reading(sql: str, pattern: re.Pattern[str]) -> _Reading:
+def _reading(sql: str, pattern: re.Pattern[str]) -> _StatementReading:
     tokens: list[_Token] = []
     for match in pattern.finditer(sql):
         text = match[0]
@@ -197,7 +197,7 @@ def _reading(sql: str, pattern: re.Pattern[str]) -> _Reading:
             tokens.append(_Token(text, False))
     # a quote or comment without its end: what follows it may be anything
     unclosed = any(not t.name and t.text in "'\"`" for t in tokens) or _unclosed_comment(tokens)
-    return _Reading(_Kind.UNKNOWN if unclosed else _kind(tokens), tuple(tokens))
+    return _StatementReading(_Kind.UNKNOWN if unclosed else _kind(tokens), tuple(tokens))
 
 
 def _unclosed_comment(tokens: list[_Token]) -> bool:

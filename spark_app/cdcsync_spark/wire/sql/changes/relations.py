@@ -17,7 +17,7 @@ from cdcsync_core.tables.source_table import TableId
 from cdcsync_spark.wire.sql.changes.effects import Altered, Effect, IndexDropped, Left, Truncated
 from cdcsync_spark.wire.sql.changes.exclusion import has_word, is_dml, may_name, may_replace, may_take_trigger
 from cdcsync_spark.wire.sql.changes.statement import effects_of
-from cdcsync_spark.wire.sql.syntax.reader import Reader
+from cdcsync_spark.wire.sql.syntax.reader import TokenReader
 from cdcsync_spark.wire.sql.syntax.text import Statement
 
 _NOTHING_TAKEN = (Truncated, Left, IndexDropped)
@@ -60,11 +60,11 @@ def may_take_view(statement: Statement, tables: Collection[TableId]) -> bool:
 
 def _takes(effect: Effect) -> bool:
     if isinstance(effect, Altered):
-        return any(_takes_by_clause(Reader(clause)) for clause in effect.clauses)
+        return any(_takes_by_clause(TokenReader(clause)) for clause in effect.clauses)
     return not isinstance(effect, _NOTHING_TAKEN)
 
 
-def _takes_by_clause(clause: Reader) -> bool:
+def _takes_by_clause(clause: TokenReader) -> bool:
     if clause.take("RENAME"):
         return clause.word() not in ("COLUMN", "INDEX", "KEY")
     return bool(clause.take_any("DROP FOREIGN", "DROP CONSTRAINT", "ENGINE"))

@@ -39,7 +39,7 @@ from cdcsync_spark.wire.sql.changes.effects import (
 )
 from cdcsync_spark.wire.sql.changes.exclusion import is_dml, touches
 from cdcsync_spark.wire.sql.changes.statement import effects_of
-from cdcsync_spark.wire.sql.syntax.reader import Reader, TableName
+from cdcsync_spark.wire.sql.syntax.reader import TableName, TokenReader
 from cdcsync_spark.wire.sql.syntax.text import Statement
 from cdcsync_spark.wire.sql.syntax.tokens import Token, Unreadable, is_read, tokenize
 
@@ -125,7 +125,7 @@ def _key_dropped(definition: Capture) -> Outcome:
 
 def _altered(effect: Altered, definition: Capture) -> Outcome:
     for clause in effect.clauses:
-        reader = Reader(clause)
+        reader = TokenReader(clause)
         if reader.take("RENAME") and reader.word() not in ("COLUMN", "INDEX", "KEY"):
             return _left_its_name(effect, definition)
     if not all(map(is_read, effect.clauses)):
@@ -141,7 +141,7 @@ def _left_its_name(effect: Altered, definition: Capture) -> Outcome:
 
 
 def _empties(clause: tuple[Token, ...]) -> bool:
-    reader = Reader(clause)
+    reader = TokenReader(clause)
     return reader.take("TRUNCATE", "PARTITION", "ALL") and reader.ended
 
 
@@ -187,7 +187,7 @@ def _unread(statement: Statement, table: TableId) -> Outcome | None:
 def _drops_database(statement: Statement) -> bool:
     """It was found to name the table's database."""
     try:
-        reader = Reader(tokenize(statement.sql, statement.session))
+        reader = TokenReader(tokenize(statement.sql, statement.session))
     except Unreadable:
         return False
     return bool(reader.take_any("DROP DATABASE", "DROP SCHEMA"))

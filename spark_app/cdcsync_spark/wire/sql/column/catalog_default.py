@@ -23,7 +23,7 @@ from cdcsync_core.tables.schema_change import Value
 from cdcsync_core.tables.source_table import BINARIES, Column
 from cdcsync_spark.wire.sql.column.column_types import Unpredictable
 from cdcsync_spark.wire.sql.column.fills import fill
-from cdcsync_spark.wire.sql.syntax.tokens import Kind, Session, Token, Unreadable, tokenize
+from cdcsync_spark.wire.sql.syntax.tokens import Session, Token, TokenKind, Unreadable, tokenize
 
 #: the time of the statement, whatever that was
 STATEMENT_TIME = "CURRENT_TIMESTAMP"
@@ -33,7 +33,7 @@ _LONGEST = 64
 _INSTANTS = frozenset({"datetime", "timestamp"})
 _NUMBERS = frozenset({"tinyint", "smallint", "mediumint", "int", "bigint", "float", "double", "decimal", "year", "bit"})
 _NOW = re.compile(r"(?:current_timestamp|now)(?:\((\d?)\))?", re.I)
-_OPEN, _CLOSE = Token(Kind.SYMBOL, "("), Token(Kind.SYMBOL, ")")
+_OPEN, _CLOSE = Token(TokenKind.SYMBOL, "("), Token(TokenKind.SYMBOL, ")")
 _HEX = re.compile(r"0x([0-9a-fA-F]*)")
 
 
@@ -75,7 +75,7 @@ def _tokens(column: Column, default: str | None, session: Session, *, sql: bool)
     if sql or column.type.base in _NUMBERS:
         return tokenize(default, session)
     hexadecimal = _HEX.fullmatch(default) if column.type.base in BINARIES else None
-    return (Token(Kind.LITERAL, f"x'{hexadecimal[1]}'") if hexadecimal else Token(Kind.STRING, default),)
+    return (Token(TokenKind.LITERAL, f"x'{hexadecimal[1]}'") if hexadecimal else Token(TokenKind.STRING, default),)
 
 
 def _shown(column: Column, value: Value) -> str:

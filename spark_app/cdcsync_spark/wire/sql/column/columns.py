@@ -15,8 +15,8 @@ from dataclasses import dataclass
 
 from cdcsync_core.tables.capture import Capture
 from cdcsync_core.tables.source_table import BINARIES, GEOMETRIES, INTEGERS, TEXTS, Column, SourceType
-from cdcsync_spark.wire.sql.syntax.reader import Reader, folded
-from cdcsync_spark.wire.sql.syntax.tokens import Kind, Session, Token, Unreadable
+from cdcsync_spark.wire.sql.syntax.reader import TokenReader, folded
+from cdcsync_spark.wire.sql.syntax.tokens import Session, Token, TokenKind, Unreadable
 
 _LABELLED = TEXTS | {"enum", "set"}
 
@@ -42,7 +42,7 @@ def names_column(name: str, table: Capture) -> bool:
     return any(folded(name) == folded(c.name) for c in table.columns)
 
 
-def is_same_column(reader: Reader, table: Capture, session: Session) -> None:
+def is_same_column(reader: TokenReader, table: Capture, session: Session) -> None:
     """Behind MODIFY: raises Unreadable unless the column keeps its values, its type and its
     place."""
     reader.take("COLUMN")
@@ -62,21 +62,21 @@ def is_same_column(reader: Reader, table: Capture, session: Session) -> None:
         raise Unreadable(f"another key, or NULLs of {name} that go")
 
 
-def value(reader: Reader) -> None:
+def value(reader: TokenReader) -> None:
     """A default: a literal, a function, or an expression in parentheses."""
     reader.take_any("-", "+")
     if reader.word() == "(":
         reader.parentheses()
         return
     token = reader.next()
-    if token.kind is Kind.WORD and reader.word() == "(":
+    if token.kind is TokenKind.WORD and reader.word() == "(":
         reader.parentheses()
-    elif token.kind in (Kind.NAME, Kind.SYMBOL):
+    elif token.kind in (TokenKind.NAME, TokenKind.SYMBOL):
         raise reader.unexpected()
-    introduced = token.kind is Kind.WORD and (token.text.startswith("_") or token.text.upper() in _DATED)
-    if introduced and reader.peek().kind is Kind.LITERAL:
+    introduced = token.kind is TokenKind.WORD and (token.text.startswith("_") or token.text.upper() in _DATED)
+    if introduced and reader.peek().kind is TokenKind.LITERAL:
         reader.next()
-    while reader.peek().kind is Kind.STRING and (token.kind is Kind.STRING or introduced):
+    while reader.peek().kind is TokenKind.STRING and (token.kind is TokenKind.STRING or introduced):
         reader.next()
 
 
@@ -84,17 +84,17 @@ def value(reader: Reader) -> None:
 _DATED = frozenset({"DATE", "TIME", "TIMESTAMP"})
 
 
-def read_type(reader: Reader) -> Declared:
+def read_type(reader: TokenReader) -> Declared:
     """The type by its one name, as far as the words of the declaration say which it is."""
     if reader.take_any("BOOLEAN", "BOOL"):
         return Declared("tinyint", (1,))
     name = reader.take_any(*_NAMES)
-    base = _NAMES[name] if name else reader.of(Kind.WORD).lower()
+    base = _NAMES[name] if name else reader.of(TokenKind.WORD).lower()
     declared = Declared(base, charset="utf8mb3" if name.startswith("N") and base in TEXTS else "")
     if declared.base in ("enum", "set"):
-        declared.members = tuple(_listed(reader, Kind.STRING))
+        declared.members = tuple(_listed(reader, TokenKind.STRING))
     elif reader.word() == "(":
-        declared.numbers = tuple(int(n) if n.isdigit() else -1 for n in _listed(reader, Kind.NUMBER))
+        declared.numbers = tuple(int(n) if n.isdigit() else -1 for n in _listed(reader, TokenKind.NUMBER))
     while sign := reader.take_any("UNSIGNED", "SIGNED"):
         declared.unsigned |= sign == "UNSIGNED"  # SIGNED takes nothing back
     if declared.base in _AS_BYTES and reader.take("BYTE"):
@@ -103,8 +103,8 @@ def read_type(reader: Reader) -> Declared:
     return declared
 
 
-def _listed(reader: Reader, kind: Kind) -> list[str]:
-    inside = Reader(reader.parentheses())
+def _listed(reader: TokenReader, kind: TokenKind) -> list[str]:
+    inside = TokenReader(reader.parentheses())
     types = [inside.of(kind)]
     while inside.take(","):
         types.append(inside.of(kind))
@@ -112,90 +112,90 @@ def _listed(reader: Reader, kind: Kind) -> list[str]:
     return types
 
 
-def read_attributes(reader: Reader, declared: Declared) -> None:
+def read_attributes(reader: TokenReader, declared: Declared) -> None:
     """As far as they are known."""
     while attribute := reader.take_any(*_ATTRIBUTES):
         _ATTRIBUTES[attribute](reader, declared)
 
 
-def _charset(reader: Reader, declared: Declared) -> None:
+def _charset(reader: TokenReader, declared: Declared) -> None:
     declared.charset = reader.of(*_NAMED).lower()
 
 
-def _collate(reader: Reader, declared: Declared) -> None:
+def _collate(reader: TokenReader, declared: Declared) -> None:
     reader.take("=")
     declared.collation = reader.of(*_NAMED).lower()
     declared.charset = declared.charset or declared.collation.partition("_")[0]
 
 
-def _not_null(_: Reader, declared: Declared) -> None:
+def _not_null(_: TokenReader, declared: Declared) -> None:
     declared.nullable = False
 
 
-def _null(_: Reader, declared: Declared) -> None:
+def _null(_: TokenReader, declared: Declared) -> None:
     declared.nullable = True
 
 
-def _default(reader: Reader, declared: Declared) -> None:
+def _default(reader: TokenReader, declared: Declared) -> None:
     begin = reader.at
     value(reader)
     declared.default = reader.since(begin)
 
 
-def _on_update(reader: Reader, _: Declared) -> None:
+def _on_update(reader: TokenReader, _: Declared) -> None:
     value(reader)
 
 
-def _comment(reader: Reader, _: Declared) -> None:
-    reader.of(Kind.STRING)
+def _comment(reader: TokenReader, _: Declared) -> None:
+    reader.of(TokenKind.STRING)
 
 
-def _word(reader: Reader, _: Declared) -> None:
-    reader.of(Kind.WORD)
+def _word(reader: TokenReader, _: Declared) -> None:
+    reader.of(TokenKind.WORD)
 
 
-def _nothing(_: Reader, __: Declared) -> None:
+def _nothing(_: TokenReader, __: Declared) -> None:
     return
 
 
-def _check(reader: Reader, _: Declared) -> None:
+def _check(reader: TokenReader, _: Declared) -> None:
     reader.parentheses()
     reader.take_any("ENFORCED", "NOT ENFORCED")
 
 
-def _constraint(reader: Reader, declared: Declared) -> None:
+def _constraint(reader: TokenReader, declared: Declared) -> None:
     if reader.word() != "CHECK":
         reader.name()
     reader.need("CHECK")
     _check(reader, declared)
 
 
-def _unique(reader: Reader, declared: Declared) -> None:
+def _unique(reader: TokenReader, declared: Declared) -> None:
     reader.take("KEY")
     declared.unique = True
 
 
-def references(reader: Reader, _: Declared | None = None) -> None:
+def references(reader: TokenReader, _: Declared | None = None) -> None:
     """Behind REFERENCES: a foreign key that changes no row; one that cascades changes rows which no
     row event carries (R10)."""
     reader.table()
     reader.parentheses()
     if reader.take("MATCH"):
-        reader.of(Kind.WORD)
+        reader.of(TokenKind.WORD)
     while reader.take_any("ON DELETE", "ON UPDATE"):
         reader.need_any("RESTRICT", "NO ACTION")
 
 
-def _latin1(_: Reader, declared: Declared) -> None:
+def _latin1(_: TokenReader, declared: Declared) -> None:
     declared.charset = "latin1"
 
 
-def _ucs2(_: Reader, declared: Declared) -> None:
+def _ucs2(_: TokenReader, declared: Declared) -> None:
     declared.charset = "ucs2"
 
 
-_NAMED = (Kind.WORD, Kind.NAME, Kind.STRING)
-_ATTRIBUTES: dict[str, Callable[[Reader, Declared], None]] = {
+_NAMED = (TokenKind.WORD, TokenKind.NAME, TokenKind.STRING)
+_ATTRIBUTES: dict[str, Callable[[TokenReader, Declared], None]] = {
     "NOT NULL": _not_null,
     "NULL": _null,
     "CHARACTER SET": _charset,

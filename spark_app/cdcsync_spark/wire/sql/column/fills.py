@@ -17,8 +17,8 @@ from cdcsync_core.tables.source_table import BINARIES, INTEGERS, TEXTS, SourceTy
 from cdcsync_spark.wire.columns.charset import contains_ascii, is_utf8
 from cdcsync_spark.wire.sql.column.column_types import CAPACITY, Unpredictable
 from cdcsync_spark.wire.sql.column.literals import Literal, stored
-from cdcsync_spark.wire.sql.syntax.reader import Reader
-from cdcsync_spark.wire.sql.syntax.tokens import Kind, Session, Started, Token, Unreadable
+from cdcsync_spark.wire.sql.syntax.reader import TokenReader
+from cdcsync_spark.wire.sql.syntax.tokens import Session, Started, Token, TokenKind, Unreadable
 
 _NOW = ("CURRENT_TIMESTAMP", "NOW", "LOCALTIMESTAMP", "LOCALTIME")
 _OFFSET = re.compile(r"([+-])(\d\d):(\d\d)")
@@ -29,7 +29,7 @@ def fill(source: SourceType, nullable: bool, default: tuple[Token, ...], session
     """Raises Unpredictable."""
     if not default:
         return None if nullable else _implicit(source)
-    reader = Reader(default)
+    reader = TokenReader(default)
     try:
         value = _value(reader, source, nullable, session)
         reader.finish()
@@ -38,10 +38,12 @@ def fill(source: SourceType, nullable: bool, default: tuple[Token, ...], session
     return value
 
 
-def _value(reader: Reader, source: SourceType, nullable: bool, session: Session, *, expression: bool = False) -> Value:
+def _value(
+    reader: TokenReader, source: SourceType, nullable: bool, session: Session, *, expression: bool = False
+) -> Value:
     """Raises Unreadable, or ValueError for a literal that the type does not hold."""
     if reader.word() == "(":
-        inside = Reader(reader.parentheses())
+        inside = TokenReader(reader.parentheses())
         value = _value(inside, source, nullable, session, expression=True)
         inside.finish()
         return value
@@ -52,7 +54,7 @@ def _value(reader: Reader, source: SourceType, nullable: bool, session: Session,
     if reader.take_any(*_NOW):
         return _now(reader, source, session.started)
     if empty := reader.take_any(*_EMPTY_JSON):
-        return stored(source, Literal(Kind.STRING, _EMPTY_JSON[empty]), session)
+        return stored(source, Literal(TokenKind.STRING, _EMPTY_JSON[empty]), session)
     literal = _literal(reader, session)
     if not session.mariadb:
         _check_expression(source, literal, expression)
@@ -63,45 +65,45 @@ def _check_expression(source: SourceType, literal: Literal, expression: bool) ->
     """MySQL gives a TEXT or BLOB no default but an expression, and does not refuse one that it
     drops; its catalog shows the texts of expressions changed, unless they are plain. Raises
     ValueError."""
-    changed = expression and not _PLAIN.fullmatch(literal.text) and literal.kind is Kind.STRING
+    changed = expression and not _PLAIN.fullmatch(literal.text) and literal.kind is TokenKind.STRING
     if changed or (source.base in CAPACITY and not expression):
         raise ValueError(literal.text)
 
 
-def _literal(reader: Reader, session: Session) -> Literal:
+def _literal(reader: TokenReader, session: Session) -> Literal:
     if truth := reader.take_any("TRUE", "FALSE"):
-        return Literal(Kind.NUMBER, str(int(truth == "TRUE")))
-    if reader.peek(1).kind is Kind.STRING and (word := reader.take_any(*_BEFORE)):
-        return Literal(Kind.STRING, reader.next().text, word)
+        return Literal(TokenKind.NUMBER, str(int(truth == "TRUE")))
+    if reader.peek(1).kind is TokenKind.STRING and (word := reader.take_any(*_BEFORE)):
+        return Literal(TokenKind.STRING, reader.next().text, word)
     introduced = _introduces(reader, session)
     if introduced:
         reader.next()
     sign = reader.take_any("-", "+")
     if sign == "-" and reader.word() == "(":
-        return _negated(Reader(reader.parentheses()), session)
+        return _negated(TokenReader(reader.parentheses()), session)
     kind = reader.peek().kind
-    if kind not in (Kind.NUMBER, Kind.STRING, Kind.LITERAL) or (sign and kind is not Kind.NUMBER):
+    if kind not in (TokenKind.NUMBER, TokenKind.STRING, TokenKind.LITERAL) or (sign and kind is not TokenKind.NUMBER):
         raise reader.unexpected()
     text = sign.removeprefix("+") + reader.next().text
-    while kind is Kind.STRING and reader.peek().kind is Kind.STRING and not introduced:
+    while kind is TokenKind.STRING and reader.peek().kind is TokenKind.STRING and not introduced:
         text += reader.next().text
     return Literal(kind, text)
 
 
-def _negated(inside: Reader, session: Session) -> Literal:
+def _negated(inside: TokenReader, session: Session) -> Literal:
     """MySQL's catalog shows a negative number with parentheses around its digits."""
     literal = _literal(inside, session)
     inside.finish()
-    if literal.kind is not Kind.NUMBER or literal.text.startswith("-"):
+    if literal.kind is not TokenKind.NUMBER or literal.text.startswith("-"):
         raise inside.unexpected()
-    return Literal(Kind.NUMBER, f"-{literal.text}")
+    return Literal(TokenKind.NUMBER, f"-{literal.text}")
 
 
-def _introduces(reader: Reader, session: Session) -> bool:
+def _introduces(reader: TokenReader, session: Session) -> bool:
     """A character set before a text that is the same one in it. The server takes the bytes that the
     client sent; a text behind it comes in the connection's set."""
     charset, text = reader.word().lower().removeprefix("_"), reader.peek(1)
-    if not reader.word().startswith("_") or text.kind is not Kind.STRING:
+    if not reader.word().startswith("_") or text.kind is not TokenKind.STRING:
         return False
     return charset == session.charset or (text.text.isascii() and (is_utf8(charset) or contains_ascii(charset)))
 
@@ -114,11 +116,11 @@ _BEFORE = ("DATE", "TIME", "TIMESTAMP")
 # -- the statement's time
 
 
-def _now(reader: Reader, source: SourceType, started: Started) -> dt.datetime:
+def _now(reader: TokenReader, source: SourceType, started: Started) -> dt.datetime:
     digits = 0
     if reader.word() == "(":
-        inside = Reader(reader.parentheses())
-        digits = 0 if inside.ended else int(inside.of(Kind.NUMBER))
+        inside = TokenReader(reader.parentheses())
+        digits = 0 if inside.ended else int(inside.of(TokenKind.NUMBER))
         inside.finish()
     if source.base not in ("datetime", "timestamp") or digits != max(source.size, 0) or not started.seconds:
         raise reader.unexpected()
@@ -130,7 +132,7 @@ def _now(reader: Reader, source: SourceType, started: Started) -> dt.datetime:
     return instant if source.base == "timestamp" else _local(reader, instant, started.time_zone)
 
 
-def _local(reader: Reader, instant: dt.datetime, time_zone: str) -> dt.datetime:
+def _local(reader: TokenReader, instant: dt.datetime, time_zone: str) -> dt.datetime:
     """A zone with a name, SYSTEM included, is known to the server alone."""
     match = _OFFSET.fullmatch(time_zone)
     if not match:

@@ -21,14 +21,14 @@ from cdcsync_core.tables.schema_change import Value
 from cdcsync_core.tables.source_table import BINARIES, INTEGERS, TEXTS, SourceType
 from cdcsync_spark.wire.columns.charset import contains_ascii, is_utf8
 from cdcsync_spark.wire.sql.column.column_types import CAPACITY, max_bytes
-from cdcsync_spark.wire.sql.syntax.tokens import Kind, Session
+from cdcsync_spark.wire.sql.syntax.tokens import Session, TokenKind
 
 
 class Literal(NamedTuple):
     """`text` is what stands between quotes, or the number with its sign; `word` is DATE, TIME or
     TIMESTAMP before a text."""
 
-    kind: Kind
+    kind: TokenKind
     text: str
     word: str = ""
 
@@ -54,11 +54,11 @@ _ANY_NUMBER = re.compile(r"-?(?:\d{1,65}(?:\.\d{0,38})?|\.\d{1,38})(?:[eE][-+]?\
 def _exact(literal: Literal) -> Decimal:
     """Of a number, or of a text that is one; with an exponent it is a DOUBLE, so it must be one
     exactly."""
-    if literal.kind is Kind.LITERAL:
+    if literal.kind is TokenKind.LITERAL:
         raise ValueError(literal.text)
     if _PLAIN_NUMBER.fullmatch(literal.text):
         return Decimal(literal.text)
-    if literal.kind is not Kind.NUMBER or not _ANY_NUMBER.fullmatch(literal.text):
+    if literal.kind is not TokenKind.NUMBER or not _ANY_NUMBER.fullmatch(literal.text):
         raise ValueError(literal.text)
     value = Decimal(literal.text)
     if Decimal(float(literal.text)) != value:
@@ -93,7 +93,7 @@ def _decimal(source: SourceType, literal: Literal, _: Session) -> Decimal:
 
 def _real(source: SourceType, literal: Literal, _: Session) -> float:
     """Zero has no sign here, as in no server's catalog."""
-    if literal.kind is Kind.LITERAL or not _ANY_NUMBER.fullmatch(literal.text) or source.size >= 0:
+    if literal.kind is TokenKind.LITERAL or not _ANY_NUMBER.fullmatch(literal.text) or source.size >= 0:
         raise ValueError(literal.text)
     value = float(literal.text)
     if source.base == "float":
@@ -105,14 +105,14 @@ def _real(source: SourceType, literal: Literal, _: Session) -> float:
 
 
 def _bit(source: SourceType, literal: Literal, _: Session) -> int:
-    value = int.from_bytes(_digits(literal.text)) if literal.kind is Kind.LITERAL else _whole(literal)
-    if literal.kind is Kind.STRING or not 0 <= value < 2 ** max(source.size, 1):
+    value = int.from_bytes(_digits(literal.text)) if literal.kind is TokenKind.LITERAL else _whole(literal)
+    if literal.kind is TokenKind.STRING or not 0 <= value < 2 ** max(source.size, 1):
         raise ValueError(literal.text)
     return value
 
 
 def _year(_: SourceType, literal: Literal, __: Session) -> int:
-    if literal.kind is Kind.LITERAL or not re.fullmatch(r"\d{4}", literal.text):
+    if literal.kind is TokenKind.LITERAL or not re.fullmatch(r"\d{4}", literal.text):
         raise ValueError(literal.text)
     if not 1901 <= int(literal.text) <= 2155:
         raise ValueError(literal.text)
@@ -140,11 +140,11 @@ def _digits(text: str) -> bytes:
 def _string(literal: Literal, charset: str = "") -> str:
     """A whole number is stored as it is written, if it is written in the one way. The bytes of
     hexadecimal and binary digits are those of the column's `charset`."""
-    if literal.kind is Kind.STRING or (literal.kind is Kind.NUMBER and _CANONICAL.fullmatch(literal.text)):
+    if literal.kind is TokenKind.STRING or (literal.kind is TokenKind.NUMBER and _CANONICAL.fullmatch(literal.text)):
         return literal.text
     if match := _NATIONAL.fullmatch(literal.text):
         return match[1]
-    if literal.kind is Kind.LITERAL and (is_utf8(charset) or contains_ascii(charset)):
+    if literal.kind is TokenKind.LITERAL and (is_utf8(charset) or contains_ascii(charset)):
         return _digits(literal.text).decode("ascii")
     raise ValueError(literal.text)
 
@@ -176,7 +176,7 @@ _BEYOND = {
 
 def _bytes(source: SourceType, literal: Literal, session: Session) -> bytes:
     """Catalogs show nothing behind a zero byte but padding, MariaDB's no bytes beyond ASCII."""
-    text = _digits(literal.text) if literal.kind is Kind.LITERAL else _string(literal).encode("ascii")
+    text = _digits(literal.text) if literal.kind is TokenKind.LITERAL else _string(literal).encode("ascii")
     most = source.size if source.size >= 0 else CAPACITY[source.base]
     plain = text.rstrip(b"\0") if source.base == "binary" else text
     if len(text) > most or b"\0" in plain or (session.mariadb and not text.isascii()):
@@ -185,7 +185,7 @@ def _bytes(source: SourceType, literal: Literal, session: Session) -> bytes:
 
 
 def _member(source: SourceType, literal: Literal, _: Session) -> str:
-    if literal.kind is not Kind.STRING or literal.text not in source.members:
+    if literal.kind is not TokenKind.STRING or literal.text not in source.members:
         raise ValueError(literal.text)
     return literal.text
 
@@ -193,14 +193,14 @@ def _member(source: SourceType, literal: Literal, _: Session) -> str:
 def _subset(source: SourceType, literal: Literal, _: Session) -> str:
     """In the order of the members, as the server prints it."""
     chosen = literal.text.split(",") if literal.text else []
-    if literal.kind is not Kind.STRING or [m for m in source.members if m in chosen] != chosen:
+    if literal.kind is not TokenKind.STRING or [m for m in source.members if m in chosen] != chosen:
         raise ValueError(literal.text)
     return literal.text
 
 
 def _json(_: SourceType, literal: Literal, __: Session) -> str:
     """Texts that the server prints as they are."""
-    if literal.kind is not Kind.STRING or literal.text not in ("{}", "[]"):
+    if literal.kind is not TokenKind.STRING or literal.text not in ("{}", "[]"):
         raise ValueError(literal.text)
     return literal.text
 
@@ -215,7 +215,7 @@ _HOURS = 838
 
 
 def _instant(literal: Literal) -> str:
-    if literal.kind is not Kind.STRING:
+    if literal.kind is not TokenKind.STRING:
         raise ValueError(literal.text)
     return literal.text
 

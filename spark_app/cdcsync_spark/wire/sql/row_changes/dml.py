@@ -22,9 +22,9 @@ from dataclasses import dataclass, replace
 
 from cdcsync_spark.wire.sql.row_changes.temporary_dml import table_written, tables_read
 from cdcsync_spark.wire.sql.syntax.functions import ADJACENT, AS_TYPE, BEFORE_PARENTHESIS, FUNCTIONS
-from cdcsync_spark.wire.sql.syntax.reader import Reader, TableName, check_names, words
+from cdcsync_spark.wire.sql.syntax.reader import TableName, TokenReader, check_names, words
 from cdcsync_spark.wire.sql.syntax.text import Statement
-from cdcsync_spark.wire.sql.syntax.tokens import Kind, Token, Unreadable, tokenize
+from cdcsync_spark.wire.sql.syntax.tokens import Token, TokenKind, Unreadable, tokenize
 
 #: words of what is not followed; as names they may stand in quotes
 _REFUSED = words(
@@ -32,7 +32,7 @@ _REFUSED = words(
     " OVER WINDOW MATCH EXISTS FOR LOCK PARTITION"
 )
 _SYMBOLS = frozenset("(),.=<>!+-*/%&|^~;")
-_OPEN, _DOT, _SEMICOLON = (Token(Kind.SYMBOL, c) for c in "(.;")
+_OPEN, _DOT, _SEMICOLON = (Token(TokenKind.SYMBOL, c) for c in "(.;")
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,7 @@ def _read_one_table(statement: Statement) -> Dml | None:
     try:
         tokens = tokenize(statement.sql, statement.session)
         _check_adjacent(statement.sql)
-        reader = Reader(tokens, statement.database)
+        reader = TokenReader(tokens, statement.database)
         skip_settings(reader)
         found = _READERS[reader.need_any(*_READERS)](reader)
     except Unreadable:
@@ -105,7 +105,7 @@ def _check_adjacent(sql: str) -> None:
         raise Unreadable("the name of a function without its parenthesis")
 
 
-def skip_settings(reader: Reader) -> None:
+def skip_settings(reader: TokenReader) -> None:
     """MariaDB's SET STATEMENT variable = constant, ... FOR."""
     if not reader.take("SET", "STATEMENT"):
         return
@@ -113,13 +113,13 @@ def skip_settings(reader: Reader) -> None:
         reader.name()
         reader.need("=")
         reader.take_any("-", "+")
-        reader.of(Kind.NUMBER, Kind.STRING, Kind.WORD)
+        reader.of(TokenKind.NUMBER, TokenKind.STRING, TokenKind.WORD)
         if reader.take("FOR"):
             return
         reader.need(",")
 
 
-def _insert(reader: Reader) -> Dml:
+def _insert(reader: TokenReader) -> Dml:
     reader.take_any("LOW_PRIORITY", "HIGH_PRIORITY", "DELAYED")
     reader.take("IGNORE")
     reader.take("INTO")
@@ -134,7 +134,7 @@ def _insert(reader: Reader) -> Dml:
     return Dml(written)
 
 
-def _selected(reader: Reader) -> TableName:
+def _selected(reader: TokenReader) -> TableName:
     """Expressions FROM one table, with an index to force, WHERE."""
     expression: list[Token] = []
     while not reader.take("FROM"):
@@ -149,7 +149,7 @@ def _selected(reader: Reader) -> TableName:
     return read
 
 
-def _update(reader: Reader) -> Dml:
+def _update(reader: TokenReader) -> Dml:
     reader.take("LOW_PRIORITY")
     reader.take("IGNORE")
     written = reader.table()
@@ -158,7 +158,7 @@ def _update(reader: Reader) -> Dml:
     return Dml(written)
 
 
-def _delete(reader: Reader) -> Dml:
+def _delete(reader: TokenReader) -> Dml:
     reader.take("LOW_PRIORITY")
     reader.take("QUICK")
     reader.take("IGNORE")
@@ -178,11 +178,11 @@ def _check_expression(tokens: Sequence[Token]) -> None:
     table."""
     before: Token | None = None
     for number, token in enumerate(tokens):
-        if token.kind is Kind.SYMBOL and token.text not in _SYMBOLS:
+        if token.kind is TokenKind.SYMBOL and token.text not in _SYMBOLS:
             raise Unreadable(f"the symbol {token.text}")
         if token == _SEMICOLON and number + 1 < len(tokens):
             raise Unreadable("a second statement")
-        word = token.text.upper() if token.kind is Kind.WORD else ""
+        word = token.text.upper() if token.kind is TokenKind.WORD else ""
         if word in _REFUSED and before != _DOT:
             raise Unreadable(word)
         if number + 1 < len(tokens) and tokens[number + 1] == _OPEN:
@@ -191,7 +191,7 @@ def _check_expression(tokens: Sequence[Token]) -> None:
 
 
 def _check_call(token: Token, word: str, before: Token | None) -> None:
-    if token.kind is Kind.SYMBOL and token.text not in (".", ")"):
+    if token.kind is TokenKind.SYMBOL and token.text not in (".", ")"):
         return
     callable_names = FUNCTIONS | ADJACENT | BEFORE_PARENTHESIS | AS_TYPE
     if word not in callable_names or before == _DOT:

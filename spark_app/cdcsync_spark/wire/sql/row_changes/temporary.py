@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from cdcsync_spark.wire.sql.row_changes.dml import skip_settings
-from cdcsync_spark.wire.sql.syntax.reader import Reader, TableName, clauses
+from cdcsync_spark.wire.sql.syntax.reader import TableName, TokenReader, clauses
 from cdcsync_spark.wire.sql.syntax.text import Statement
 from cdcsync_spark.wire.sql.syntax.tokens import Unreadable, tokenize
 
@@ -32,7 +32,7 @@ _NOTHING = TableUse()
 def read_use(statement: Statement) -> TableUse:
     """Nothing for other statements than DDL on tables, and for MySQL's RENAME TABLE, which takes
     base tables alone. Raises Unreadable."""
-    reader = Reader(tokenize(statement.sql, statement.session), statement.database)
+    reader = TokenReader(tokenize(statement.sql, statement.session), statement.database)
     skip_settings(reader)
     verb = reader.take_any(*_VERBS)
     if not verb or (verb == "RENAME" and not statement.session.mariadb):
@@ -40,7 +40,7 @@ def read_use(statement: Statement) -> TableUse:
     return _VERBS[verb](reader)
 
 
-def _create(reader: Reader) -> TableUse:
+def _create(reader: TokenReader) -> TableUse:
     reader.take("OR", "REPLACE")
     if reader.take_any("TEMPORARY TABLE", "TEMPORARY SEQUENCE"):
         reader.take("IF", "NOT", "EXISTS")
@@ -48,7 +48,7 @@ def _create(reader: Reader) -> TableUse:
     return _of_index(reader)
 
 
-def _of_index(reader: Reader) -> TableUse:
+def _of_index(reader: TokenReader) -> TableUse:
     """CREATE INDEX and DROP INDEX ... ON table."""
     reader.take_any("ONLINE", "OFFLINE")
     reader.take_any("UNIQUE", "FULLTEXT", "SPATIAL", "VECTOR")
@@ -59,14 +59,14 @@ def _of_index(reader: Reader) -> TableUse:
     return TableUse(changed=(reader.table(),))
 
 
-def _drop(reader: Reader) -> TableUse:
+def _drop(reader: TokenReader) -> TableUse:
     if not reader.take_any("TEMPORARY TABLES", "TEMPORARY TABLE", "TEMPORARY SEQUENCE"):
         return _of_index(reader)
     reader.take("IF", "EXISTS")
     return TableUse(dropped=_list(reader))
 
 
-def _alter(reader: Reader) -> TableUse:
+def _alter(reader: TokenReader) -> TableUse:
     reader.take_any("ONLINE", "OFFLINE")
     reader.take("IGNORE")
     if not reader.take("TABLE"):
@@ -74,13 +74,13 @@ def _alter(reader: Reader) -> TableUse:
     reader.take("IF", "EXISTS")
     table = reader.table()
     reader.wait()
-    renamed = [to for clause in clauses(reader.rest()) for to in _new_names(Reader(clause, table.database))]
+    renamed = [to for clause in clauses(reader.rest()) for to in _new_names(TokenReader(clause, table.database))]
     if renamed and table.database != reader.default:
         raise Unreadable("a table of another database gets a new name")
     return TableUse(changed=(table,), renamed=((table, renamed[-1]),) if renamed else ())
 
 
-def _new_names(clause: Reader) -> list[TableName]:
+def _new_names(clause: TokenReader) -> list[TableName]:
     if not clause.take("RENAME"):
         return []
     if clause.take_any("COLUMN", "INDEX", "KEY"):
@@ -89,7 +89,7 @@ def _new_names(clause: Reader) -> list[TableName]:
     return [clause.table()]
 
 
-def _rename(reader: Reader) -> TableUse:
+def _rename(reader: TokenReader) -> TableUse:
     if not reader.take_any("TABLES", "TABLE"):
         return _NOTHING
     reader.take("IF", "EXISTS")
@@ -105,19 +105,19 @@ def _rename(reader: Reader) -> TableUse:
     return TableUse(changed=tuple(changed), renamed=tuple(renamed))
 
 
-def _truncate(reader: Reader) -> TableUse:
+def _truncate(reader: TokenReader) -> TableUse:
     reader.take("TABLE")
     return TableUse(changed=(reader.table(),))
 
 
-def _list(reader: Reader) -> tuple[TableName, ...]:
+def _list(reader: TokenReader) -> tuple[TableName, ...]:
     tables = [reader.table()]
     while reader.take(","):
         tables.append(reader.table())
     return tuple(tables)
 
 
-_VERBS: dict[str, Callable[[Reader], TableUse]] = {
+_VERBS: dict[str, Callable[[TokenReader], TableUse]] = {
     "CREATE": _create,
     "DROP": _drop,
     "ALTER": _alter,

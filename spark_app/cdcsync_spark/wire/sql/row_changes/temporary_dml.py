@@ -16,8 +16,8 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from cdcsync_spark.wire.sql.syntax.functions import ADJACENT, AS_TYPE, BEFORE_PARENTHESIS, FUNCTIONS
-from cdcsync_spark.wire.sql.syntax.reader import Reader, TableName, check_names, clauses, folded, words
-from cdcsync_spark.wire.sql.syntax.tokens import Kind, Token, Unreadable
+from cdcsync_spark.wire.sql.syntax.reader import TableName, TokenReader, check_names, clauses, folded, words
+from cdcsync_spark.wire.sql.syntax.tokens import Token, TokenKind, Unreadable
 
 _CALLED = FUNCTIONS | ADJACENT | BEFORE_PARENTHESIS | AS_TYPE
 #: words of the grammar that may stand before a parenthesis in a query
@@ -50,7 +50,7 @@ class _Reference(NamedTuple):
 def tables_read(tokens: Sequence[Token], default_database: str, temporary: Set[TableName]) -> tuple[TableName, ...]:
     """The other tables that the statement reads. Raises Unreadable, also where it may write one
     that is not temporary."""
-    reader = Reader(tokens, default_database)
+    reader = TokenReader(tokens, default_database)
     verb = reader.need_any("INSERT", "REPLACE", "UPDATE", "DELETE", "LOAD DATA")
     reader.take_any("LOW_PRIORITY", "HIGH_PRIORITY", "DELAYED", "QUICK", "CONCURRENT")
     reader.take("IGNORE")
@@ -79,11 +79,11 @@ def _names(tokens: Sequence[Token], default_database: str) -> list[TableName]:
     names = list[TableName]()
     for at in range(min(len(tokens), _MOST_TOKENS)):
         with suppress(Unreadable):
-            names.append(Reader(tokens[at:], default_database).table())
+            names.append(TokenReader(tokens[at:], default_database).table())
     return list(dict.fromkeys(names))
 
 
-def _insert(reader: Reader, temporary: Set[TableName]) -> list[_Reference]:
+def _insert(reader: TokenReader, temporary: Set[TableName]) -> list[_Reference]:
     reader.take("INTO")
     if reader.table() not in temporary:
         raise Unreadable("an INSERT into a base table")
@@ -92,28 +92,28 @@ def _insert(reader: Reader, temporary: Set[TableName]) -> list[_Reference]:
     return _references(reader.rest(), reader.default)
 
 
-def _load(reader: Reader, temporary: Set[TableName]) -> list[_Reference]:
+def _load(reader: TokenReader, temporary: Set[TableName]) -> list[_Reference]:
     reader.take("LOCAL")
     reader.need("INFILE")
-    reader.of(Kind.STRING)
+    reader.of(TokenKind.STRING)
     reader.take_any("REPLACE", "IGNORE")
     reader.need("INTO", "TABLE")
     return _insert(reader, temporary)
 
 
-def _update(reader: Reader, temporary: Set[TableName]) -> list[_Reference]:
+def _update(reader: TokenReader, temporary: Set[TableName]) -> list[_Reference]:
     listed = _until(reader, "SET")
     reader.need("SET")
-    changed = _references([Token(Kind.WORD, "FROM"), *listed], reader.default)
+    changed = _references([Token(TokenKind.WORD, "FROM"), *listed], reader.default)
     behind = list(reader.rest())
-    assigned = Reader(behind, reader.default)
+    assigned = TokenReader(behind, reader.default)
     for clause in clauses(_until(assigned, "WHERE", "ORDER", "LIMIT")):
         target = clause[: next((i for i, t in enumerate(clause) if t == _EQUALS), 0)]
         _check_written(_qualifier(target), changed, temporary)
     return changed + _references(behind, reader.default)
 
 
-def _delete(reader: Reader, temporary: Set[TableName]) -> list[_Reference]:
+def _delete(reader: TokenReader, temporary: Set[TableName]) -> list[_Reference]:
     """DELETE t FROM ..., and DELETE FROM t USING ..."""
     if reader.take("FROM"):
         targets = _until(reader, "USING")
@@ -123,16 +123,16 @@ def _delete(reader: Reader, temporary: Set[TableName]) -> list[_Reference]:
     else:
         targets = _until(reader, "FROM")
         reader.need("FROM")
-    references = _references([Token(Kind.WORD, "FROM"), *reader.rest()], reader.default)
+    references = _references([Token(TokenKind.WORD, "FROM"), *reader.rest()], reader.default)
     for clause in clauses(targets):
-        name = [t for t in clause if t.kind in (Kind.WORD, Kind.NAME)]
+        name = [t for t in clause if t.kind in (TokenKind.WORD, TokenKind.NAME)]
         _check_written(name[-1].text if name else "", references, temporary)
     return references
 
 
 def _emptied(tokens: Sequence[Token], default: str, temporary: Set[TableName]) -> list[_Reference]:
     """DELETE FROM t ..."""
-    references = _references([Token(Kind.WORD, "FROM"), *tokens], default)
+    references = _references([Token(TokenKind.WORD, "FROM"), *tokens], default)
     _check_written("", references[:1], temporary)
     return references
 
@@ -144,21 +144,21 @@ def _check_written(name: str, among: Sequence[_Reference], temporary: Set[TableN
         raise Unreadable(f"a change of {name or 'a column of any table'}")
 
 
-_EQUALS, _OPEN, _DOT = (Token(Kind.SYMBOL, c) for c in "=(.")
+_EQUALS, _OPEN, _DOT = (Token(TokenKind.SYMBOL, c) for c in "=(.")
 
 
 def _qualifier(target: Sequence[Token]) -> str:
     """The table's name in `column`, `table.column` or `database.table.column`."""
-    names = [t.text for t in target if t.kind in (Kind.WORD, Kind.NAME)]
+    names = [t.text for t in target if t.kind in (TokenKind.WORD, TokenKind.NAME)]
     return names[-2] if len(names) > 1 else ""
 
 
-def _until(reader: Reader, *ends: str) -> list[Token]:
+def _until(reader: TokenReader, *ends: str) -> list[Token]:
     """The tokens up to one of these words outside of parentheses, or to the end."""
     tokens_before: list[Token] = []
     while not reader.ended and reader.word() not in ends:
         if reader.word() == "(":
-            tokens_before += [reader.peek(), *reader.parentheses(), Token(Kind.SYMBOL, ")")]
+            tokens_before += [reader.peek(), *reader.parentheses(), Token(TokenKind.SYMBOL, ")")]
         else:
             tokens_before.append(reader.next())
     return tokens_before
@@ -166,7 +166,7 @@ def _until(reader: Reader, *ends: str) -> list[Token]:
 
 def _references(tokens: Sequence[Token], default_database: str) -> list[_Reference]:
     _check(tokens)
-    reader = Reader(tokens, default_database)
+    reader = TokenReader(tokens, default_database)
     references: list[_Reference] = []
     #: whether tables are listed, for each parenthesis that is open
     listing, expected = [False], False
@@ -187,12 +187,12 @@ def _references(tokens: Sequence[Token], default_database: str) -> list[_Referen
     return references
 
 
-def _reference(reader: Reader) -> _Reference:
+def _reference(reader: TokenReader) -> _Reference:
     table = reader.table()
     if reader.take("PARTITION"):
         reader.parentheses()
-    named = reader.take("AS") or reader.peek().kind is Kind.NAME
-    if named or (reader.peek().kind is Kind.WORD and reader.word() not in _NO_ALIAS):
+    named = reader.take("AS") or reader.peek().kind is TokenKind.NAME
+    if named or (reader.peek().kind is TokenKind.WORD and reader.word() not in _NO_ALIAS):
         return _Reference(table, reader.name())
     return _Reference(table, table.name)
 
@@ -202,12 +202,12 @@ def _check(tokens: Sequence[Token]) -> None:
     clauses(tokens)
     before: Token | None = None
     for number, token in enumerate(tokens):
-        if token.kind is Kind.SYMBOL and token.text not in _SYMBOLS:
+        if token.kind is TokenKind.SYMBOL and token.text not in _SYMBOLS:
             raise Unreadable(f"the symbol {token.text}")
-        word = token.text.upper() if token.kind is Kind.WORD else ""
+        word = token.text.upper() if token.kind is TokenKind.WORD else ""
         if word in _REFUSED and before != _DOT:
             raise Unreadable(word)
-        called = token.kind in (Kind.WORD, Kind.NAME) and tuple(tokens[number + 1 : number + 2]) == (_OPEN,)
+        called = token.kind in (TokenKind.WORD, TokenKind.NAME) and tuple(tokens[number + 1 : number + 2]) == (_OPEN,)
         if called and (word not in _CALLED | _GRAMMAR or before == _DOT):
             raise Unreadable(f"a call of {token.text!r}")
         before = token

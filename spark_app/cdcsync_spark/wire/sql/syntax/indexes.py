@@ -4,8 +4,8 @@ rows apart."""
 from __future__ import annotations
 
 from cdcsync_core.tables.capture import Capture
-from cdcsync_spark.wire.sql.syntax.reader import Reader, TableName, folded
-from cdcsync_spark.wire.sql.syntax.tokens import Kind
+from cdcsync_spark.wire.sql.syntax.reader import TableName, TokenReader, folded
+from cdcsync_spark.wire.sql.syntax.tokens import TokenKind
 
 _PRIMARY = "primary"
 
@@ -15,7 +15,7 @@ def may_be_key(index: str, table: Capture) -> bool:
     return not table.key_index or folded(index) in (folded(table.key_index), _PRIMARY)
 
 
-def create_index(reader: Reader) -> tuple[str, TableName]:
+def create_index(reader: TokenReader) -> tuple[str, TableName]:
     """Behind CREATE [OR REPLACE]: the index and its table."""
     reader.take_any("ONLINE", "OFFLINE")
     reader.take_any("UNIQUE", "FULLTEXT", "SPATIAL", "VECTOR")
@@ -31,15 +31,15 @@ def create_index(reader: Reader) -> tuple[str, TableName]:
     return name, table
 
 
-def index_modifiers(reader: Reader) -> None:
+def index_modifiers(reader: TokenReader) -> None:
     """What ends CREATE INDEX and DROP INDEX."""
     reader.wait()
     while reader.take_any("ALGORITHM", "LOCK"):
         reader.take("=")
-        reader.of(Kind.WORD)
+        reader.of(TokenKind.WORD)
 
 
-def index_definition(reader: Reader) -> None:
+def index_definition(reader: TokenReader) -> None:
     """Behind ADD or a constraint's name:
     `[UNIQUE | ...] [INDEX | KEY] [name] [type] (parts) [options]`."""
     if not reader.take_any("VECTOR INDEX", "VECTOR KEY", "INDEX", "KEY"):
@@ -53,19 +53,19 @@ def index_definition(reader: Reader) -> None:
     _options(reader)
 
 
-def _type(reader: Reader) -> None:
+def _type(reader: TokenReader) -> None:
     if reader.take_any("USING", "TYPE"):
         reader.need_any("BTREE", "HASH", "RTREE")
 
 
-def _options(reader: Reader) -> None:
+def _options(reader: TokenReader) -> None:
     while option := reader.take_any(*_OPTIONS):
         if kinds := _OPTIONS[option]:
             reader.take("=")
             reader.of(*kinds)
 
 
-_OPTIONS: dict[str, tuple[Kind, ...]] = {
+_OPTIONS: dict[str, tuple[TokenKind, ...]] = {
     "USING BTREE": (),
     "USING HASH": (),
     "USING RTREE": (),
@@ -74,9 +74,9 @@ _OPTIONS: dict[str, tuple[Kind, ...]] = {
     "INVISIBLE": (),
     "IGNORED": (),
     "NOT IGNORED": (),
-    "KEY_BLOCK_SIZE": (Kind.NUMBER,),
-    "COMMENT": (Kind.STRING,),
-    "WITH PARSER": (Kind.WORD, Kind.NAME),
-    "M": (Kind.NUMBER,),
-    "DISTANCE": (Kind.WORD,),
+    "KEY_BLOCK_SIZE": (TokenKind.NUMBER,),
+    "COMMENT": (TokenKind.STRING,),
+    "WITH PARSER": (TokenKind.WORD, TokenKind.NAME),
+    "M": (TokenKind.NUMBER,),
+    "DISTANCE": (TokenKind.WORD,),
 }

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from cdcsync_spark.wire.sql.syntax.reader import Reader, unnested, words
-from cdcsync_spark.wire.sql.syntax.tokens import Kind, Token
+from cdcsync_spark.wire.sql.syntax.reader import TokenReader, unnested, words
+from cdcsync_spark.wire.sql.syntax.tokens import Token, TokenKind
 
-_ANY = (Kind.NUMBER, Kind.WORD, Kind.STRING)
+_ANY = (TokenKind.NUMBER, TokenKind.WORD, TokenKind.STRING)
 
 
-def table_options(reader: Reader) -> bool:
+def table_options(reader: TokenReader) -> bool:
     """Reads as many as there are, with or without commas; whether there was one."""
     found = False
     while _option(reader):
@@ -26,17 +26,17 @@ def names_charset(clause: Sequence[Token]) -> bool:
     head = outside[0].text.upper() if outside else ""
     of_column = head in ("ADD", "MODIFY", "CHANGE", "ALTER", "DROP", "RENAME")
     return not of_column and any(
-        t.kind is Kind.WORD and t.text.upper() in ("CHARSET", "CHARACTER", "COLLATE") for t in outside
+        t.kind is TokenKind.WORD and t.text.upper() in ("CHARSET", "CHARACTER", "COLLATE") for t in outside
     )
 
 
-def _option(reader: Reader) -> bool:
+def _option(reader: TokenReader) -> bool:
     if reader.take_any(*_CHARSETS):
         reader.take("=")
-        reader.of(Kind.WORD, Kind.NAME, Kind.STRING)
+        reader.of(TokenKind.WORD, TokenKind.NAME, TokenKind.STRING)
     elif reader.take("ENGINE"):
         reader.take("=")
-        if reader.of(Kind.WORD, Kind.NAME, Kind.STRING).lower() != "innodb":
+        if reader.of(TokenKind.WORD, TokenKind.NAME, TokenKind.STRING).lower() != "innodb":
             raise reader.unexpected()
     elif option := reader.take_any(*_VALUES):
         reader.take("=")
@@ -47,14 +47,14 @@ def _option(reader: Reader) -> bool:
 
 
 _CHARSETS = ("DEFAULT CHARACTER SET", "DEFAULT CHARSET", "DEFAULT COLLATE", "CHARACTER SET", "CHARSET", "COLLATE")
-_VALUES: dict[str, tuple[Kind, ...]] = {
-    "COMMENT": (Kind.STRING,),
-    "COMPRESSION": (Kind.STRING,),
-    "ENCRYPTION": (Kind.STRING,),
-    "AUTO_INCREMENT": (Kind.NUMBER,),
-    "ROW_FORMAT": (Kind.WORD,),
-    "ALGORITHM": (Kind.WORD,),
-    "LOCK": (Kind.WORD,),
+_VALUES: dict[str, tuple[TokenKind, ...]] = {
+    "COMMENT": (TokenKind.STRING,),
+    "COMPRESSION": (TokenKind.STRING,),
+    "ENCRYPTION": (TokenKind.STRING,),
+    "AUTO_INCREMENT": (TokenKind.NUMBER,),
+    "ROW_FORMAT": (TokenKind.WORD,),
+    "ALGORITHM": (TokenKind.WORD,),
+    "LOCK": (TokenKind.WORD,),
     **dict.fromkeys(
         words(
             "AVG_ROW_LENGTH CHECKSUM DELAY_KEY_WRITE KEY_BLOCK_SIZE MAX_ROWS MIN_ROWS PACK_KEYS PAGE_CHECKSUM"

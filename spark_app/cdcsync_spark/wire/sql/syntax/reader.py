@@ -9,9 +9,9 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from cdcsync_core.tables.source_table import TableId
-from cdcsync_spark.wire.sql.syntax.tokens import Kind, Token, Unreadable
+from cdcsync_spark.wire.sql.syntax.tokens import Token, TokenKind, Unreadable
 
-_END = Token(Kind.SYMBOL, "")
+_END = Token(TokenKind.SYMBOL, "")
 
 
 def words(text: str) -> frozenset[str]:
@@ -41,7 +41,7 @@ class TableName(NamedTuple):
         return not self.database or folded(self.database) == folded(table.database)
 
 
-class Reader:
+class TokenReader:
     """A place in `tokens`. Words are given in upper case; a quoted name is never a word."""
 
     def __init__(self, tokens: Sequence[Token], default_database: str = "") -> None:
@@ -76,7 +76,7 @@ class Reader:
     def word(self, ahead: int = 0) -> str:
         """A keyword or a symbol, empty for anything else."""
         token = self.peek(ahead)
-        return token.text.upper() if token.kind in (Kind.WORD, Kind.SYMBOL) else ""
+        return token.text.upper() if token.kind in (TokenKind.WORD, TokenKind.SYMBOL) else ""
 
     def next(self) -> Token:
         if self.ended:
@@ -108,14 +108,14 @@ class Reader:
             raise self.unexpected()
         return phrase
 
-    def of(self, *kinds: Kind) -> str:
+    def of(self, *kinds: TokenKind) -> str:
         """The text of the next token, which must be of one of these kinds."""
         if self.peek().kind not in kinds:
             raise self.unexpected()
         return self.next().text
 
     def name(self) -> str:
-        return self.of(Kind.WORD, Kind.NAME)
+        return self.of(TokenKind.WORD, TokenKind.NAME)
 
     def column(self) -> str:
         """The last of `name`, `table.name` and `database.table.name`: the server takes no other
@@ -152,13 +152,13 @@ class Reader:
     def wait(self) -> None:
         """MariaDB's time to wait for a lock."""
         if self.take("WAIT"):
-            self.of(Kind.NUMBER)
+            self.of(TokenKind.NUMBER)
         else:
             self.take("NOWAIT")
 
 
-_DEPTH = {Token(Kind.SYMBOL, "("): 1, Token(Kind.SYMBOL, ")"): -1}
-_COMMA = Token(Kind.SYMBOL, ",")
+_DEPTH = {Token(TokenKind.SYMBOL, "("): 1, Token(TokenKind.SYMBOL, ")"): -1}
+_COMMA = Token(TokenKind.SYMBOL, ",")
 
 
 def clauses(tokens: Sequence[Token]) -> list[tuple[Token, ...]]:
@@ -192,6 +192,6 @@ def unnested(tokens: Sequence[Token]) -> list[Token]:
 def check_names(tokens: Sequence[Token]) -> None:
     """Names with commas between them. Raises Unreadable."""
     for number, token in enumerate(tokens):
-        name = token.kind in (Kind.WORD, Kind.NAME)
+        name = token.kind in (TokenKind.WORD, TokenKind.NAME)
         if name if number % 2 else not name or (number + 1 < len(tokens) and tokens[number + 1].text != ","):
             raise Unreadable(f"a list of names with {token.text!r}")

@@ -75,7 +75,7 @@ class Session:
 UNKNOWN_SESSION = Session()
 
 
-class Kind(Enum):
+class TokenKind(Enum):
     WORD = auto()  # a keyword or a name without quotes
     NAME = auto()  # a name in quotes
     STRING = auto()
@@ -88,7 +88,7 @@ class Token(NamedTuple):
     """`text` is what is between the quotes, unescaped; a number or a literal stays as it is
     written."""
 
-    kind: Kind
+    kind: TokenKind
     text: str
 
 
@@ -131,7 +131,7 @@ def is_read(tokens: Sequence[Token]) -> bool:
 
 
 def _is_comment(before: Sequence[Token]) -> bool:
-    words = [t.text.upper() if t.kind in (Kind.WORD, Kind.SYMBOL) else "" for t in before]
+    words = [t.text.upper() if t.kind in (TokenKind.WORD, TokenKind.SYMBOL) else "" for t in before]
     return words[-1:] == ["COMMENT"] or words == ["COMMENT", "="]
 
 
@@ -173,7 +173,7 @@ class _Scan:
         while self._at < len(self._sql):
             if self._named and (match := _AFTER_DOT.match(self._sql, self._at + 1)) and self._sql[self._at] == ".":
                 self._at = match.end()
-                yield Token(Kind.SYMBOL, ".")
+                yield Token(TokenKind.SYMBOL, ".")
                 yield self._word(match[0])
                 continue
             match = scanner.match(self._sql, self._at)
@@ -191,7 +191,7 @@ class _Scan:
         if self._named and NOT_DECODED in text:
             raise Unreadable(f"a name that could not be decoded: {text[:20]!r}")
         if quoted:
-            yield Token(Kind.NAME, text.replace(match[0][0] * 2, match[0][0]))
+            yield Token(TokenKind.NAME, text.replace(match[0][0] * 2, match[0][0]))
         elif kind in ("single", "double"):
             yield self._string(match, text)
         elif kind == "word":
@@ -206,16 +206,16 @@ class _Scan:
     def _word(self, text: str) -> Token:
         if not text.isascii() and not is_utf8(self._session.charset):
             raise Unreadable("a name without quotes in another character set than UTF-8")
-        return Token(Kind.WORD, text)
+        return Token(TokenKind.WORD, text)
 
     def _string(self, match: re.Match[str], text: str) -> Token:
         if match["prefix"]:
-            return Token(Kind.LITERAL, match[0])
+            return Token(TokenKind.LITERAL, match[0])
         quote = match[0][-1]
         if self._escapes:
             escaped = re.compile(rf"\\(.)|{quote}{quote}", re.S)
-            return Token(Kind.STRING, escaped.sub(lambda m: _ESCAPES.get(m[1], m[1]) if m[1] else quote, text))
-        return Token(Kind.STRING, text.replace(quote * 2, quote))
+            return Token(TokenKind.STRING, escaped.sub(lambda m: _ESCAPES.get(m[1], m[1]) if m[1] else quote, text))
+        return Token(TokenKind.STRING, text.replace(quote * 2, quote))
 
     def _comment(self, kind: str, mariadb_only: bool) -> None:
         if kind == "close":
@@ -258,4 +258,4 @@ class _Scan:
         return least <= server
 
 
-_PLAIN = {"number": Kind.NUMBER, "literal": Kind.LITERAL, "symbol": Kind.SYMBOL}
+_PLAIN = {"number": TokenKind.NUMBER, "literal": TokenKind.LITERAL, "symbol": TokenKind.SYMBOL}
