@@ -11,11 +11,14 @@ import pytest
 
 from cdcsync_core.errors import CdcError, Reason
 from cdcsync_core.positions.position import GtidPosition, Position
+from cdcsync_core.resource.spec import API_VERSION, KIND, CdcSync
 from cdcsync_core.resource.start_spec import Start
 from cdcsync_core.tables.source_table import TableId
+from cdcsync_mysql.checks import Check, Level
 from cdcsync_mysql.readiness.proof import open_session
 from cdcsync_mysql.reading.catalog import read_table
 from cdcsync_mysql.sessions.connection import Source
+from cdcsync_operator.reconcile.start_calls import check_start
 from cdcsync_spark.binlog.dump.client import BinlogClient
 from cdcsync_spark.binlog.search.start_place import StartPlace
 from cdcsync_spark.wire.binlog.facts import RowsEvent
@@ -142,7 +145,7 @@ def _refusal(source: Source, start: dict[str, Any]) -> str:
     return refused.value.message
 
 
-def test_a_start_before_what_was_purged(fresh_server: Any) -> None:
+def test_a_start_before_what_was_purged(fresh_server: Any, tmp_path: Path) -> None:
     """Refused with the oldest that is left."""
     server: Server = fresh_server("mysql97_gtid")
     database = server.create_database()
@@ -156,6 +159,30 @@ def test_a_start_before_what_was_purged(fresh_server: Any) -> None:
     assert "has purged" in words
     assert "the oldest start that the binlog holds" in words
     assert oldest in _refusal(source, {"from": "position", "file": before.file, "offset": before.offset})
+
+    (refused,) = _checked(server, tmp_path, {"from": "gtid", "gtidSet": before.gtids})
+    assert (refused.level, refused.reason) == (Level.FAIL, Reason.START_UNAVAILABLE)
+    assert "the oldest start that the binlog holds" in refused.needed
+    (held,) = _checked(server, tmp_path, {"from": "position", "file": oldest, "offset": 4})
+    assert held.level is Level.OK
+    assert "the binlog holds it" in held.found
+    assert _checked(server, tmp_path, {"from": "latest"}) == []
+
+
+def _checked(server: Server, secrets: Path, start: dict[str, Any]) -> list[Check]:
+    """As `cdcsync check` shows it."""
+    (secrets / "login").mkdir(exist_ok=True)
+    for key, value in (("username", "root"), ("password", "")):
+        (secrets / "login" / key).write_text(value)
+    spec = {
+        "source": {"host": server.host, "port": server.port, "credentialsSecretRef": {"name": "login"}},
+        "tables": {"include": ["a.b"]},
+        "sink": {"delta": {"path": "/lake", "mode": "history"}},
+        "start": start,
+    }
+    about = {"name": "s", "namespace": "test"}
+    resource = {"apiVersion": API_VERSION, "kind": KIND, "metadata": about, "spec": spec}
+    return check_start(CdcSync.model_validate(resource), secrets)
 
 
 def _rows(sync: Sync, table: str) -> list[tuple[Any, ...]]:

@@ -5,6 +5,8 @@ It changes nothing but for an object of its own in the sink, which it removes ag
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import click
 
 from cdcsync_core.runs.run import ExitCode
@@ -17,14 +19,17 @@ from cdcsync_operator.cli.plan import opened_manifest
 @manifest_option
 @reporting
 def check(output: Output, files: tuple[str, ...]) -> ExitCode:
-    """Check connection, privileges, settings, tables, keys, types and what they lose on their way,
-    and the sink."""
+    """Check connection, privileges, settings, the start, tables, keys, types and what they lose on
+    their way, and the sink."""
     from cdcsync_operator.cli.check_view import as_data, policy_of, render
     from cdcsync_operator.reconcile.sink_calls import check_sink
     from cdcsync_operator.reconcile.source_calls import captured, check_source
+    from cdcsync_operator.reconcile.start_calls import check_start
 
     with opened_manifest(files) as (resource, secrets):
         preflight = check_source(resource, secrets)
+        if preflight.facts is not None:
+            preflight = replace(preflight, checks=(*preflight.checks, *check_start(resource, secrets)))
         sink = check_sink(resource, secrets, captured(preflight))
     policy = policy_of(resource.spec)
     output.data(as_data(preflight, sink, policy), lambda console: render(console, preflight, sink, policy))
