@@ -286,24 +286,24 @@ class Run:
         if found is None:
             return False
         fact = found[1]
-        if not isinstance(fact, RowsEvent) or self.assembler.wanted(fact.table):
+        if not isinstance(fact, RowsEvent) or self.assembler.rows.wanted(fact.table):
             try:
                 self.assembler.feed(fact)
             except PrepareNeeded as needed:
                 spool = Spool(self.folder, 100)
-                self.assembler.learn(needed.xid, self.source.prepared_before(needed.xid, needed.end, spool))
+                self.assembler.prepared.learn(needed.xid, self.source.prepared_before(needed.xid, needed.end, spool))
                 self.reconnect()
         return True
 
     def reconnect(self) -> None:
         self.assembler.abandon()
-        self.dump = self.source.sent(self.assembler.position)
+        self.dump = self.source.sent(self.assembler.reached.position)
 
     def batch(self) -> BinlogBatch:
         return BinlogBatch.from_json(self.writer.write(self.assembler.seal()).to_json())
 
     def apply(self) -> None:
-        if self.assembler.moved:
+        if self.assembler.reached.moved:
             self.applier.apply(self.batch())
             self.lake.check()
 

@@ -155,7 +155,7 @@ class BinlogReader:
                     self._early.clear()
                 self._changed.notify_all()
                 return replace(batch, full=True)
-            if self._assembler.moved and not self._state_unknown:
+            if self._assembler.reached.moved and not self._state_unknown:
                 return self._sealed()
             return None if self._fatal is None else self._last(self._fatal)
 
@@ -163,7 +163,7 @@ class BinlogReader:
         """All complete transactions. If they cannot be written they are lost to this reader, which
         ends."""
         try:
-            changes = self._assembler.changes
+            changes = self._assembler.rows.changes
             batch = self._writer.write(self._assembler.seal())
             return replace(batch, changes=changes, appeared=self._new.take_count())
         except CdcError as e:
@@ -173,7 +173,7 @@ class BinlogReader:
         return self._last(self._fatal)
 
     def _last(self, error: CdcError) -> BinlogBatch:
-        at = self._assembler.position
+        at = self._assembler.reached.position
         return BinlogBatch(at, at, None, "", (), error)
 
     # -- the thread
@@ -208,7 +208,7 @@ class BinlogReader:
         window = self._settings.reconnect.window_seconds
         failing_since: float | None = None
         while not self._has_ended():
-            before, began = self._assembler.position, self._clock()
+            before, began = self._assembler.reached.position, self._clock()
             try:
                 self._follow_with_prepared()
             except SourceMoved:
@@ -218,7 +218,7 @@ class BinlogReader:
                 if isinstance(e, DumpNotBegun):
                     self._use_next_id(e)
                 stayed = self._last_progress - began > window
-                moved = self._assembler.position != before and not isinstance(e, DumpTakenOver)
+                moved = self._assembler.reached.position != before and not isinstance(e, DumpTakenOver)
                 if failing_since is None or stayed or moved:
                     failing_since = now
                 if now - failing_since > window:
@@ -256,13 +256,13 @@ class BinlogReader:
         why = "is in no binlog file of the server"
         found: OpenTransaction | None = None
         try:
-            found = self._find_prepared(needed.xid, needed.end, self._assembler.wanted, spool)
+            found = self._find_prepared(needed.xid, needed.end, self._assembler.rows.wanted, spool)
         except Stopped:
             return
         except PermanentError as e:
             why = f"cannot be read: {e.found}"
         with self._changed:
-            self._assembler.learn(needed.xid, why if found is None else found)
+            self._assembler.prepared.learn(needed.xid, why if found is None else found)
 
     def _learn_reach(self, needed: ReachNeeded) -> None:
         try:
@@ -272,7 +272,7 @@ class BinlogReader:
         except PermanentError as e:
             reach = Reach(e.found)
         with self._changed:
-            self._assembler.learn_reach(needed.dml, reach)
+            self._assembler.statements.learn_reach(needed.dml, reach)
 
     def _pause(self, seconds: float) -> None:
         with self._changed:
@@ -281,14 +281,14 @@ class BinlogReader:
     def _follow(self) -> None:
         with self._changed:
             self._assembler.abandon()
-            position = self._assembler.position
+            position = self._assembler.reached.position
         ids = self._ids
         settings = replace(self._settings, replica_id=ids.current, begin_seconds=ids.begin_seconds)
         with self._open_dump(settings, position, self._wanted) as dump:
             with self._changed:
                 self._client = dump.client
                 if dump.state is not None:
-                    self._assembler.learn_state(dump.state)
+                    self._assembler.reached.learn_state(dump.state)
                 for table, error in dump.refused.items():
                     self._assembler.refuse(table, error)
             try:
@@ -308,10 +308,10 @@ class BinlogReader:
             with self._changed:
                 if self._has_ended():
                     return
-                progress = self._assembler.progress_count
+                progress = self._assembler.reached.progress_count
                 if not self._take(dump.parser, plain, arrived):
                     return
-                if self._assembler.progress_count != progress:
+                if self._assembler.reached.progress_count != progress:
                     self._last_progress = self._clock()
                 waits_at = self._waits_at_the_end(dump)
                 if waits_at is None:
@@ -337,7 +337,7 @@ class BinlogReader:
         for event in events:
             if self._feed(parser, event) and self._has_ended():
                 return False
-            if assembler.size >= limit and assembler.moved:
+            if assembler.rows.size >= limit and assembler.reached.moved:
                 self._hand_over()
                 if self._has_ended():
                     return False
@@ -348,7 +348,7 @@ class BinlogReader:
         a transaction that changes a definition, which is a batch of its own."""
         found = parser.feed(event)
         if event[KIND] == _FORMAT_DESCRIPTION:
-            self._assembler.begin_file(int.from_bytes(event[:KIND], "little"))
+            self._assembler.reached.begin_file(int.from_bytes(event[:KIND], "little"))
         handed_over = False
         for fact in found:
             if type(fact) in _ENDING and self._assembler.cuts(fact):
@@ -362,18 +362,18 @@ class BinlogReader:
 
     def _feed_alone(self, fact: Fact) -> None:
         """Behind the batch that it ends."""
-        if self._assembler.moved:
+        if self._assembler.reached.moved:
             self._hand_over()
         self._assembler.feed(fact)
-        if self._assembler.stepped and not self._has_ended():
+        if self._assembler.rows.stepped and not self._has_ended():
             self._hand_over()
 
     def _wanted(self, table: TableId) -> bool:
-        return self._assembler.wanted(table) or self._new.met(table)
+        return self._assembler.rows.wanted(table) or self._new.met(table)
 
     def _hand_over(self) -> None:
         """Decodes the full batch, then waits until the previous one is consumed."""
-        self._note(last=self._clock(), end=None, changes=self._assembler.changes)
+        self._note(last=self._clock(), end=None, changes=self._assembler.rows.changes)
         batch = self._sealed()
         while self._full is not None and not self._stopping:
             self._note(blocked=True)
@@ -386,12 +386,12 @@ class BinlogReader:
         """The position of a heartbeat that says so, which is to be proved; None for all else that
         arrives. While the server skips what it need not send, it sends heartbeats from before the
         end of the binlog."""
-        at = self._assembler.at
+        at = self._assembler.reached.at
         ended = self._assembler.waits and (dump.end is None or (at is not None and at.covers(dump.end)))
-        return self._assembler.position if ended else None
+        return self._assembler.reached.position if ended else None
 
     def _note_arrival(self, last: float, end: float | None = None) -> None:
-        self._note(last=last, end=end, changes=self._assembler.changes)
+        self._note(last=last, end=end, changes=self._assembler.rows.changes)
 
     def _note(self, **parts: Any) -> None:
         if self._shared is not None:

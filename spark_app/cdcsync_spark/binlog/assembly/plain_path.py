@@ -106,7 +106,7 @@ class PlainPath:
             rows = plain_rows(self._found, self._plain, found, self._parser.tables)
         except DecodeError:
             rows = None
-        if rows is None or not self._assembler.takes(source for source, _ in found.sources):
+        if rows is None or not self._assembler.reached.takes(source for source, _ in found.sources):
             self._plain = None  # the parser of single events names the fault, or finds none
             return at
         if rows.count < found.count:
@@ -121,11 +121,11 @@ class PlainPath:
 
     def _fitting(self, found: Stretch, rows: PlainRows, here: LogOffset) -> PlainTransactions | None:
         """The first ones, as many as the batch takes before it is full."""
-        lacking = _kept(found, rows, here, self._assembler.ahead)
+        lacking = _kept(found, rows, here, self._assembler.rows.ahead)
         sizes = np.bincount(rows.transactions, rows.lengths + EVENT_BYTES, rows.count)
         sizes[np.unique(rows.transactions[lacking])] += TRANSACTION_BYTES
         sizes = np.cumsum(sizes)
-        count = int(np.searchsorted(sizes, self._limit - self._assembler.size))
+        count = int(np.searchsorted(sizes, self._limit - self._assembler.rows.size))
         if not count:
             return None
         mine = rows.transactions < count

@@ -27,8 +27,8 @@ from cdcsync_core.tables.capture import Capture
 from cdcsync_core.tables.source_table import Column, SourceTable, SourceType, TableId
 from cdcsync_mysql.sessions.connection import Source
 from cdcsync_spark.binlog.assembly.open_transaction import OpenTransaction
+from cdcsync_spark.binlog.assembly.plain_transactions import TRANSACTION_BYTES
 from cdcsync_spark.binlog.assembly.spool import EVENT_BYTES, Spool
-from cdcsync_spark.binlog.assembly.transactions import TRANSACTION_BYTES
 from cdcsync_spark.binlog.batch import BinlogBatch, read_transactions
 from cdcsync_spark.binlog.dump.client import DumpTakenOver
 from cdcsync_spark.binlog.dump.dump import Dump

@@ -16,9 +16,10 @@ from cdcsync_core.positions.position import FilePosition, GtidPosition, Position
 from cdcsync_core.tables.capture import Capture
 from cdcsync_core.tables.source_table import Column, SourceTable, SourceType, TableId
 from cdcsync_spark.binlog.assembly.open_transaction import OpenTransaction
+from cdcsync_spark.binlog.assembly.plain_transactions import TRANSACTION_BYTES
 from cdcsync_spark.binlog.assembly.sealed import PrepareNeeded, SealedTransactions
 from cdcsync_spark.binlog.assembly.spool import EVENT_BYTES, Spool
-from cdcsync_spark.binlog.assembly.transactions import TRANSACTION_BYTES, TransactionAssembler
+from cdcsync_spark.binlog.assembly.transactions import TransactionAssembler
 from cdcsync_spark.binlog.schema.definitions import Definitions
 from cdcsync_spark.binlog.schema.steps import FollowPolicy
 from cdcsync_spark.wire.binlog import facts
@@ -90,7 +91,7 @@ def bodies(sealed: SealedTransactions, table: TableId) -> list[tuple[int, bytes]
 def test_rows_count_when_their_transaction_has_ended(reader: Reader) -> None:
     """Rule R9."""
     reader.feed(reader.pen.begin(), rows(ORDERS, b"1"))
-    assert not reader.assembler.moved
+    assert not reader.assembler.reached.moved
     assert reader.seal().rows == {}
     reader.feed(reader.pen.commit())
     sealed = reader.seal()
@@ -148,7 +149,7 @@ def test_a_transaction_that_the_servers_crash_cut_off_did_not_happen(tmp_path: P
     """Its GTID will be used again, by another transaction."""
     reader = Reader(tmp_path, gtid("", 100))
     reader.feed(reader.pen.begin(), rows(ORDERS, b"1"), TransactionRollback(None, 1.0))
-    assert not reader.assembler.moved
+    assert not reader.assembler.reached.moved
     reader.pen.number = 0
     reader.transaction(rows(ORDERS, b"2"))
     sealed = reader.seal()
@@ -158,32 +159,32 @@ def test_a_transaction_that_the_servers_crash_cut_off_did_not_happen(tmp_path: P
 
 def test_heartbeats_and_rotations_move_the_reader(reader: Reader) -> None:
     reader.feed(Progress(at(150), 7.0))
-    assert reader.assembler.moved
+    assert reader.assembler.reached.moved
     reader.feed(Progress(at(4, file=2)))
     sealed = reader.seal()
     assert (sealed.end, sealed.timestamp) == (FilePosition(at(4, file=2)), 7.0)
-    assert not reader.assembler.moved
+    assert not reader.assembler.reached.moved
 
 
 def test_a_dump_that_begins_in_an_earlier_file_takes_the_reader_nowhere_back(tmp_path: Path) -> None:
     """With GTIDs a server begins with the first file that may hold something new, and says so."""
     reader = Reader(tmp_path, gtid("1-3", 400))
     reader.feed(Progress(at(4), 1.0))
-    assert reader.assembler.position == gtid("1-3", 400)
+    assert reader.assembler.reached.position == gtid("1-3", 400)
     reader.pen.number, reader.pen.offset = 3, 400
     reader.transaction()
-    assert reader.assembler.position == gtid("1-4", 500)
+    assert reader.assembler.reached.position == gtid("1-4", 500)
 
 
 def test_the_mark_is_the_one_after_the_last_transaction_or_none(tmp_path: Path) -> None:
     """Rule R6: a GTID position of an earlier place would prove that the binlog is another one."""
     reader = Reader(tmp_path, FilePosition(at(100), MariaDbGtidPos.parse("0-1-7")))
     reader.feed(reader.pen.begin(), facts.TransactionEnd(reader.pen.id(), 1.0, "0-1-8"))
-    assert reader.assembler.position == FilePosition(at(200), MariaDbGtidPos.parse("0-1-8"))
+    assert reader.assembler.reached.position == FilePosition(at(200), MariaDbGtidPos.parse("0-1-8"))
     reader.feed(Progress(at(4, file=2)))
-    assert reader.assembler.position == FilePosition(at(4, file=2), MariaDbGtidPos.parse("0-1-8"))
+    assert reader.assembler.reached.position == FilePosition(at(4, file=2), MariaDbGtidPos.parse("0-1-8"))
     reader.feed(reader.pen.begin(), TransactionRollback(TransactionId(at(300, file=2)), 1.0, ""))
-    assert reader.assembler.position == FilePosition(at(300, file=2))
+    assert reader.assembler.reached.position == FilePosition(at(300, file=2))
 
 
 def test_a_file_that_begins_with_another_mark_has_that_one(tmp_path: Path) -> None:
@@ -191,24 +192,24 @@ def test_a_file_that_begins_with_another_mark_has_that_one(tmp_path: Path) -> No
     all of them there is none."""
     reader = Reader(tmp_path, FilePosition(at(100), MariaDbGtidPos.parse("0-1-7,5-1-2")))
     reader.feed(Progress(at(4, file=2)), Progress(at(299, file=2), gtid_pos="0-1-7"))
-    assert reader.assembler.position == FilePosition(at(299, file=2), MariaDbGtidPos.parse("0-1-7"))
+    assert reader.assembler.reached.position == FilePosition(at(299, file=2), MariaDbGtidPos.parse("0-1-7"))
     reader.seal()
     reader.feed(Progress(at(339, file=2), 5.0))
-    assert reader.assembler.position == FilePosition(at(339, file=2), MariaDbGtidPos.parse("0-1-7"))
+    assert reader.assembler.reached.position == FilePosition(at(339, file=2), MariaDbGtidPos.parse("0-1-7"))
     reader.feed(Progress(at(280, file=3), gtid_pos=""))
-    assert reader.assembler.position == FilePosition(at(280, file=3))
+    assert reader.assembler.reached.position == FilePosition(at(280, file=3))
 
 
 def test_the_files_birth_is_kept_until_the_next_file(tmp_path: Path) -> None:
     """Rule R6."""
     reader = Reader(tmp_path, FilePosition(at(100), UNKNOWN, 1_700_000_000))
     reader.transaction()
-    assert reader.assembler.position == FilePosition(at(200), UNKNOWN, 1_700_000_000)
+    assert reader.assembler.reached.position == FilePosition(at(200), UNKNOWN, 1_700_000_000)
     reader.feed(Progress(at(4, file=2)))
-    assert reader.assembler.position == FilePosition(at(4, file=2))
-    reader.assembler.begin_file(1_700_000_500)
+    assert reader.assembler.reached.position == FilePosition(at(4, file=2))
+    reader.assembler.reached.begin_file(1_700_000_500)
     assert reader.seal().end == FilePosition(at(4, file=2), UNKNOWN, 1_700_000_500)
-    assert reader.assembler.position == FilePosition(at(4, file=2), UNKNOWN, 1_700_000_500)
+    assert reader.assembler.reached.position == FilePosition(at(4, file=2), UNKNOWN, 1_700_000_500)
 
 
 # -- savepoints
@@ -385,11 +386,11 @@ def test_rows_beside_the_ddl_in_its_transaction_are_not_kept(reader: Reader) -> 
 
 def test_a_stopped_table_is_not_wanted_any_more(reader: Reader) -> None:
     """The parser then spares its rows."""
-    assert reader.assembler.wanted(ORDERS)
-    assert not reader.assembler.wanted(NOTES)
+    assert reader.assembler.rows.wanted(ORDERS)
+    assert not reader.assembler.rows.wanted(NOTES)
     reader.transaction(Statement("shop", "TRUNCATE orders"))
     reader.seal()
-    assert not reader.assembler.wanted(ORDERS)
+    assert not reader.assembler.rows.wanted(ORDERS)
     assert reader.transaction(rows(ORDERS, b"1")).seal().rows == {}
     assert reader.transaction(Statement("shop", "TRUNCATE orders")).seal().stops == {}
 
@@ -461,11 +462,11 @@ def test_a_commit_whose_prepare_was_not_read_asks_for_it_and_changes_nothing(rea
     with pytest.raises(PrepareNeeded) as needed:
         reader.transaction(facts.XaEnd(XID, True))
     assert (needed.value.xid, needed.value.end) == (XID, at(300))
-    assert reader.assembler.position == file(200)
+    assert reader.assembler.reached.position == file(200)
     reader.assembler.abandon()
     found = OpenTransaction()
     found.add(rows(ITEMS, b"a"), Spool(str(tmp_path), 0))
-    reader.assembler.learn(XID, found)
+    reader.assembler.prepared.learn(XID, found)
     reader.pen.number, reader.pen.offset = number
     reader.transaction(facts.XaEnd(XID, True))
     sealed = reader.seal()
@@ -475,7 +476,7 @@ def test_a_commit_whose_prepare_was_not_read_asks_for_it_and_changes_nothing(rea
 
 def test_a_commit_whose_prepare_is_nowhere_stops_all_tables(reader: Reader) -> None:
     """Its rows may be anything."""
-    reader.assembler.learn(XID, "is in no binlog file of the server")
+    reader.assembler.prepared.learn(XID, "is in no binlog file of the server")
     reader.transaction(facts.XaPrepare(OTHER_XID)).transaction(facts.XaEnd(XID, True))
     stops = reader.seal().stops
     assert {t: (s.error.reason, s.upto) for t, s in stops.items()} == {
@@ -529,7 +530,7 @@ def test_a_commit_fills_its_batch_as_its_rows_do(reader: Reader) -> None:
     reader.transaction(rows(ORDERS, b"1" * 5000), facts.XaPrepare(XID))
     reader.seal()
     reader.transaction(facts.XaEnd(XID, True))
-    assert reader.assembler.size >= 5000
+    assert reader.assembler.rows.size >= 5000
 
 
 # -- lost connections
@@ -538,9 +539,9 @@ def test_a_commit_fills_its_batch_as_its_rows_do(reader: Reader) -> None:
 def test_what_was_being_read_comes_again_after_a_lost_connection(reader: Reader) -> None:
     """A reader goes on after the last whole transaction."""
     reader.transaction(rows(ORDERS, b"1")).feed(reader.pen.begin(), rows(ORDERS, b"2"), Savepoint("a"))
-    assert reader.assembler.position == file(200)
+    assert reader.assembler.reached.position == file(200)
     reader.assembler.abandon()
-    assert reader.assembler.position == file(200)
+    assert reader.assembler.reached.position == file(200)
     reader.transaction(rows(ORDERS, b"2"), rows(ORDERS, b"3"))
     assert [b for _, b in bodies(reader.seal(), ORDERS)] == [b"1", b"2", b"3"]
 
@@ -570,9 +571,9 @@ def test_an_abandoned_transactions_disk_space_is_given_back(tmp_path: Path) -> N
 def test_the_size_of_a_batch_counts_what_was_read_since_the_last_one(reader: Reader) -> None:
     """The bytes of the log, and what Python keeps of each event and transaction."""
     reader.transaction(rows(ORDERS, b"1", size=70)).transaction(rows(ITEMS, b"1", size=50), rows(ITEMS, b"2", size=50))
-    assert reader.assembler.size == 170 + 3 * EVENT_BYTES + 2 * TRANSACTION_BYTES
+    assert reader.assembler.rows.size == 170 + 3 * EVENT_BYTES + 2 * TRANSACTION_BYTES
     reader.seal()
-    assert reader.assembler.size == 0
+    assert reader.assembler.rows.size == 0
 
 
 def traced(work: Callable[[], object]) -> int:
@@ -596,7 +597,7 @@ def test_the_size_of_small_events_is_what_they_take_in_memory(tmp_path: Path, st
         for number in range(3000 // events):
             reader.transaction(*(rows(ORDERS, b"%030d" % number, size=30) for _ in range(events)))
 
-    assert 0.5 < traced(feed) / reader.assembler.size < 1.0
+    assert 0.5 < traced(feed) / reader.assembler.rows.size < 1.0
 
 
 def test_transactions_without_rows_of_ours_take_no_memory(tmp_path: Path) -> None:
@@ -619,7 +620,7 @@ def test_the_position_has_all_gtids_however_many_were_joined(tmp_path: Path) -> 
         reader.pen.number = number - 1
         reader.feed(reader.pen.begin(), reader.pen.rollback() if number % 2 else reader.pen.commit())
         seen.append(number)
-        assert reader.assembler.position == gtid(":".join(map(str, seen)), reader.pen.offset)
+        assert reader.assembler.reached.position == gtid(":".join(map(str, seen)), reader.pen.offset)
         if number in (5, 10):
             assert reader.seal().end == gtid(":".join(map(str, seen)), reader.pen.offset)
 
@@ -640,8 +641,8 @@ def test_many_batches_hold_the_whole_log_once(tmp_path: Path) -> None:
         reader.feed(reader.pen.commit())
     seen += [b for _, b in bodies(reader.seal(), ORDERS)]
     assert seen == [b"%d" % n for n in range(30)]
-    assert reader.assembler.position == gtid("1-30", 3100)
-    assert Gtid(UUID, 30) in reader.assembler.position.gtids  # type: ignore[union-attr]
+    assert reader.assembler.reached.position == gtid("1-30", 3100)
+    assert Gtid(UUID, 30) in reader.assembler.reached.position.gtids  # type: ignore[union-attr]
 
 
 # -- changes of a definition
@@ -670,11 +671,11 @@ def test_a_followed_statement_ends_a_batch_before_it_and_after_it(tmp_path: Path
     before = reader.seal()
     assert (bodies(before, ORDERS), before.steps, before.end) == ([(0, b"1")], {}, file(200))
     reader.feed(end)
-    assert reader.assembler.stepped
+    assert reader.assembler.rows.stepped
     step = reader.seal()
     assert (step.rows, list(step.steps), step.start, step.end) == ({}, [ORDERS], file(200), file(300))
     assert step.steps[ORDERS].transaction == end.id
-    assert not reader.assembler.stepped
+    assert not reader.assembler.rows.stepped
     reader.transaction(rows(ORDERS, b"2"))
     assert bodies(reader.seal(), ORDERS) == [(0, b"2")]
 
