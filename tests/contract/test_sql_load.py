@@ -83,7 +83,7 @@ ROWS: list[Row] = [
 @contextmanager
 def local_infile(session: SqlSession, value: str) -> Iterator[None]:
     """Sets the server's variable for sessions to come and for statements."""
-    ((before,),) = session.fetch("SELECT @@global.local_infile")
+    ((before,),) = session.fetch((int,), "SELECT @@global.local_infile")
     session.run(f"SET GLOBAL local_infile = {value}")
     try:
         yield
@@ -123,7 +123,10 @@ def test_both_ways_give_the_rows_as_they_are(sink: SqlSink, store: object, monke
         session.load(inserted, rows)
         assert sum(counted) == len(ROWS)
         columns = ", ".join(f"HEX({sink.dialect.quoted(name)})" for name in rows.schema.names)
-        by_load, by_insert = (session.fetch(f"SELECT {columns} FROM {name} ORDER BY id") for name in (loaded, inserted))
+        kinds = [str | None] * rows.num_columns
+        by_load, by_insert = (
+            session.fetch(kinds, f"SELECT {columns} FROM {name} ORDER BY id") for name in (loaded, inserted)
+        )
         assert [row for row in by_load for _ in range(2)] == by_insert
         session.run(f"TRUNCATE {loaded}")
         admin.run("SET GLOBAL local_infile = ON")
@@ -182,6 +185,6 @@ def test_a_row_beyond_a_packet_is_loaded(sink: SqlSink, store: object) -> None:
         with pytest.raises(CdcError, match="max_allowed_packet") as refused:
             session.load(table, long)
         assert refused.value.reason is Reason.SINK_CONFLICT
-        assert session.fetch(f"SELECT LENGTH(text), LENGTH(raw) FROM {table}") == [(3_000_000, 3_000_000)]
+        assert session.fetch((int, int), f"SELECT LENGTH(text), LENGTH(raw) FROM {table}") == [(3_000_000, 3_000_000)]
     for one in (session, admin):
         one.close()

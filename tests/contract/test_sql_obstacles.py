@@ -11,7 +11,7 @@ import pytest
 
 from cdcsync_core.errors import CdcError, Reason
 from cdcsync_spark.sinks.contract.changes import Upsert
-from cdcsync_spark.sinks.sql import mysql_session, postgresql
+from cdcsync_spark.sinks.sql import mysql_session, postgresql_session
 from cdcsync_spark.sinks.sql.mysql import MySqlDialect
 from cdcsync_spark.sinks.sql.names import table_name
 from cdcsync_spark.sinks.sql.target import SqlSink, SqlTarget
@@ -115,13 +115,14 @@ def test_a_server_without_writes_and_rows_that_are_locked_are_tried_again(
 ) -> None:
     target = sink.target(TABLE.id)
     whole_snapshot(target, FIRST, TABLE)
-    module: Any = postgresql if sink.dialect.alters_in_transactions else mysql_session
+    is_postgresql = sink.dialect.alters_in_transactions
+    module: Any = postgresql_session if is_postgresql else mysql_session
     holder = sink.dialect.open()
     holder.begin()
     name = table_name(sink.dialect, target.place.name)
-    holder.run(f"LOCK TABLE {name} IN EXCLUSIVE MODE" if module is postgresql else f"DELETE FROM {name}")
-    brief = "SET lock_timeout = '1s'" if module is postgresql else "SET SESSION innodb_lock_wait_timeout = 1"
-    reading = "SET default_transaction_read_only = on" if module is postgresql else "SET SESSION TRANSACTION READ ONLY"
+    holder.run(f"LOCK TABLE {name} IN EXCLUSIVE MODE" if is_postgresql else f"DELETE FROM {name}")
+    brief = "SET lock_timeout = '1s'" if is_postgresql else "SET SESSION innodb_lock_wait_timeout = 1"
+    reading = "SET default_transaction_read_only = on" if is_postgresql else "SET SESSION TRANSACTION READ ONLY"
     settings, fresh = module._SETTINGS, replace(sink.dialect, login=replace(sink.dialect.login, field="another"))
     for setting, rows in ((brief, "CHANGE"), (reading, "STATE")):
         monkeypatch.setattr(module, "_SETTINGS", (*settings, setting))

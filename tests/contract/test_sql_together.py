@@ -107,6 +107,6 @@ def test_many_tables_share_few_connections(sink: SqlSink, store: object, tmp_pat
         if sink.dialect.alters_in_transactions
         else "SELECT COUNT(*) FROM information_schema.processlist WHERE user = SUBSTRING_INDEX(CURRENT_USER(), '@', 1)"
     )
-    ((connections,),) = session.fetch(statement)
+    ((connections,),) = session.fetch((int,), statement)
     session.close()
     assert connections <= 6

@@ -70,7 +70,7 @@ def test_a_table_of_others_keeps_its_name_and_rows(sink: SqlSink, store: object)
         target.prepare(first_state())
     assert {late.value.reason, there.value.reason} == {Reason.SINK_CONFLICT}
     session = sink.dialect.open()
-    assert session.fetch(f"SELECT theirs FROM {name}") == [(7,)]
+    assert session.fetch((int,), f"SELECT theirs FROM {name}") == [(7,)]
     session.close()
     execute(sink, f"DROP TABLE {name}")
     assert target.prepare(first_state()) == first_state()

@@ -19,7 +19,7 @@ from support.servers import Server
 PLAIN = Tls("disabled", allow_unverified=True)
 
 
-def _login(folder: Path, field: str, port: int, user: str, password: str) -> SqlLogin:
+def login(folder: Path, field: str, port: int, user: str, password: str) -> SqlLogin:
     files = folder / "username", folder / "password"
     for file, text in zip(files, (user, password), strict=True):
         file.write_text(text)
@@ -32,7 +32,7 @@ def postgresql(server: PostgresServer, folder: Path) -> Iterator[Dialect]:
     name = f"sink_{uuid.uuid4().hex}"
     server.create_database(name)
     try:
-        yield PostgresDialect(_login(folder, "spec.sink.postgresql", server.port, "postgres", PASSWORD), name)
+        yield PostgresDialect(login(folder, "spec.sink.postgresql", server.port, "postgres", PASSWORD), name)
     finally:
         server.run(f'DROP DATABASE "{name}" WITH (FORCE)')
 
@@ -45,7 +45,7 @@ def mysql(server: Server, folder: Path) -> Iterator[Dialect]:
     before = _databases(server)
     assert server.port is not None
     try:
-        yield MySqlDialect(_login(folder, "spec.sink.mysql", server.port, account, PASSWORD), state_schema=account)
+        yield MySqlDialect(login(folder, "spec.sink.mysql", server.port, account, PASSWORD), state_schema=account)
     finally:
         server.run(*(f"DROP DATABASE {quote(name)}" for name in _databases(server) - before), f"DROP USER {account}")
 

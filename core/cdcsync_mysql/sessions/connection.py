@@ -56,6 +56,8 @@ _UTF8_OR_BYTES = "cdcsync_utf8_or_bytes"
 _UNINTELLIGIBLE = (ValueError, LookupError, TypeError, AttributeError, AssertionError, RuntimeError, struct.error)
 #: of an answer that is kept as a whole, where no question bounds it: a captured column is a row
 _MOST = AnswerLimits(1_000_000, 128 * 2**20)
+#: of a row that is read as it comes: the largest max_allowed_packet, and what frames it
+_ROW_BYTES = 2**30 + 2**20
 #: for such an answer to come, beside the longest silence
 _ANSWER_SECONDS = 300.0
 
@@ -146,13 +148,14 @@ codecs.register(_codec)
 class SourceConnection(pymysql.connections.Connection):
     """A connection that knows how to make another one like it, and how much it may be sent: little
     before the login, and no answer beyond the limits of its question, or those of any program; rows
-    that are read as they come have no limit but that of a question. What cannot be understood is
+    that are read as they come have, without a question, a limit each. What cannot be understood is
     pymysql's own error, and closes it."""
 
     source: Source
     #: positions whose history was verified on it (see `history`)
     verified_positions: set[object]
     answer_seconds = _ANSWER_SECONDS
+    row_bytes = _ROW_BYTES
     _held = 0
     _logged_in = False
     _streams = False
@@ -217,6 +220,8 @@ class SourceConnection(pymysql.connections.Connection):
             self._left = _LOGIN_BYTES
         elif self._bounded:
             self._answer = AnswerLimits(self._answer.packets - 1, self._answer.bytes)
+        else:
+            self._left = self.row_bytes
         try:
             packet: MysqlPacket = cast(Any, super())._read_packet(packet_type)
         except (pymysql.err.InternalError, *_UNINTELLIGIBLE) as error:
@@ -226,9 +231,15 @@ class SourceConnection(pymysql.connections.Connection):
         return packet
 
     def _malformed(self, error: Exception) -> pymysql.err.OperationalError:
-        self._force_close()
+        self._give_up()
         found = f"an answer that cannot be understood ({type(error).__name__})"
         return pymysql.err.OperationalError(CR.CR_MALFORMED_PACKET, found)
+
+    def _give_up(self) -> None:
+        """Before an error: PyMySQL would read the rest of rows that are read as they come."""
+        self._force_close()
+        if result := cast(Any, self)._result:
+            result.unbuffered_active = False
 
     @property
     def _bounded(self) -> bool:
@@ -241,6 +252,9 @@ class SourceConnection(pymysql.connections.Connection):
             self._refuse_beyond(self._left, f"more than {_LOGIN_BYTES} bytes in a packet before the login")
         elif self._bounded:
             self._count(count)
+        else:
+            self._left -= count
+            self._refuse_beyond(self._left, f"a row of more than {self.row_bytes} bytes")
         found: bytes = cast(Any, super())._read_bytes(count)
         return found
 
@@ -257,7 +271,7 @@ class SourceConnection(pymysql.connections.Connection):
     def _refuse_beyond(self, left: int, found: str) -> None:
         if left >= 0:
             return
-        self._force_close()
+        self._give_up()
         raise fail(
             Reason.SOURCE_UNREACHABLE,
             f"{self.source.host}:{self.source.port} sends {found}",

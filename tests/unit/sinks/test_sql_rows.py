@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import Any
 
 import pyarrow as pa
 
 from cdcsync_spark.sinks.sql.arrow_text import copy_text, insert_values, load_text
-from cdcsync_spark.sinks.sql.portions import in_portions, portions
+from cdcsync_spark.sinks.sql.portions import next_portion, portions
 
 MIB = 2**20
 
@@ -22,17 +21,12 @@ def test_large_rows_come_in_small_portions() -> None:
     assert [p.num_rows for p in portions(pa.table({"id": range(12_000)}))] == [5_000, 5_000, 2_000]
 
 
-def test_fewer_rows_are_asked_for_after_large_ones() -> None:
-    """Never again more than twice as many as before."""
-    asked: list[int] = []
-    served = iter([["a"] * 1_000, ["b" * MIB] * 200, ["c"] * 10, []])
-
-    def fetch(count: int) -> list[tuple[Any, ...]]:
-        asked.append(count)
-        return [(value,) for value in next(served)]
-
-    assert [len(rows) for rows in in_portions(fetch)] == [1_000, 200, 10]
-    assert asked == [100, 200, 16, 32]
+def test_rows_of_an_answer_come_in_portions_of_bounded_memory() -> None:
+    """However small the rows before were."""
+    values = ["a"] * 6_000 + ["b" * MIB] * 40 + ["c"]
+    rows = iter([[(value,)] for value in values])
+    sizes = [len(portion) for portion in iter(lambda: next_portion(rows), [])]
+    assert sizes == [5_000, 1_016, 16, 9]
 
 
 def test_a_moment_has_its_zone_in_a_copy_and_texts_are_escaped() -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from types import UnionType
 from typing import Any, Protocol
 
 import pyarrow as pa
@@ -17,6 +18,9 @@ import pyarrow as pa
 from cdcsync_core.tables.schema_change import Value
 from cdcsync_core.tables.source_table import SourceType, TableId
 from cdcsync_core.tables.target_schema import TargetColumn
+
+#: the type of a column of an answer
+Kind = type | UnionType
 
 
 class ConnectionLost(Exception):
@@ -47,7 +51,14 @@ class SqlSession(Protocol):
         `AlreadyThere` for a key or a table that is there."""
         ...
 
-    def fetch(self, sql: str, values: Sequence[object] = ()) -> list[tuple[Any, ...]]: ...
+    def copy(self, sql: str) -> None:
+        """Runs a statement that copies the rows of a table, which may take far longer than any
+        other."""
+        ...
+
+    def fetch(self, kinds: Sequence[Kind], sql: str, values: Sequence[object] = ()) -> list[tuple[Any, ...]]:
+        """The rows, whose columns are of these types; raises `SinkUnreachable` for others."""
+        ...
 
     def stream(self, sql: str) -> Iterator[list[tuple[Any, ...]]]:
         """The rows of a statement in lists of bounded memory, as they come."""

@@ -96,7 +96,7 @@ class MySqlDialect:
     def create_schema(self, session: SqlSession, schema: str) -> None:
         """Asks first: who may not create databases can use those that are there. The session gets
         it as its default, without which MariaDB takes no DELETE with an alias."""
-        if not session.fetch("SELECT 1 FROM information_schema.schemata WHERE schema_name = %s", (schema,)):
+        if not session.fetch((int,), "SELECT 1 FROM information_schema.schemata WHERE schema_name = %s", (schema,)):
             session.run(f"CREATE DATABASE IF NOT EXISTS {quoted(schema)} CHARACTER SET utf8mb4")
         session.run(f"USE {quoted(schema)}")
 
@@ -151,6 +151,7 @@ class MySqlDialect:
 
     def columns(self, session: SqlSession, table: SqlName) -> list[str]:
         rows = session.fetch(
+            (str,),
             "SELECT column_name FROM information_schema.columns WHERE table_schema = %s AND table_name = %s"
             " ORDER BY ordinal_position",
             (table.schema, table.table),
@@ -159,14 +160,15 @@ class MySqlDialect:
 
     def definitions(self, session: SqlSession, table: SqlName) -> dict[str, str]:
         rows = session.fetch(
+            (str, str, str | None, str | None, str | None),
             "SELECT column_name, column_type, character_set_name, collation_name, extra"
             " FROM information_schema.columns WHERE table_schema = %s AND table_name = %s",
             (table.schema, table.table),
         )
         return {
-            name: _shown_type(str(kind))
+            name: _shown_type(kind)
             + (f" character set {texts} collate {collation}" if texts else "")
-            + _extra(more)
+            + _extra(more or "")
             for name, kind, texts, collation, more in rows
         }
 
@@ -177,15 +179,13 @@ class MySqlDialect:
     def obstacles(self, session: SqlSession, table: SqlName) -> list[tuple[str, str]]:
         """ON DUPLICATE KEY goes by any unique index; a foreign key may change rows by itself. Each
         question is of one table, since MariaDB opens all others else."""
-        rows = session.fetch(
-            _OBSTACLES, (table.schema, table.table) * _OBSTACLES.count("UNION ALL") + (table.schema, table.table)
-        )
-        return [(str(kind), str(name)) for kind, name in rows]
+        rows = session.fetch((str, str), _OBSTACLES, (table.schema, table.table) * (1 + _OBSTACLES.count("UNION ALL")))
+        return [(kind, name) for kind, name in rows]
 
     def refuse_server(self, session: SqlSession, schemas: Sequence[str]) -> None:
         """An account without TRIGGER sees no triggers."""
         for schema in schemas:
-            if not session.fetch(_SEES_TRIGGERS, (schema,)):
+            if not session.fetch((int,), _SEES_TRIGGERS, (schema,)):
                 raise fail(
                     Reason.PRIVILEGE_MISSING,
                     f"the account may not see whether tables of {schema} have triggers, which change rows",

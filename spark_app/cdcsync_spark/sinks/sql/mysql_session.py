@@ -18,17 +18,18 @@ import pymysql
 from pymysql.cursors import SSCursor
 
 from cdcsync_core.errors import CdcError, Reason, fail
+from cdcsync_core.quoting import quoted as quoted_text
 from cdcsync_mysql.sessions.connection import Connection, Source, connect
-from cdcsync_mysql.sessions.protocol import LoadedRows, load_local
+from cdcsync_mysql.sessions.protocol import LoadedRows, answered_within, load_local
+from cdcsync_spark.sinks.sql.answers import ROW_BYTES, STATEMENT_SECONDS, checked, one_row
 from cdcsync_spark.sinks.sql.arrow_text import insert_values, load_text
-from cdcsync_spark.sinks.sql.dialect import AlreadyThere, ConnectionLost
+from cdcsync_spark.sinks.sql.dialect import AlreadyThere, ConnectionLost, Kind
 from cdcsync_spark.sinks.sql.errors import Fault, fault_error
 from cdcsync_spark.sinks.sql.login import SqlLogin
-from cdcsync_spark.sinks.sql.portions import in_portions, portions
+from cdcsync_spark.sinks.sql.portions import next_portion, portions
 
 #: of one statement: below the smallest default of max_allowed_packet (MariaDB 16 MiB, MySQL 64)
 _STATEMENT_BYTES = 1024 * 1024
-_STATEMENT_SECONDS = 3600
 _SETTINGS = (
     "SET SESSION sql_mode = 'STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION,NO_AUTO_VALUE_ON_ZERO'",
     "SET SESSION lock_wait_timeout = 60, innodb_lock_wait_timeout = 60",
@@ -63,13 +64,21 @@ class MySqlSession:
         self._login = login
         source = Source(login.host, login.port, login.username_file, login.password_file, login.tls)
         try:
-            self._connection: Connection = connect(source, max_seconds=_STATEMENT_SECONDS, loads=True)
+            self._connection: Connection = connect(source, max_seconds=STATEMENT_SECONDS, loads=True)
         except CdcError as error:
             raise _of_the_sink(error, login.field) from error
+        cast(Any, self._connection).row_bytes = ROW_BYTES
+        try:
+            self._begin()
+        except BaseException:
+            self.close()
+            raise
+
+    def _begin(self) -> None:
         for setting in _SETTINGS:
             self.run(setting)
-        ((self._most_bytes,),) = self.fetch("SELECT @@max_allowed_packet")
-        self._loads = ("local_infile", "ON") in self.fetch("SHOW VARIABLES LIKE 'local_infile'")
+        (self._most_bytes,) = one_row(self._login.address, self.fetch((int,), "SELECT @@max_allowed_packet"))
+        self._loads = ("local_infile", "ON") in self.fetch((str, str), "SHOW VARIABLES LIKE 'local_infile'")
 
     @property
     def key_collation(self) -> str:
@@ -81,15 +90,25 @@ class MySqlSession:
         with self._mapped(), self._connection.cursor() as cursor:
             return int(cursor.execute(sql, tuple(values) or None))
 
-    def fetch(self, sql: str, values: Sequence[object] = ()) -> list[tuple[Any, ...]]:
+    def copy(self, sql: str) -> None:
+        """Within the hour of any statement: the server ends it then."""
+        self.run(sql)
+
+    def fetch(self, kinds: Sequence[Kind], sql: str, values: Sequence[object] = ()) -> list[tuple[Any, ...]]:
         with self._mapped(), self._connection.cursor() as cursor:
             cursor.execute(sql, tuple(values) or None)
-            return list(cursor.fetchall())
+            return checked(self._login.address, list(cursor.fetchall()), kinds)
 
     def stream(self, sql: str) -> Iterator[list[tuple[Any, ...]]]:
         with self._mapped(), self._connection.cursor(SSCursor) as cursor:
-            cursor.execute(sql)
-            yield from in_portions(lambda count: list(cursor.fetchmany(count)))
+            with answered_within(self._connection, STATEMENT_SECONDS):
+                cursor.execute(sql)
+            while portion := self._portion(cursor):
+                yield portion
+
+    def _portion(self, cursor: SSCursor) -> list[tuple[Any, ...]]:
+        with answered_within(self._connection, STATEMENT_SECONDS):
+            return next_portion([row] for row in iter(cursor.fetchone, None))
 
     def begin(self, *, snapshot: bool = False) -> None:
         if snapshot:
@@ -132,7 +151,7 @@ class MySqlSession:
 
     def _refuse_changed(self, loaded: LoadedRows, rows: int) -> None:
         """Raises the error that the first warning would be in another statement."""
-        warnings = self.fetch("SHOW WARNINGS LIMIT 1")
+        warnings = self.fetch((str, int, str), "SHOW WARNINGS LIMIT 1")
         code, message = warnings[0][1:] if warnings else (0, f"{loaded.warnings} warnings")
         message = f"{loaded.rows} of {rows} rows as they are: {message}"
         raise fault_error(_FAULTS.get(code, Fault.VALUE), self._login.address, message, code)
@@ -160,12 +179,14 @@ class MySqlSession:
     def _mapped(self) -> Iterator[None]:
         try:
             yield
+        except CdcError as error:
+            raise _of_the_sink(error, self._login.field) from error
         except (pymysql.MySQLError, OSError) as error:
             code = error.args[0] if error.args and isinstance(error.args[0], int) else 0
             if code in _EXISTS:
                 raise AlreadyThere(str(error)) from error
             if isinstance(error, pymysql.err.InterfaceError | OSError) or code in _ENDED or 2000 <= code < 3000:
-                raise ConnectionLost(str(error)) from error
+                raise ConnectionLost(quoted_text(str(error))) from error
             fault = _FAULTS.get(code, Fault.UNKNOWN)
             raise fault_error(fault, self._login.address, str(error.args[-1]), code) from error
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from cdcsync_spark.sinks.sql.answers import one_row
 from cdcsync_spark.sinks.sql.dialect import Dialect, SqlName, SqlSession
 
 
@@ -19,5 +20,6 @@ def count(dialect: Dialect, session: SqlSession, table: SqlName) -> int:
     """The rows of a table; -1 where there is none."""
     if not dialect.columns(session, table):
         return -1
-    ((rows,),) = session.fetch(f"SELECT COUNT(*) FROM {table_name(dialect, table)}")
+    counted = session.fetch((int,), f"SELECT COUNT(*) FROM {table_name(dialect, table)}")
+    (rows,) = one_row(dialect.address, counted)
     return int(rows)

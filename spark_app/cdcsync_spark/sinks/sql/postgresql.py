@@ -3,14 +3,11 @@ are loaded by COPY."""
 
 from __future__ import annotations
 
-import hashlib
-import uuid
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-import psycopg
 import pyarrow as pa
 
 from cdcsync_core.errors import RUN_AGAIN, CdcError, Reason, fail
@@ -19,28 +16,12 @@ from cdcsync_core.tables.schema_change import Value
 from cdcsync_core.tables.source_table import SourceType, TableId
 from cdcsync_core.tables.target_schema import TargetColumn
 from cdcsync_spark.rows.arrow_types import in_arrow
-from cdcsync_spark.sinks.sql.arrow_text import copy_text
-from cdcsync_spark.sinks.sql.dialect import AlreadyThere, ConnectionLost, SqlName, SqlSession
+from cdcsync_spark.sinks.sql.answers import one_row
+from cdcsync_spark.sinks.sql.dialect import AlreadyThere, SqlName, SqlSession
 from cdcsync_spark.sinks.sql.errors import Fault, fault_error
 from cdcsync_spark.sinks.sql.login import SqlLogin
-from cdcsync_spark.sinks.sql.portions import in_portions, portions
+from cdcsync_spark.sinks.sql.postgresql_session import PostgresSession, quoted, stored
 
-#: a longer name is cut by the server, without an error
-_NAME_BYTES = 63
-_CONNECT_SECONDS = 10
-_SETTINGS = (
-    "SET client_encoding = 'UTF8'",
-    "SET TimeZone = 'UTC'",
-    "SET DateStyle = 'ISO, YMD'",
-    "SET standard_conforming_strings = on",
-    "SET lock_timeout = '60s'",
-    # the locks of a client whose machine is gone end by then
-    "SET idle_in_transaction_session_timeout = '10min'",
-    # a server that is gone is noticed by the connection (tcp_user_timeout)
-    "SET statement_timeout = 0",
-    "SET synchronous_commit = on",
-    "SET extra_float_digits = 3",
-)
 _TYPES = {
     "bool": "BOOLEAN",
     "int8": "SMALLINT",
@@ -55,22 +36,6 @@ _TYPES = {
     "timestamp[us]": "TIMESTAMP(6)",
     "timestamp[us, tz=UTC]": "TIMESTAMPTZ(6)",
     "list<item: float>": "REAL[]",
-}
-#: classes of SQLSTATE, and single ones: the longest that fits decides
-_FAULTS = {
-    "22": Fault.VALUE,
-    "23": Fault.CONSTRAINT,
-    "25006": Fault.READ_ONLY,
-    "28": Fault.LOGIN,
-    "2BP01": Fault.DEPENDENT,
-    "3D000": Fault.LOGIN,
-    "40": Fault.LOCKED,
-    "42501": Fault.RIGHTS,
-    "42703": Fault.GONE,
-    "42P01": Fault.GONE,
-    "53": Fault.FULL,
-    "54": Fault.SHAPE,
-    "55": Fault.LOCKED,
 }
 _OF_TABLE = (
     "SELECT t.oid FROM pg_class t JOIN pg_namespace n ON n.oid = t.relnamespace WHERE nspname = %s AND t.relname = %s"
@@ -93,99 +58,6 @@ _SHOWN = {
     "timestamp(6)": "timestamp(6) without time zone",
     "timestamptz(6)": "timestamp(6) with time zone",
 }
-_EXISTS = ("23505", "42P07", "42P06", "42710")
-_ENDED = ("08", "57P")
-
-
-class PostgresSession:
-    """See `SqlSession`."""
-
-    def __init__(self, login: SqlLogin, database: str) -> None:
-        self._login, self._database = login, database
-        with self._mapped():
-            self._connection = self._connected()
-            for setting in _SETTINGS:
-                self._connection.execute(setting.encode())
-
-    def _connected(self) -> psycopg.Connection[tuple[Any, ...]]:
-        user, password = self._login.credentials()
-        tls = self._login.tls
-        # the password itself goes to no server that is not verified
-        login: dict[str, Any] = {} if tls.verified or tls.allow_unverified else {"require_auth": "scram-sha-256"}
-        return psycopg.connect(
-            host=self._login.host,
-            hostaddr=self._login.checked_address(),
-            port=self._login.port,
-            dbname=self._database,
-            user=user,
-            password=password,
-            autocommit=True,
-            connect_timeout=_CONNECT_SECONDS,
-            application_name="cdcsync",
-            sslmode={"disabled": "disable", "required": "require", "verify-identity": "verify-full"}.get(
-                tls.mode, tls.mode
-            ),
-            sslrootcert=str(tls.ca) if tls.ca else ("system" if tls.mode == "verify-identity" else ""),
-            sslcert=str(tls.cert) if tls.cert else "",
-            sslkey=str(tls.key) if tls.key else "",
-            **login,
-            keepalives_idle=30,
-            tcp_user_timeout=60_000,
-        )
-
-    def run(self, sql: str, values: Sequence[object] = ()) -> int:
-        with self._mapped():
-            return max(0, self._connection.execute(sql.encode(), values or None).rowcount)
-
-    def fetch(self, sql: str, values: Sequence[object] = ()) -> list[tuple[Any, ...]]:
-        with self._mapped():
-            return self._connection.execute(sql.encode(), values or None).fetchall()
-
-    def stream(self, sql: str) -> Iterator[list[tuple[Any, ...]]]:
-        """Reads by a cursor of the transaction that is open."""
-        with self._mapped(), self._connection.cursor(f"rows_{uuid.uuid4().hex}") as cursor:
-            cursor.execute(sql.encode())
-            yield from in_portions(cursor.fetchmany)
-
-    def begin(self, *, snapshot: bool = False) -> None:
-        level = "REPEATABLE READ READ ONLY" if snapshot else "READ COMMITTED"
-        if snapshot:
-            self.run("SET idle_in_transaction_session_timeout = 0")
-        self.run(f"BEGIN ISOLATION LEVEL {level}")
-
-    def commit(self) -> None:
-        self.run("COMMIT")
-
-    def rollback(self) -> None:
-        with suppress(psycopg.Error):
-            self._connection.execute("ROLLBACK")
-
-    def load(self, table: str, rows: pa.Table) -> None:
-        names = ", ".join(quoted(name) for name in rows.schema.names)
-        into = f"COPY {table} ({names}) FROM STDIN".encode()
-        with self._mapped(), self._connection.cursor() as cursor, cursor.copy(into) as copy:
-            for portion in portions(rows):
-                copy.write(copy_text(portion))
-
-    def close(self) -> None:
-        with suppress(psycopg.Error, OSError):
-            self._connection.close()
-
-    @contextmanager
-    def _mapped(self) -> Iterator[None]:
-        try:
-            yield
-        except psycopg.Error as error:
-            state = error.sqlstate or ""
-            if state in _EXISTS:
-                raise AlreadyThere(error.diag.message_primary) from error
-            if not state and not hasattr(self, "_connection"):
-                raise self._login.unreachable(str(error)) from error
-            if not state or state.startswith(_ENDED):
-                raise ConnectionLost(str(error)) from error
-            fault = _FAULTS.get(state, _FAULTS.get(state[:2], Fault.UNKNOWN))
-            # the rest of the message may have rows' values
-            raise fault_error(fault, self._login.address, error.diag.message_primary or "", state) from error
 
 
 @dataclass(frozen=True)
@@ -217,7 +89,7 @@ class PostgresDialect:
 
     def create_schema(self, session: SqlSession, schema: str) -> None:
         """Asks first: who may not create schemas can use those that are there."""
-        if not session.fetch("SELECT 1 FROM pg_namespace WHERE nspname = %s", (schema,)):
+        if not session.fetch((int,), "SELECT 1 FROM pg_namespace WHERE nspname = %s", (schema,)):
             with suppress(AlreadyThere):
                 session.run(f"CREATE SCHEMA IF NOT EXISTS {quoted(schema)}")
 
@@ -268,6 +140,7 @@ class PostgresDialect:
 
     def columns(self, session: SqlSession, table: SqlName) -> list[str]:
         rows = session.fetch(
+            (str,),
             "SELECT attname FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid"
             " JOIN pg_namespace n ON n.oid = c.relnamespace WHERE nspname = %s AND relname = %s"
             " AND attnum > 0 AND NOT attisdropped ORDER BY attnum",
@@ -277,6 +150,7 @@ class PostgresDialect:
 
     def definitions(self, session: SqlSession, table: SqlName) -> dict[str, str]:
         rows = session.fetch(
+            (str, str, str | None, bool),
             "SELECT attname, format_type(atttypid, atttypmod), collname, attgenerated <> '' OR attidentity <> ''"
             f" FROM pg_attribute LEFT JOIN pg_collation c ON c.oid = attcollation WHERE attrelid = ({_OF_TABLE})"
             " AND attnum > 0 AND NOT attisdropped",
@@ -293,13 +167,17 @@ class PostgresDialect:
         return shown == plain or shown.startswith(f"{plain} collate ")
 
     def obstacles(self, session: SqlSession, table: SqlName) -> list[tuple[str, str]]:
-        rows = session.fetch(_OBSTACLES, (table.schema, table.table))
-        return [(str(kind), str(name)) for kind, name in rows]
+        rows = session.fetch((str, str), _OBSTACLES, (table.schema, table.table))
+        return [(kind, name) for kind, name in rows]
 
     def refuse_server(self, session: SqlSession, schemas: Sequence[str]) -> None:
-        ((encoding, read_only, may_create),) = session.fetch(
-            "SELECT current_setting('server_encoding'), current_setting('transaction_read_only') = 'on',"
-            " has_database_privilege(current_database(), 'TEMPORARY')"
+        encoding, read_only, may_create = one_row(
+            self.address,
+            session.fetch(
+                (str, bool, bool),
+                "SELECT current_setting('server_encoding'), current_setting('transaction_read_only') = 'on',"
+                " has_database_privilege(current_database(), 'TEMPORARY')",
+            ),
         )
         if encoding != "UTF8":
             raise _unfit(
@@ -318,6 +196,7 @@ class PostgresDialect:
                 "GRANT it",
             )
         lacking = session.fetch(
+            (str,),
             "SELECT name FROM unnest(%s::text[]) name WHERE CASE WHEN to_regnamespace(quote_ident(name)) IS NULL"
             " THEN NOT has_database_privilege(current_database(), 'CREATE')"
             " ELSE NOT (has_schema_privilege(to_regnamespace(quote_ident(name))::oid, 'CREATE')"
@@ -362,16 +241,3 @@ class PostgresDialect:
 
 def _unfit(reason: Reason, finding: str, needed: str, remedy: str) -> CdcError:
     return fail(reason, finding, needed=needed, remedy=f"{remedy}, {RUN_AGAIN}")
-
-
-def stored(name: str) -> str:
-    """A name of at most 63 bytes, which ends by a hash where it was longer."""
-    data = name.encode()
-    if len(data) <= _NAME_BYTES:
-        return name
-    digest = hashlib.sha256(data).hexdigest()[:12]
-    return data[: _NAME_BYTES - 13].decode(errors="ignore") + "_" + digest
-
-
-def quoted(name: str) -> str:
-    return '"' + stored(name).replace('"', '""') + '"'

@@ -94,7 +94,7 @@ class TablePublication:
             self._insert(change.staged, new)
         elif not isinstance(change, Empty):
             origins = change.origins if isinstance(change, Evolve) else [Kept(c) for c in state.schema.names]
-            self.session.run(tables.take_rows(self.dialect, self.target, new, state.schema, origins))
+            self.session.copy(tables.take_rows(self.dialect, self.target, new, state.schema, origins))
 
     def staged_rows(self) -> list[SqlName]:
         """The tables of staged rows that the commit has published; a staged copy is none."""
@@ -105,7 +105,7 @@ class TablePublication:
 
     def _insert(self, staged: Staged, to: SqlName) -> None:
         for part in self._tables(staged):
-            self.session.run(tables.copy_rows(self.dialect, part, to, self.commit.state.schema))
+            self.session.copy(tables.copy_rows(self.dialect, part, to, self.commit.state.schema))
 
     def _tables(self, staged: Staged) -> Iterator[SqlName]:
         for part in staged:

@@ -9,10 +9,14 @@ tables that were created beside the targets, so that none is forgotten.
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, TypeVar
 
+from cdcsync_core.errors import Reason, fail
+from cdcsync_core.peer_json import parse_json
+from cdcsync_core.quoting import quoted
 from cdcsync_core.state import TableState
 from cdcsync_spark.sinks.sql.dialect import AlreadyThere, Dialect, SqlName, SqlSession
 from cdcsync_spark.sinks.sql.names import table_name
@@ -26,6 +30,7 @@ BOOKKEEPING = (
 )
 #: in place of the target of a table that is to be dropped
 _GIVEN_UP = "given up"
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -44,7 +49,11 @@ class Pending:
 
     @classmethod
     def from_text(cls, text: str) -> Pending:
-        data: dict[str, Any] = json.loads(text)
+        """Raises `SinkConflict` for what is none."""
+        return _read(text, cls._from_dict)
+
+    @classmethod
+    def _from_dict(cls, data: dict[str, Any]) -> Pending:
         new, table, old = (SqlName(**data[name]) for name in ("new", "table", "old"))
         return cls(new, table, old, TableState.from_dict(data["state"]))
 
@@ -82,15 +91,15 @@ class States:
                 self.session.run(statement)
 
     def row(self, target: str) -> StateRow | None:
-        rows = self.session.fetch(f"SELECT state, pending FROM {self._states} WHERE target = %s", (target,))
+        rows = self.session.fetch((str, str), f"SELECT state, pending FROM {self._states} WHERE target = %s", (target,))
         if not rows:
             return None
         ((state, pending),) = rows
-        return StateRow(TableState.from_dict(json.loads(state)) if state else None, pending or "")
+        return StateRow(_read(state, TableState.from_dict) if state else None, pending)
 
     def numbers(self, target: str) -> tuple[int, int] | None:
         """The number and the epoch of the state."""
-        rows = self.session.fetch(f"SELECT number, epoch FROM {self._states} WHERE target = %s", (target,))
+        rows = self.session.fetch((int, int), f"SELECT number, epoch FROM {self._states} WHERE target = %s", (target,))
         return (rows[0][0], rows[0][1]) if rows else None
 
     def insert(self, target: str, state: TableState, pending: Pending | None = None) -> bool:
@@ -152,7 +161,7 @@ class States:
 
     def _listed(self, condition: str, target: str) -> list[SqlName]:
         rows = self.session.fetch(
-            f"SELECT helper_schema, helper_table FROM {self._helpers} WHERE {condition}", (target,)
+            (str, str), f"SELECT helper_schema, helper_table FROM {self._helpers} WHERE {condition}", (target,)
         )
         return [SqlName(*row) for row in rows]
 
@@ -177,6 +186,18 @@ class States:
         self.session.run(
             f"DELETE FROM {self._helpers} WHERE helper_schema = %s AND helper_table = %s", (table.schema, table.table)
         )
+
+
+def _read(text: str, of: Callable[[dict[str, Any]], T]) -> T:
+    try:
+        return of(parse_json(text))
+    except (ValueError, LookupError, TypeError, AttributeError) as error:
+        raise fail(
+            Reason.SINK_CONFLICT,
+            f"a row of the table of states cannot be read ({type(error).__name__}: {quoted(str(error))})",
+            needed="the states as syncs of this version write them",
+            remedy="run the version that wrote it; or drop the target and delete its row, and resnapshot the table",
+        ) from error
 
 
 def _text(state: TableState) -> str:

@@ -119,7 +119,7 @@ class SqlTarget:
             TableWork(self.place, other).newest()  # and with it what was left pending
             session.begin(snapshot=True)
             row = self._row(session)
-            session.fetch(f"SELECT 1 FROM {table_name(self.place.dialect, self.place.name)} LIMIT 0")
+            session.fetch((int,), f"SELECT 1 FROM {table_name(self.place.dialect, self.place.name)} LIMIT 0")
             if row is not None and row.state is not None and not row.pending and row == self._row(other):
                 return row.state
             session.rollback()

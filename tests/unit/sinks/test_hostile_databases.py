@@ -1,0 +1,234 @@
+"""What a target database answers: whatever it is, it ends as a fault of that sink, in bounded time
+and memory, and with none of its text beyond a quotation."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any, cast
+
+import pyarrow as pa
+import pytest
+
+from cdcsync_core.errors import CdcError, Reason
+from cdcsync_core.tables.source_table import TableId
+from cdcsync_mysql.sessions import connection as connections
+from cdcsync_mysql.sessions.question import AnswerLimits
+from cdcsync_spark.sinks.sql import mysql_session, postgresql_login, postgresql_session
+from cdcsync_spark.sinks.sql.dialect import ConnectionLost, Dialect, SqlSession
+from cdcsync_spark.sinks.sql.login import SqlLogin
+from cdcsync_spark.sinks.sql.mysql import MySqlDialect
+from cdcsync_spark.sinks.sql.postgresql import PostgresDialect
+from cdcsync_spark.sinks.sql.states import States
+from cdcsync_spark.sinks.sql.target import SqlSink
+from support import hostile, hostile_postgresql, sql_sink
+from support.hostile import COLUMN, END, Hostile
+from support.hostile_postgresql import READY, answering, before_the_login, column, done, error, message, notice, row
+from support.sql_sink import login
+
+pytestmark = pytest.mark.timeout(240)
+Ask = Callable[[SqlSession], object]
+_SECONDS = 0.5
+_ROWS = row(b"x") * 1000
+_PARAMETERS = b"".join(message(b"S", b"parameter%d\0v\0" % number) for number in range(2000))
+#: answers of PostgreSQL's protocol that never end, by what comes again and again
+_ENDLESS = {
+    "rows": (column(), _ROWS),
+    "notices": (b"", notice(b"x" * 60_000)),
+    "notifications": (b"", message(b"A", b"\0\0\0\1channel\0text\0") * 1000),
+    "parameters": (b"", _PARAMETERS),
+    "a value of a gigabyte": (column() + message(b"D", b"\0\1\x40\0\0\0", length=2**30), bytes(2**20)),
+    "an error of a gigabyte": (message(b"E", length=2**30), b"x" * 2**20),
+}
+#: answers that are none to a SELECT of a text
+_WRONG = {
+    "no rows": done(b"SELECT 1"),
+    "another type": column(20) + row(b"7") + done(b"SELECT 1"),
+    "no value of its type": column(20) + row(b"seven") + done(b"SELECT 1"),
+    "two columns": column(count=2) + row(b"a", b"b") + done(b"SELECT 1"),
+    "fewer values than columns": column(count=2) + row(b"a") + done(b"SELECT 1"),
+    "columns that are cut": message(b"T", b"\xff\xff") + done(b"SELECT 1"),
+    "no characters": column() + row(b"\xff\xfe") + done(b"SELECT 1"),
+    "rows to be sent": message(b"G", b"\0\0\0"),
+    "a replication": message(b"W", b"\0\0\0"),
+    "no protocol": b"\xff" * 200,
+}
+
+
+@contextmanager
+def _postgresql(way: hostile_postgresql.Way, folder: Path) -> Iterator[tuple[Hostile, PostgresDialect]]:
+    server = Hostile(way)
+    with server.listening() as port:
+        try:
+            yield server, PostgresDialect(login(folder, "spec.sink.postgresql", port, "sync", "the password"), "d")
+        finally:
+            server.ending.set()
+
+
+def _fault(dialect: Dialect, ask: Ask, begin: Callable[[], None] = lambda: None) -> CdcError:
+    """What a writer of the sink raises for it; `begin` is called once the session is open."""
+    session: SqlSession | None = None
+    try:
+        session = dialect.open()
+        begin()
+        ask(session)
+    except ConnectionLost as lost:
+        return SqlSink(dialect, "shop/orders").target(TableId("shop", "orders")).place.lost_error(lost)
+    except CdcError as fault:
+        return fault
+    finally:
+        if session is not None:
+            session.close()
+    raise AssertionError("no fault")
+
+
+def _hasten(patch: pytest.MonkeyPatch) -> None:
+    for module in (postgresql_session, mysql_session):
+        patch.setattr(module, "STATEMENT_SECONDS", _SECONDS)
+    patch.setattr(postgresql_session, "COPY_SECONDS", _SECONDS)
+
+
+def _read(session: SqlSession) -> object:
+    return session.fetch((str,), "SELECT name")
+
+
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Small bounds of size."""
+    monkeypatch.setattr(postgresql_session, "ROW_BYTES", 2 * 2**20)
+    monkeypatch.setattr(postgresql_session, "WHOLE", AnswerLimits(1000, 2 * 2**20))
+
+
+@pytest.mark.parametrize(("first", "repeated"), _ENDLESS.values(), ids=_ENDLESS)
+@pytest.mark.usefixtures("small")
+def test_an_answer_of_postgresql_without_end_is_bounded(first: bytes, repeated: bytes, tmp_path: Path) -> None:
+    for ask in (_read, lambda session: session.run("UPDATE t")):
+        with _postgresql(answering(first, repeated=repeated), tmp_path) as (server, dialect):
+            fault = _fault(dialect, ask)
+            assert fault.reason is Reason.SINK_UNREACHABLE
+            assert "more than 2097152 bytes" in fault.found
+            assert server.sent < 64 * 2**20
+    assert "answer" not in {thread.name for thread in threading.enumerate()}
+
+
+@pytest.mark.usefixtures("small")
+def test_rows_of_postgresql_that_are_read_as_they_come_are_bounded(tmp_path: Path) -> None:
+    """A FETCH has its number of rows, and each row its size."""
+    declared = message(b"C", b"DECLARE CURSOR\0")
+    rows = column() + row(b"x") * 5001 + done(b"FETCH 5001")
+    endless = column() + message(b"D", b"\0\1\x10\0\0\0", length=2**28)
+    for answer, repeated, found in (
+        (rows, b"", "more than 5000 rows"),
+        (column(), _ROWS, "more than 5000 rows"),
+        (endless, bytes(2**20), "more than 2097152 bytes"),
+    ):
+        way = hostile_postgresql.by_statement({b"DECLARE": (declared + READY, b""), b"FETCH": (answer, repeated)})
+        with _postgresql(way, tmp_path) as (server, dialect):
+            fault = _fault(dialect, lambda session: sum(map(len, session.stream("SELECT name"))))
+            assert (fault.reason, found in fault.found) == (Reason.SINK_UNREACHABLE, True), fault
+            assert server.sent < 64 * 2**20
+
+
+def test_a_server_of_postgresql_that_hangs_or_drips_ends_by_the_clock(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = pa.table({"text": ["x" * 1000] * 20_000})
+    cases: list[tuple[hostile_postgresql.Way, Ask]] = [
+        (answering(b""), _read),
+        (answering(b""), lambda session: session.commit()),
+        (answering(b""), lambda session: session.copy("INSERT INTO t SELECT * FROM u")),
+        (answering(message(b"T", length=2**20), drips=True), _read),
+        (hostile_postgresql.unread(message(b"G", b"\0\0\0")), lambda session: session.load("t", rows)),
+    ]
+    for way, ask in cases:
+        with monkeypatch.context() as patch, _postgresql(way, tmp_path) as (_, dialect):
+            fault = _fault(dialect, ask, partial(_hasten, patch))
+            assert fault.reason is Reason.SINK_UNREACHABLE
+            assert f"no whole answer within {_SECONDS} s" in fault.found
+
+
+def test_a_login_to_postgresql_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also one whose password would take libpq minutes."""
+    monkeypatch.setattr(postgresql_login, "LOGIN_SECONDS", _SECONDS)
+    cases: list[tuple[hostile_postgresql.Way, str]] = [
+        (hostile.silence, "no login within"),
+        (before_the_login(message(b"R", length=1000), drips=True), "no login within"),
+        (hostile_postgresql.scram(rounds=2_000_000), "no login within"),
+    ]
+    for way, found in cases:
+        with _postgresql(way, tmp_path) as (_, dialect):
+            fault = _fault(dialect, _read)
+            assert (fault.reason, found in fault.found) == (Reason.SINK_UNREACHABLE, True), fault
+    monkeypatch.undo()
+    for repeated in (_PARAMETERS, notice(b"x" * 20_000)):
+        with _postgresql(before_the_login(hostile_postgresql.LOGGED_IN, repeated=repeated), tmp_path) as (_, dialect):
+            assert "more than 1048576 bytes before the login" in _fault(dialect, _read).found
+
+
+@pytest.mark.parametrize("answer", _WRONG.values(), ids=_WRONG)
+def test_a_wrong_answer_of_postgresql_is_the_sinks_fault(answer: bytes, tmp_path: Path) -> None:
+    with _postgresql(answering(answer), tmp_path) as (_, dialect):
+        fault = _fault(dialect, _read)
+    assert fault.reason is Reason.SINK_UNREACHABLE
+    assert "\\xff\\xfe" not in fault.found
+
+
+def test_a_servers_texts_are_quoted_and_short(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """Also where the connection breaks, and nothing of them is printed."""
+    text = b"\x1b[2Jno\n" + b"y" * 1_000_000
+    fatal = message(b"E", b"SFATAL\0VFATAL\0C57P01\0M" + text + b"\0\0")
+    short = message(b"E", b"SFATAL\0VFATAL\0C57P01\0M" + text[:20_000] + b"\0\0")
+    ways = [answering(error(text) + READY), answering(fatal + READY), before_the_login(short)]
+    ways.append(answering(notice(text) + error(b"no", b"00000") + READY))
+    for way in ways:
+        with _postgresql(way, tmp_path) as (_, dialect):
+            fault = _fault(dialect, _read)
+        assert fault.reason is Reason.SINK_UNREACHABLE
+        assert fault.found.isprintable()
+        assert len(fault.found) < 1000
+    assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize("state", ["7", "[", "[" * 100_000, "{}", '{"v": 3}', "null"])
+def test_a_state_that_is_none_stops_the_table(state: str) -> None:
+    class Session:
+        def fetch(self, *_: object) -> list[tuple[str, str]]:
+            return [(state, "")]
+
+    dialect, session = PostgresDialect(SqlLogin("f", "h", 1, Path("u"), Path("p"), sql_sink.PLAIN), "d"), Session()
+    with pytest.raises(CdcError) as caught:
+        States(dialect, cast(Any, session)).row("target")
+    assert caught.value.reason is Reason.SINK_CONFLICT
+
+
+def test_answers_of_a_mysql_target_are_bounded_as_those_of_a_source(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its faults are the sink's, and name its fields."""
+    monkeypatch.setattr(connections, "apply_profile", lambda *_: None)
+    monkeypatch.setattr(connections, "_MOST", AnswerLimits(5000, 2**20))
+    monkeypatch.setattr(mysql_session, "ROW_BYTES", 2**20)
+    monkeypatch.setattr(mysql_session.MySqlSession, "_begin", lambda _: None)
+    streamed: Ask = lambda session: sum(map(len, session.stream("SELECT name")))  # noqa: E731
+    cases: list[tuple[hostile_postgresql.Way, Ask, str]] = [
+        (hostile.endless_rows, _read, "more than 5000 rows"),
+        (hostile.one_endless_value, _read, "more than 1048576 bytes"),
+        (hostile.one_endless_value, streamed, "a row of more than 1048576 bytes"),
+        (hostile.answering(b"\x01", COLUMN, END, drips=True), streamed, "no whole answer within 0.5 s"),
+        (hostile.answering(b"\xfb/etc/hostname"), _read, "cannot be understood"),
+        (hostile.answering(b"\x02", COLUMN, COLUMN, END, b"\x01a\x01b", END), _read, "2 values (str, str)"),
+        (hostile.endless_packets, _read, "before the login"),
+    ]
+    for way, ask, found in cases:
+        server = Hostile(way)
+        with server.listening() as port:
+            dialect = MySqlDialect(login(tmp_path, "spec.sink.mysql", port, "sync", "the password"))
+            with monkeypatch.context() as patch:
+                fault = _fault(dialect, ask, partial(_hasten, patch) if "within" in found else lambda: None)
+            server.ending.set()
+        assert (fault.reason, found in fault.found) == (Reason.SINK_UNREACHABLE, True), fault
+        assert "spec.source" not in str(fault)
+        assert server.sent < 64 * 2**20
