@@ -5,8 +5,9 @@ them the same syncs alone.
     make bench ARGS='-k hostile_tenant'                 CDCSYNC_BENCH_SECONDS=300
 
 A real API server and the operator as it is deployed; its source is simulated. A driver reports
-once a second; a status is late by the time since the newest position that it shows. What counts is
-how much later it is than without the tenant, in the same run.
+once a second; a status is late by the time since the newest position that it shows. It may be ten
+seconds late, without the time for which the operator had no CPU, and without what the machine makes
+of a status on time while the same syncs are alone, in the same run.
 """
 
 from __future__ import annotations
@@ -28,14 +29,15 @@ pytestmark = pytest.mark.timeout(1800)
 
 SECONDS = float(os.environ.get("CDCSYNC_BENCH_SECONDS", "30"))
 SYNCS = 10
-#: a stream is reconciled every ten seconds
-_RECONCILED_EVERY = 10.0
+#: of the simulated drivers
+_REPORTED_EVERY = 1.0
+#: a stream whose driver reports often is reconciled every so many seconds
+_RECONCILED_EVERY = 7.0
 #: the memory of the operator's pod, by the chart
 _LIMIT_MIB = 1024
 
 
-#: a status may be later than without the tenant by as much again
-_LATER = _RECONCILED_EVERY
+_LATEST = 10.0
 
 
 @dataclass
@@ -68,7 +70,7 @@ class Lateness:
 
 def test_hostile_tenant(tmp_path: Path) -> None:
     with api_server(tmp_path) as api:
-        drivers = Drivers(api, streaming(api, SYNCS), seconds=1.0)
+        drivers = Drivers(api, streaming(api, SYNCS), seconds=_REPORTED_EVERY)
         drivers.start()
         api.create("/api/v1/namespaces", {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "hostile"}})
         try:
@@ -93,7 +95,8 @@ def test_hostile_tenant(tmp_path: Path) -> None:
         print(f"later than alone: by {later:.1f} s, without waits for CPU by {further:.1f} s")
         print(f"written: {dict(sorted(tenant.kinds.items()))}")
         assert memory < _LIMIT_MIB
-        assert further < _LATER
+        machine = max(0.0, alone[0].beyond - _RECONCILED_EVERY - _REPORTED_EVERY)
+        assert late.beyond - machine < _LATEST
 
 
 def _watched(late: Lateness, process: Operator, seconds: float) -> tuple[Lateness, float]:

@@ -24,6 +24,7 @@ from cdcsync_core.timestamps import unix_time
 from cdcsync_kube.client import Api, ApiError
 from cdcsync_operator.cluster.events import EventPoster
 from cdcsync_operator.cluster.quota.room import Rooms
+from cdcsync_operator.cluster.report_rate import ReportRate
 from cdcsync_operator.cluster.runs.drivers import KubeDrivers
 from cdcsync_operator.cluster.settings import OperatorSettings
 from cdcsync_operator.cluster.store import KubeStore, NotSelected, ResourceReplaced, StatusTakenOver
@@ -32,9 +33,9 @@ from cdcsync_operator.reconcile.preflight import DefinitionRecord, PreflightRunn
 from cdcsync_operator.reconcile.reconciler import Reconciler
 from cdcsync_operator.reconcile.secret_files import SecretFiles
 
-#: seconds to the next reconciliation: of a sync at rest, of one that streams, of one on its way
-#: there
-_AT_REST, _FLOWING, _ON_ITS_WAY = 300.0, 10.0, 2.0
+#: seconds to the next reconciliation: of a sync at rest, of one that streams, of one whose driver
+#: reports often, of one on its way there
+_AT_REST, _FLOWING, _CHANGING, _ON_ITS_WAY = 300.0, 10.0, 7.0, 2.0
 _RETRY_FIRST, _RETRY_MOST = 1.0, 60.0
 
 
@@ -56,6 +57,7 @@ class KubeController:
     untouched: Callable[[], bool] = lambda: False
     status: Status = field(default_factory=Status)
     failures: int = 0
+    _rate: ReportRate = field(default_factory=ReportRate)
     _reconciler: Reconciler | None = None
 
     def __post_init__(self) -> None:
@@ -147,7 +149,10 @@ class KubeController:
         gate("observed")
         self.status = decision.status
         self._events.post_changes(resource, before, decision)
-        return _pause(decision, self.clock(), refused=bool(self.store.refusal()))
+        if (stream := decision.status.runs.get(RunKind.STREAM)) is not None:
+            self._rate.note(stream.id, stream.report, self.clock())
+        flowing = _CHANGING if stream is not None and self._rate.often else _FLOWING
+        return _pause(decision, self.clock(), flowing, refused=bool(self.store.refusal()))
 
     def _current(self, resource: CdcSync, stored: Status) -> Reconciler:
         if self._reconciler is None:
@@ -219,11 +224,11 @@ def _was_refused(status: Status) -> bool:
     )
 
 
-def _pause(decision: Decision, now: float, *, refused: bool) -> float:
+def _pause(decision: Decision, now: float, flowing: float, *, refused: bool) -> float:
     status = decision.status
     if any(status.runs.get(kind) for kind in RunKind):
         steady = status.condition("Reconciling").status == "False"
-        return min(decision.requeue_after, _FLOWING if steady else _ON_ITS_WAY)
+        return min(decision.requeue_after, flowing if steady else _ON_ITS_WAY)
     checks = any(isinstance(a, RunPreflight) for a in decision.actions)
     if status.phase is Phase.WAITING and status.schedule is not None:
         until = (unix_time(status.schedule.next_time) or now) - now

@@ -231,6 +231,21 @@ def test_a_refused_sync_is_watched_and_can_be_paused(cluster: Cluster, start: St
     assert cluster.status.condition("Stalled").status == "False"
 
 
+def test_a_sync_whose_driver_reports_often_is_reconciled_more_often(cluster: Cluster, start: Start) -> None:
+    cluster.create(status=streaming())
+    controller = start()
+    reconcile_until(controller, cluster.pods)
+    cluster.show(phase="Running", containerStatuses=[{"name": "driver", "state": {"running": {}}}])
+    cluster.report(1, "shop.a", "shop.b")
+    reconcile_until(controller, lambda: cluster.status.condition("Reconciling").status == "False")
+    pauses = []
+    for later, number in ((10.0, 2), (20.0, 7), (27.0, 10), (37.0, 11)):
+        controller.clock = lambda later=later: time.time() + later
+        cluster.report(number, "shop.a", "shop.b")
+        pauses.append(controller.reconcile())
+    assert pauses == [10.0, 7.0, 7.0, 10.0]
+
+
 # ---- an error between any two steps
 
 
