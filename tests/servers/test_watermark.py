@@ -78,6 +78,28 @@ def test_low_covers_only_what_is_visible(window: OpenWindow) -> None:
         assert watermark.low(source, facts).covers(insert)
 
 
+def test_low_waits_for_a_commit_of_a_file_that_the_binlog_has_left(fresh_server: FreshServer) -> None:
+    """MariaDB's snapshot has a place in the new file then, and not the transaction that waits."""
+    server = fresh_server("mariadb1011")
+    server.create_user("cdc", "for tests", ("SELECT", "REPLICATION SLAVE", "BINLOG MONITOR"))
+    source = source_of(server, "cdc", "for tests")
+    with open_window(server) as window, connected(server) as (_, facts), ThreadPoolExecutor(2) as pool:
+        naive = window.naive()
+        rotated = pool.submit(server.run, "FLUSH BINARY LOGS")
+        file = "SHOW STATUS LIKE 'binlog_snapshot_file'"
+        until(lambda: server.query(file)[0][1] != naive.file, "the snapshot's place in the new file")
+        assert window.rows() == 0, "the window is not open"
+        taken = pool.submit(lambda: _low_and_rows(source, facts, window))
+        asks = "SELECT COUNT(*) FROM information_schema.PROCESSLIST WHERE INFO LIKE 'SHOW BINLOG EVENTS IN%'"
+        until(lambda: taken.done() or bool(server.query(asks)[0][0]), "the question for the file's first events")
+        window.close()
+        low, seen = taken.result(WAIT_SECONDS)
+        rotated.result(WAIT_SECONDS)
+        assert seen == 1 or not low.covers(TransactionId(naive))
+        server.restart()
+        assert watermark.low(source_of(server), facts).covers(TransactionId(naive))
+
+
 def _low_and_rows(source: Source, facts: ServerFacts, window: OpenWindow) -> tuple[Position, int]:
     low = watermark.low(source, facts)
     return low, window.rows()

@@ -42,7 +42,7 @@ from cdcsync_mysql.sessions.connection import Connection, SourceConnection, fetc
 #: (semi-synchronous replication)
 COMMIT_SECONDS = 10
 #: MariaDB's BINLOG_GTID_POS takes 32 bits
-_GTID_POS_LIMIT = 2**32
+GTID_POS_LIMIT = 2**32
 #: MariaDB's binlog has an index of GTIDs from here on
 _GTID_INDEX_SINCE = (11, 4)
 #: as much of a file is read for a GTID position, where the second in which the file begins proves
@@ -87,7 +87,7 @@ def _verified_positions(connection: Connection) -> set[object]:
 def gtid_pos_at(connection: Connection, at: LogOffset) -> MariaDbGtidPos | None:
     """MariaDB's GTID position at a place; None where no event ends or the place is out of the
     function's reach."""
-    if at.offset >= _GTID_POS_LIMIT:
+    if at.offset >= GTID_POS_LIMIT:
         return None
     found = fetch(connection, "SELECT BINLOG_GTID_POS(%s, %s)", (at.file, at.offset))[0][0]
     return None if found is None else MariaDbGtidPos.parse(str(found))
@@ -168,7 +168,7 @@ def _verify_offset(connection: Connection, facts: ServerFacts, position: FilePos
 def _gtid_pos_is_cheap(facts: ServerFacts, position: FilePosition) -> bool:
     """Each split proves its position, and without an index of GTIDs the server reads the file up to
     it (0.5 s a GiB)."""
-    if position.at.offset >= _GTID_POS_LIMIT:
+    if position.at.offset >= GTID_POS_LIMIT:
         return False
     indexed = facts.numbers >= _GTID_INDEX_SINCE
     return indexed or not position.file_created_at or position.at.offset <= _SCAN_LIMIT

@@ -15,7 +15,7 @@ from cdcsync_core.positions.gtid import GtidSet
 from cdcsync_core.positions.mariadb_gtid import UNKNOWN
 from cdcsync_core.positions.position import FilePosition, GtidPosition, LogOffset, Position, Watermark
 from cdcsync_mysql.positions.history import gtid_pos_at
-from cdcsync_mysql.positions.watermark import high, log_status_place, place_of_view
+from cdcsync_mysql.positions.watermark import high, log_status_place, open_snapshot
 from cdcsync_mysql.server import ServerFacts
 from cdcsync_mysql.sessions.connection import Connection, fetch
 
@@ -37,8 +37,7 @@ def open_view(connection: Connection, facts: ServerFacts, floor: Position) -> Vi
         _begin(connection)
         return View(replace(floor, gtids=executed), high(connection, facts))
     if facts.flavor == "mariadb":
-        _begin(connection)
-        place = place_of_view(connection, facts)
+        place = open_snapshot(connection, facts)
         return View(FilePosition(place, gtid_pos_at(connection, place) or UNKNOWN), place)
     place = log_status_place(connection, facts)
     _begin(connection)

@@ -7,7 +7,9 @@ server has a report that follows the engine's commit:
 
 - MariaDB: a consistent snapshot and `binlog_snapshot_file/position` are taken under the lock that
   orders engine commits; they are exact for that snapshot, and what was visible then is visible to
-  every later SELECT.
+  every later SELECT. Not so where the binlog was rotated while a commit waited: then the place is
+  in the new file, ahead of the transaction that waits. So the new file must show that all before
+  it is committed (`_is_settled`).
 - MySQL with GTIDs: `gtid_executed` is updated after the engine commit.
 - MySQL without: `performance_schema.log_status` holds commits while it looks.
 
@@ -20,18 +22,25 @@ WITH CONSISTENT SNAPSHOT".
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 from cdcsync_core.errors import CdcError, Reason, fail
 from cdcsync_core.peer_json import parse_json
 from cdcsync_core.positions.gtid import GtidSet
 from cdcsync_core.positions.mariadb_gtid import UNKNOWN
-from cdcsync_core.positions.position import Anchor, FilePosition, GtidPosition, Place, Position
-from cdcsync_mysql.positions.history import gtid_pos_at
+from cdcsync_core.positions.position import Anchor, FilePosition, GtidPosition, Place, Position, file_number
+from cdcsync_mysql.positions.history import GTID_POS_LIMIT, gtid_pos_at
 from cdcsync_mysql.positions.logfile import file_created_at
 from cdcsync_mysql.server import ServerFacts, read_facts, refuse_other_server
 from cdcsync_mysql.sessions.connection import Connection, Source, connect, fetch
 from cdcsync_mysql.sessions.failures import grant
+
+#: how long a snapshot waits for commits of a file that the binlog has left
+_SETTLED_SECONDS = 60.0
+_POLL_SECONDS = 0.1
+#: of a file; what is no transaction there are a handful
+_FIRST_EVENTS = 64
 
 
 def low(source: Source, facts: ServerFacts) -> Position:
@@ -44,8 +53,9 @@ def low(source: Source, facts: ServerFacts) -> Position:
             executed = GtidSet.parse(str(fetch(connection, "SELECT @@GLOBAL.gtid_executed")[0][0]))
             place = high(connection, facts)
             return GtidPosition(executed, anchor=Anchor(place, file_created_at(source, place.file, facts.log)))
-        find = _snapshot_place if facts.flavor == "mariadb" else log_status_place
+        find = open_snapshot if facts.flavor == "mariadb" else log_status_place
         at = find(connection, facts)
+        fetch(connection, "ROLLBACK")
         found = gtid_pos_at(connection, at) if facts.flavor == "mariadb" else None
         return FilePosition(at, found or UNKNOWN, file_created_at(source, at.file, facts.log))
 
@@ -64,17 +74,46 @@ def current(connection: Connection, facts: ServerFacts) -> Position:
     return FilePosition(_place(row, facts))
 
 
-def _snapshot_place(connection: Connection, facts: ServerFacts) -> Place:
+def open_snapshot(connection: Connection, facts: ServerFacts) -> Place:
+    """Begins a consistent snapshot on this connection to a MariaDB; returns its place, of which all
+    before is in it. Raises SourceUnreachable where a commit of a file before waits too long."""
     # Under READ COMMITTED the clause is accepted and does nothing; the session profile has made
     # sure of REPEATABLE READ.
-    fetch(connection, "START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY")
-    place = place_of_view(connection, facts)
-    fetch(connection, "ROLLBACK")
-    return place
+    deadline = time.monotonic() + _SETTLED_SECONDS
+    while True:
+        fetch(connection, "START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY")
+        place = _shown_place(connection, facts)
+        if _is_settled(connection, place):
+            return place
+        fetch(connection, "ROLLBACK")
+        if time.monotonic() > deadline:
+            raise _unsettled(place)
+        time.sleep(_POLL_SECONDS)
 
 
-def place_of_view(connection: Connection, facts: ServerFacts) -> Place:
-    """The place of the consistent snapshot that is open on this connection to a MariaDB."""
+def _is_settled(connection: Connection, place: Place) -> bool:
+    """Whether all before the place is committed. Commits are done in the binlog's order, so a
+    transaction in the place's file that is before it shows that, and else a checkpoint that names
+    this file: the server writes it when it has no unfinished transaction in files before. A place
+    at which no event ends is one that the server made of two files."""
+    rows = fetch(connection, f"SHOW BINLOG EVENTS IN %s LIMIT {_FIRST_EVENTS}", (place.file,))
+    events = [(str(kind), int(begin), str(info)) for _, begin, kind, _, _, info in rows]
+    if any(kind == "Gtid" and begin < place.offset for kind, begin, _ in events):
+        return place.offset >= GTID_POS_LIMIT or gtid_pos_at(connection, place) is not None
+    named = [file_number(info) for kind, _, info in events if kind == "Binlog_checkpoint"]
+    return any(number >= place.number for number in named)
+
+
+def _unsettled(place: Place) -> CdcError:
+    return fail(
+        Reason.SOURCE_UNREACHABLE,
+        f"the binlog was rotated to {place.file} while a commit of a file before waits",
+        needed="a place before which all is committed",
+        remedy="see whether the source waits for its semi-synchronous replicas",
+    )
+
+
+def _shown_place(connection: Connection, facts: ServerFacts) -> Place:
     found = {str(n).lower(): v for n, v in fetch(connection, "SHOW SESSION STATUS LIKE 'binlog_snapshot_%'")}
     if not found.get("binlog_snapshot_file"):
         raise _disabled()
