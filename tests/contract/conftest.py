@@ -31,12 +31,14 @@ from support.iceberg_spark import IcebergSpark
 from support.memory_target import MemorySink
 
 #: `delta` commits by deletion vectors, `delta-rewritten` by rewriting files; `catalog` has the
-#: lake's writer under another format, `iceberg` under Iceberg's; `memory` has no store
+#: lake's writer under another format, `iceberg` under Iceberg's, with position deletes in
+#: `iceberg-v2`; `memory` has no store
 SINKS: dict[str, Callable[[Store, str], Sink]] = {
     "delta": DeltaSink,
     "delta-rewritten": partial(DeltaSink, vectors=False),
     "catalog": CatalogSink,
     "iceberg": iceberg_sink,
+    "iceberg-v2": partial(iceberg_sink, format_version=2),
     "memory": lambda _, sync: MemorySink(sync=sync),
 }
 #: the databases, each with the fixture of its server
@@ -48,6 +50,8 @@ DATABASES: dict[str, tuple[str, Callable[[Any, Path], AbstractContextManager[Dia
 #: of these, on which `make test` leaves the contract to `make test-all`: it has the writer's tests
 #: on MariaDB, too (test_sql_writer.py)
 SELDOM = ("mariadb", "mysql")
+#: sinks whose contract `make test` leaves to `make test-all`: test_iceberg_rest.py has whole lives
+SELDOM_SINKS = ("iceberg-v2",)
 #: for many queries over few rows: to compile each costs more than to run it
 INTERPRETED = {
     "spark.sql.codegen.wholeStage": "false",
@@ -86,7 +90,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         first, *others = (s for s in SINKS if s.startswith("delta") or "test_delta" not in metafunc.module.__name__)
         runs = [(first, store) for store in STORES] + [(other, "local") for other in others]
         databases = [] if "test_delta" in metafunc.module.__name__ else [served(n, n in SELDOM) for n in DATABASES]
-        parameters = [pytest.param(*run, id="-".join(run)) for run in runs] + databases
+        marks = {name: [pytest.mark.long] for name in SELDOM_SINKS}
+        parameters = [pytest.param(*run, id="-".join(run), marks=marks.get(run[0], [])) for run in runs] + databases
         metafunc.parametrize(("sink", "store"), parameters, indirect=True)
 
 

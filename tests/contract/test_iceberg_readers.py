@@ -6,6 +6,7 @@ The catalog is Iceberg's own REST server, the tables' files lie in a folder.
 
 from __future__ import annotations
 
+import uuid
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from decimal import Decimal
@@ -18,7 +19,6 @@ from pyiceberg.table import Table
 
 from cdcsync_core.tables.capture import Capture
 from cdcsync_core.tables.schema_change import Converted, Filled, Kept, Origin
-from cdcsync_core.tables.source_table import TableId
 from cdcsync_spark.sinks.iceberg.catalog.rest import RestCatalog, RestSettings
 from cdcsync_spark.sinks.iceberg.replica.sink import IcebergSink, IcebergTarget
 from cdcsync_spark.sinks.lake.policy import MaintenancePolicy
@@ -29,7 +29,6 @@ from support.iceberg_catalog import IcebergCatalog
 from support.iceberg_spark import IcebergSpark
 
 pytestmark = pytest.mark.spark
-ID = TableId("readers", "things")
 FIRST = {
     "id": "bigint(20)",
     "small": "tinyint(4)",
@@ -55,7 +54,7 @@ STEPS: dict[int, tuple[dict[str, str], list[Origin]]] = {
 
 
 def table_of(columns: dict[str, str]) -> Capture:
-    return make_table(columns, ["id"], ID.database, ID.name)
+    return make_table(columns, ["id"], "readers", "things")
 
 
 def row_of(columns: dict[str, str], n: int, text: str | None) -> Row:
@@ -132,7 +131,7 @@ def read_by_all(spark: IcebergSpark, table: Table, patch: pytest.MonkeyPatch) ->
     file = table.metadata_location
     polars = pl.scan_iceberg(file, reader_override="native").collect().rows()
     found = {
-        "spark": spark.sql(f"SELECT * FROM lake.{ID.database}.{ID.name}"),
+        "spark": spark.sql(f"SELECT * FROM lake.{'.'.join(table.name())}"),
         "pyiceberg": list(zip(*table.scan().to_arrow().to_pydict().values(), strict=True)),
         "duckdb": duckdb_connection().execute("SELECT * FROM iceberg_scan($1)", [file]).fetchall(),
         "polars": polars,
@@ -145,13 +144,20 @@ def plain(row: Row) -> Row:
     return tuple(bytes(v) if isinstance(v, bytearray) else v for v in row)
 
 
+@pytest.mark.parametrize("version", [3, pytest.param(2, marks=pytest.mark.long)])
 def test_all_readers_return_the_models_rows_whatever_spark_does_between(
-    iceberg_catalog: IcebergCatalog, spark: IcebergSpark, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    iceberg_catalog: IcebergCatalog,
+    spark: IcebergSpark,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    version: int,
 ) -> None:
+    """Format version 2 has positions in the place of vectors, and no row ids."""
     catalog = RestCatalog(RestSettings(iceberg_catalog.uri))
     policy = MaintenancePolicy(gathered_files=4, smallest_class_bytes=16 * 1024)
-    sink, table = IcebergSink(catalog, LocalStores(), SYNC, policy=policy), table_of(FIRST)
-    life = Life(sink.target(ID), Model(table), FIRST)
+    table, namespace = table_of(FIRST), f"n{uuid.uuid4().hex}"
+    sink = IcebergSink(catalog, LocalStores(), SYNC, (namespace,), policy=policy, format_version=version)
+    life = Life(sink.target(table.id), Model(table), FIRST)
     life.model.rows = {(n,): row_of(FIRST, n, f"first {n}") for n in range(1000)}
     whole_snapshot(life.target, life.model.rows.values(), table)
     life.batches(12, tmp_path)
@@ -159,11 +165,11 @@ def test_all_readers_return_the_models_rows_whatever_spark_does_between(
     theirs = PyIcebergCatalog("rest", uri=iceberg_catalog.uri)
 
     def agree() -> None:
-        found = read_by_all(spark, theirs.load_table((ID.database, ID.name)), monkeypatch)
+        found = read_by_all(spark, theirs.load_table((namespace, "things")), monkeypatch)
         assert {reader for reader, rows in found.items() if rows != life.model.content} == set()
 
     agree()
-    name = f"{ID.database}.{ID.name}"
+    name = f"{namespace}.things"
     spark.sql(f"CALL lake.system.rewrite_manifests('{name}')")
     spark.sql(f"CALL lake.system.expire_snapshots(table => '{name}', retain_last => 1, older_than => now())")
     life.batches(2, tmp_path)
@@ -179,11 +185,20 @@ def test_all_readers_return_the_models_rows_whatever_spark_does_between(
     assert state is not None
     assert state.written is not None
     assert state.written.program.startswith("spark")
-    before = snapshot_of(theirs)
+    before = snapshot_of(theirs, name)
     life.commit({1, 2, 3, 4, 5, 2001, 2002}, {10, 11}, tmp_path)
     life.commit({2, 2001, 10}, {5}, tmp_path)
     agree()
-    assert changes_between(spark, before, snapshot_of(theirs)) == {
+    if version == 2:
+        spark.sql(f"ALTER TABLE lake.{name} SET TBLPROPERTIES ('write.delete.mode' = 'merge-on-read')")
+        spark.sql(f"DELETE FROM lake.{name} WHERE id IN (1, 3, 100, 200)")
+        life.model.rows = {k: r for k, r in life.model.rows.items() if k[0] not in (1, 3, 100, 200)}
+        life.commit({3, 4, 5}, {101, 201}, tmp_path)
+        agree()
+        assert kinds_of_deletes(theirs, name) == {"PARQUET"}
+        return
+    assert kinds_of_deletes(theirs, name) == {"PUFFIN"}
+    assert changes_between(spark, name, before, snapshot_of(theirs, name)) == {
         "updated": {1, 2, 3, 4},
         "deleted": {5, 10, 11},
         "inserted": {2001, 2002, 10},
@@ -192,19 +207,24 @@ def test_all_readers_return_the_models_rows_whatever_spark_does_between(
     assert rows == [(len(life.model.rows), len(life.model.rows))]
 
 
-def snapshot_of(catalog: PyIcebergCatalog) -> int:
-    snapshot = catalog.load_table((ID.database, ID.name)).current_snapshot()
+def kinds_of_deletes(catalog: PyIcebergCatalog, name: str) -> set[str]:
+    """The formats of the files that delete rows of others, none of which has two."""
+    tasks = list(catalog.load_table(name).scan().plan_files())
+    assert all(len(task.delete_files) <= 1 for task in tasks)
+    return {file.file_format.value for task in tasks for file in task.delete_files}
+
+
+def snapshot_of(catalog: PyIcebergCatalog, name: str) -> int:
+    snapshot = catalog.load_table(name).current_snapshot()
     assert snapshot is not None
     return snapshot.snapshot_id
 
 
-def changes_between(spark: IcebergSpark, before: int, after: int) -> dict[str, set[int]]:
+def changes_between(spark: IcebergSpark, name: str, before: int, after: int) -> dict[str, set[int]]:
     """The keys of the rows that one snapshot has and the other has not, or in another form, by
     their row ids."""
     columns = "id, _row_id, _last_updated_sequence_number AS updated"
-    one, other = (
-        f"(SELECT {columns} FROM lake.{ID.database}.{ID.name} VERSION AS OF {snapshot})" for snapshot in (before, after)
-    )
+    one, other = (f"(SELECT {columns} FROM lake.{name} VERSION AS OF {snapshot})" for snapshot in (before, after))
     rows = spark.sql(
         f"SELECT a.id, b.id FROM {one} a FULL OUTER JOIN {other} b ON a._row_id = b._row_id "
         "WHERE a.updated IS DISTINCT FROM b.updated"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -100,10 +101,15 @@ class Lake:
         return {path for path in paths if not path.startswith("_delta_log")}
 
 
-FORMATS: dict[str, Callable[..., Any]] = {"delta": DeltaSink, "catalog": CatalogSink, "iceberg": iceberg_sink}
+FORMATS: dict[str, Callable[..., Any]] = {
+    "delta": DeltaSink,
+    "catalog": CatalogSink,
+    "iceberg": iceberg_sink,
+    "iceberg-v2": partial(iceberg_sink, format_version=2),
+}
 
 
-@pytest.fixture(params=FORMATS)
+@pytest.fixture(params=[*list(FORMATS)[:-1], pytest.param("iceberg-v2", marks=pytest.mark.long)])
 def lake(request: pytest.FixtureRequest, tmp_path: Path) -> Lake:
     sink = FORMATS[request.param](open_store(str(tmp_path / "lake")), SYNC, policy=EAGER)
     target = sink.target(ORDERS.id)

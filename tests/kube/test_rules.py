@@ -116,7 +116,7 @@ BROKEN = [
     ("spec.sink", iceberg(namespace="a..b"), "should match"),
     ("spec.sink", iceberg(properties={"cdcsync.state": "x"}), "sink.iceberg.properties has a property that the sink sets itself"),
     ("spec.sink", iceberg(properties={"write.location-provider.impl": "x.Y"}), "sink.iceberg.properties has a property"),
-    ("spec.sink", {"iceberg": {"catalog": {"uri": "https://c"}, "formatVersion": 2}}, "supported values:"),
+    ("spec.sink", {"iceberg": {"catalog": {"uri": "https://c"}, "formatVersion": 1}}, "supported values:"),
     ("spec.sink", {"iceberg": {"catalog": {"uri": "https://c"}, "mode": "scd2"}}, "supported values:"),
     ("spec.sink", iceberg_history({"op": "Change", "ts": "change"}), "historyColumns are different names"),
     ("spec.sink", {**kafka(), "delta": {"path": "s3://a/b"}}, "sink has exactly one kind of sink"),

@@ -4,10 +4,12 @@ and what is refused."""
 from __future__ import annotations
 
 import uuid
+from dataclasses import replace
 from types import ModuleType
 from typing import Any
 
 import pytest
+from pyiceberg.catalog.rest import RestCatalog as PyIcebergCatalog
 
 from cdcsync_core.errors import CdcError, PermanentError, Reason
 from cdcsync_core.state import TableState
@@ -41,12 +43,38 @@ def name_of(sink: IcebergSink) -> CatalogTableName:
     return CatalogTableName(sink.namespace, "orders")
 
 
+@pytest.mark.parametrize("version", [2, 3])
 @pytest.mark.parametrize("program", [crashing, stepping], ids=["rows", "steps"])
-def test_whole_lives_of_a_table(sink: IcebergSink, program: ModuleType) -> None:
+def test_whole_lives_of_a_table(sink: IcebergSink, program: ModuleType, version: int) -> None:
     """Waves, batches, a resnapshot by a branch, changes of the schema; and a second run after."""
+    sink = replace(sink, format_version=version)
     for epoch in (1, 2):
         program.run(sink, epoch)
         assert content(sink.target(ORDERS.id)) == in_order(program.EXPECTED)
+    loaded = PyIcebergCatalog("rest", uri=uri_of(sink)).load_table((*sink.namespace, "orders"))
+    assert loaded.format_version == version
+    rows = loaded.scan().to_arrow().to_pydict().values()
+    assert in_order(zip(*rows, strict=True)) == in_order(program.EXPECTED)
+
+
+def uri_of(sink: IcebergSink) -> str:
+    assert isinstance(sink.catalog, RestCatalog)
+    return sink.catalog.settings.uri
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_no_table_is_upgraded(sink: IcebergSink, version: int) -> None:
+    """What another version made is refused until the manifest says the same."""
+    ours, other = (replace(sink, format_version=n).target(ORDERS.id) for n in (version, 5 - version))
+    before = whole_snapshot(ours, FIRST)
+    uses = (lambda: other.prepare(first_state()), other.last_commit, lambda: other.commit(2, batch(1, CHANGE)))
+    for use in uses:
+        with pytest.raises(PermanentError, match=f"has the format version {version}") as refused:
+            use()
+        assert f"set spec.sink.iceberg.formatVersion to {version}" in refused.value.message
+    assert metadata_of(sink)["format-version"] == version
+    assert ours.commit(1, batch(1, CHANGE)).commit_number == before.commit_number + 1
+    assert content(ours) == CHANGED
 
 
 @pytest.mark.parametrize("landed", [False, True])

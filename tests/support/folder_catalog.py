@@ -17,7 +17,7 @@ from typing import Any
 
 from pydantic import TypeAdapter
 from pyiceberg.exceptions import CommitFailedException
-from pyiceberg.table.metadata import TableMetadataV3
+from pyiceberg.table.metadata import TableMetadataUtil
 from pyiceberg.table.update import TableRequirement, TableUpdate, update_table_metadata
 
 from cdcsync_spark.sinks.iceberg.catalog.port import (
@@ -81,7 +81,7 @@ class FolderCatalog:
                 "default-sort-order-id": 0,
                 "sort-orders": [{"order-id": 0, "fields": []}],
                 "properties": dict(new.properties),
-                "next-row-id": 0,
+                **({"next-row-id": 0} if new.format_version == 3 else {}),
             },
         )
 
@@ -92,7 +92,7 @@ class FolderCatalog:
         found = self._newest(table)
         if found is None:
             raise CommitLost
-        base = TableMetadataV3.model_validate(found[1])
+        base = TableMetadataUtil.parse_obj(dict(found[1]))
         try:
             for requirement in _REQUIREMENTS.validate_python(requirements):
                 if base.snapshots or getattr(requirement, "snapshot_id", 0) is not None:

@@ -47,7 +47,7 @@ def iceberg_history_events(history: IcebergHistory) -> list[Event]:
     for snapshot in reversed(list(metadata.ancestors(metadata.head("main")))):
         manifests = reader.manifests(metadata, snapshot, known)
         known = {manifest.path: manifest for manifest in manifests}
-        files = reader.files(version.paths, manifests)
+        files = reader.files(metadata, manifests)
         if snapshot.operation == "append":
             new = {name: file for name, file in files.items() if file.entry.snapshot_id == snapshot.id}
             assert not any(file.deleted for file in new.values())

@@ -131,7 +131,7 @@ def _has_host(uri: str) -> bool:
 
 
 Namespace = Annotated[str, Field(strict=True, pattern=_LEVELS, max_length=249)]
-FormatVersion = Annotated[Literal[3], _not_yet("formatVersion", ("1", "2"), "3")]
+FormatVersion = Literal[2, 3]
 
 
 def check_properties(properties: dict[str, str]) -> dict[str, str]:

@@ -100,7 +100,7 @@ CHANGES: dict[str, tuple[Any, frozenset[RunKind]] | None] = {
     "sink.iceberg.catalog.oauth2.scope": ("all", ALL),
     "sink.iceberg.catalog.tls": ({"caSecretRef": {"name": "ca"}}, ALL),
     "sink.iceberg.namespace": ("lake.shop", ALL),
-    "sink.iceberg.formatVersion": None,
+    "sink.iceberg.formatVersion": (2, ALL),
     "sink.iceberg.mode": ("history", ALL),
     "sink.iceberg.historyColumns.op": ("change", ALL),
     "sink.iceberg.historyColumns.ts": ("at", ALL),

@@ -27,7 +27,7 @@ def iceberg(catalog: dict[str, Any] | None = None, **more: Any) -> Iceberg:
         ({"type": "hive"}, {}, "type hive is not there yet; needed: rest or jdbc"),
         ({"type": "glue"}, {}, "type glue is not there yet; needed: rest or jdbc"),
         ({"authentication": "sigv4"}, {}, "authentication sigv4 is not there yet; needed: oauth2 or token"),
-        ({}, {"formatVersion": 2}, "formatVersion 2 is not there yet; needed: 3"),
+        ({}, {"formatVersion": 1}, "Input should be 2 or 3"),
         ({}, {"historyColumns": {"op": "TS", "ts": "ts"}}, "historyColumns are different names"),
         ({"type": "jdbc"}, {}, "type jdbc with a uri like jdbc:sqlite:/folder/catalog.db"),
         ({**FILE, "type": "rest"}, {}, "type jdbc with a uri like jdbc:sqlite:/folder/catalog.db"),

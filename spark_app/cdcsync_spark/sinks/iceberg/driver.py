@@ -56,6 +56,7 @@ class IcebergDriver:
             namespace,
             tuple(sorted(section.properties.items())),
             LEAVING_SMALL_FILES if role.followed else POLICY,
+            format_version=section.format_version,
         )
         return IcebergHistorySink(tables, columns) if columns else tables
 

@@ -22,6 +22,7 @@ from pyroaring import BitMap
 
 from cdcsync_core.errors import RUN_AGAIN, CdcError, Reason, fail
 from cdcsync_core.remedies import RESNAPSHOT
+from cdcsync_spark.sinks.lake.position_deletes import positions
 
 #: reads `size` bytes at `offset` of the file at a path relative to the table
 ReadRange = Callable[[str, int, int], bytes]
@@ -39,8 +40,9 @@ FRAME_BYTES = _SIZE.size + _CRC.size
 class DeletedRows:
     """The deletion vector of a file: `id` differs from that of every other vector of the table,
     `count` is of rows, `size` of the vector's bytes. Its frame begins at `offset` of the file
-    `path` (relative to the table), unless the metadata itself has the vector: `inline`. One without
-    both is stored in a way that we do not read."""
+    `path` (relative to the table), unless the metadata itself has the vector: `inline`. With the
+    whole path of the `data_file` that file has positions of its rows, and no vector. One without
+    all of these is stored in a way that we do not read."""
 
     id: str
     count: int
@@ -48,6 +50,7 @@ class DeletedRows:
     path: str = ""
     offset: int = 0
     inline: bytes | None = None
+    data_file: str = ""
 
 
 def framed(vector: bytes) -> bytes:
@@ -73,7 +76,7 @@ def deserialised(data: bytes) -> BitMap:
 def load(deleted: DeletedRows, read: ReadRange) -> BitMap:
     """The deleted rows; raises `SinkConflict` for a vector that is not what the metadata says."""
     try:
-        rows = deserialised(_bytes_of(deleted, read))
+        rows = _positions(deleted, read) if deleted.data_file else deserialised(_bytes_of(deleted, read))
     except (ValueError, struct.error) as broken:
         raise _unreadable(deleted, str(broken)) from None
     if len(rows) != deleted.count:
@@ -84,6 +87,10 @@ def load(deleted: DeletedRows, read: ReadRange) -> BitMap:
 def deleted_rows(deleted: DeletedRows | None, read: ReadRange) -> BitMap:
     """The same for a file that may have none."""
     return BitMap() if deleted is None else load(deleted, read)
+
+
+def _positions(deleted: DeletedRows, read: ReadRange) -> BitMap:
+    return positions(deleted.path, read(deleted.path, 0, deleted.size), deleted.data_file, deleted.count)
 
 
 def _bytes_of(deleted: DeletedRows, read: ReadRange) -> bytes:
@@ -102,9 +109,10 @@ def _bytes_of(deleted: DeletedRows, read: ReadRange) -> bytes:
 
 def _unreadable(deleted: DeletedRows, problem: str) -> CdcError:
     file = f" in {deleted.path}" if deleted.path else ""
+    kind = "position delete file" if deleted.data_file else "deletion vector"
     return fail(
         Reason.SINK_CONFLICT,
-        f"the deletion vector {deleted.id!r} of {deleted.count} rows{file} has {problem}",
-        needed="a whole deletion vector in the table's folder",
+        f"the {kind} {deleted.id!r} of {deleted.count} rows{file} has {problem}",
+        needed=f"a whole {kind} in the table's folder",
         remedy=f"{RESNAPSHOT}; or restore the file, {RUN_AGAIN}",
     )

@@ -19,6 +19,10 @@ Metadata = dict[str, Any]
 MAIN = "main"
 #: the default of Iceberg's library
 _LOGGED = 100
+#: the format version from which rows have ids
+_ROW_IDS = 3
+#: as format version 2 has it
+_NO_SNAPSHOT = {"current-snapshot-id": -1}
 LOGGED_PROPERTY = "write.metadata.previous-versions-max"
 
 
@@ -41,8 +45,7 @@ def new_metadata(
         "default-sort-order-id": 0,
         "sort-orders": [{"order-id": 0, "fields": []}],
         "properties": dict(properties),
-        "current-snapshot-id": None,
-        "next-row-id": 0,
+        **({"current-snapshot-id": None, "next-row-id": 0} if format_version >= _ROW_IDS else _NO_SNAPSHOT),
         "refs": {},
         "snapshots": [],
         "statistics": [],
@@ -126,14 +129,22 @@ def _set_current_schema(after: Metadata, update: Json) -> None:
 
 def _add_snapshot(after: Metadata, update: Json) -> None:
     snapshot = copy.deepcopy(dict(update["snapshot"]))
-    number, first = snapshot["sequence-number"], snapshot["first-row-id"]
+    number = snapshot["sequence-number"]
     if number <= after["last-sequence-number"] and snapshot.get("parent-snapshot-id") is not None:
         raise CommitLost(f"the sequence number {number} after {after['last-sequence-number']}")
-    if first < after["next-row-id"] or any(s["snapshot-id"] == snapshot["snapshot-id"] for s in after["snapshots"]):
-        raise CommitLost(f"row ids from {first} after {after['next-row-id']}, or a snapshot twice")
+    if any(s["snapshot-id"] == snapshot["snapshot-id"] for s in after["snapshots"]):
+        raise CommitLost(f"the snapshot {snapshot['snapshot-id']} twice")
+    if after["format-version"] >= _ROW_IDS:
+        _give_row_ids(after, snapshot)
     after["snapshots"].append(snapshot)
     after["last-sequence-number"] = number
     after["last-updated-ms"] = snapshot["timestamp-ms"]
+
+
+def _give_row_ids(after: Metadata, snapshot: Json) -> None:
+    first = snapshot["first-row-id"]
+    if first < after["next-row-id"]:
+        raise CommitLost(f"row ids from {first} after {after['next-row-id']}")
     after["next-row-id"] += snapshot["added-rows"]
 
 

@@ -44,7 +44,6 @@ _SEPARATOR = "%1F"
 #: of the memory, for an answer once it is parsed
 _SHARE = 4
 _UNAUTHORISED = (401, 419)
-_PLAIN: Json = {}
 #: what asks for credentials of a table's files
 _DELEGATION = {"X-Iceberg-Access-Delegation": "vended-credentials"}
 
@@ -207,7 +206,9 @@ class RestCatalog:
 
     # -- requests
 
-    def _asked(self, method: str, path: str, doing: str, body: Json | None = None, more: Json = _PLAIN) -> HttpAnswer:
+    def _asked(
+        self, method: str, path: str, doing: str, body: Json | None = None, more: Json | None = None
+    ) -> HttpAnswer:
         """An answer that decides something. Raises CdcError where none comes."""
         try:
             answer = self._authorised(method, path, body, more=more)
@@ -218,10 +219,9 @@ class RestCatalog:
         return answer
 
     def _authorised(
-        self, method: str, path: str, body: Json | None, prefix: str | None = None, more: Json = _PLAIN
+        self, method: str, path: str, body: Json | None, prefix: str | None = None, more: Json | None = None
     ) -> HttpAnswer:
-        """Once more with a new token where the server does not take the one that it was sent;
-        `more` are headers."""
+        """Once more with a new token where its own is not taken; `more` are headers."""
         prefix = self._configuration()[0] if prefix is None else prefix
         whole = f"v1/{prefix}/{path}" if prefix else f"v1/{path}"
         answer = self._sent(method, whole, body, more)
@@ -231,13 +231,12 @@ class RestCatalog:
             answer = self._sent(method, whole, body, more)
         return answer
 
-    def _sent(self, method: str, path: str, body: Json | None, more: Json) -> HttpAnswer:
-        headers = {"Accept": "application/json", "User-Agent": "cdcsync", **more}
+    def _sent(self, method: str, path: str, body: Json | None, more: Json | None) -> HttpAnswer:
+        headers = {"Accept": "application/json", "User-Agent": "cdcsync", **(more or {})}
         if self.settings.login is not None:
             headers["Authorization"] = f"Bearer {self._token(self.settings.login)}"
-        content = None
-        if body is not None:
-            content, headers["Content-Type"] = json.dumps(body).encode(), "application/json"
+        content = None if body is None else json.dumps(body).encode()
+        headers |= {"Content-Type": "application/json"} if content else {}
         target = f"{urlsplit(self.settings.uri).path.rstrip('/')}/{path}"
         answer = self._server(self.settings.uri, "uri").ask(Request(method, target, headers, content))
         return answer if answer.status == 200 else answer.without(headers.get("Authorization", "").partition(" ")[2])

@@ -31,7 +31,7 @@ from cdcsync_spark.sinks.iceberg.replica.summary import summary
 from cdcsync_spark.sinks.iceberg.table.avro import Record
 from cdcsync_spark.sinks.iceberg.table.bounds import column_metrics, pairs
 from cdcsync_spark.sinks.iceberg.table.expiry import Gone, expired
-from cdcsync_spark.sinks.iceberg.table.manifests import ListedManifest, Snapshotting, write_list
+from cdcsync_spark.sinks.iceberg.table.manifests import POSITION_DELETES, ListedManifest, Snapshotting, write_list
 from cdcsync_spark.sinks.iceberg.table.metadata import MAIN, Snapshot, TableMetadata, parsing
 from cdcsync_spark.sinks.iceberg.table.puffin import vector_file
 from cdcsync_spark.sinks.iceberg.table.state import RecordedState, property_of
@@ -39,15 +39,24 @@ from cdcsync_spark.sinks.iceberg.table.tree import NextManifests, SnapshotDiffer
 from cdcsync_spark.sinks.iceberg.table.view import METADATA, IcebergVersion
 from cdcsync_spark.sinks.lake.file_changes import AddedFile
 from cdcsync_spark.sinks.lake.format import CommitOperation, FileCommit, LostRace
+from cdcsync_spark.sinks.lake.position_deletes import PATH_ID, position_file
 from cdcsync_spark.sinks.lake.table_folder import AT_ONCE
 
-#: the field id of the path of a deleted row's file: readers plan by its bounds
-_PATH_ID = 2147483546
 #: files that went and that a process knows at most; what it forgets are orphans
 MOST_GONE = 50_000
 #: of metadata; each commit that has to do with ours changes one of them
 _CHANGING = ("last-updated-ms", "last-sequence-number", "last-column-id")
 Json = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class _DeleteFile:
+    """The deleted rows of a data file as a file; `described` is what its manifest says of its
+    form. Readers plan by the bounds of its paths."""
+
+    name: str
+    content: bytes
+    described: Record
 
 
 @dataclass(frozen=True)
@@ -124,22 +133,28 @@ class VersionPublication:
             return dict(zip(deleted, pool.map(self._write_vector, deleted, deleted.values()), strict=True))
 
     def _write_vector(self, data_file: str, rows: BitMap) -> Record:
-        vector, name = vector_file(data_file, rows), f"dv-{uuid.uuid4().hex}.puffin"
-        with self.folder.store.new_file(name) as local:
-            local.write_bytes(vector.content)
+        deletes = self._deletes(data_file, rows)
+        with self.folder.store.new_file(deletes.name) as local:
+            local.write_bytes(deletes.content)
         return {
-            "content": 1,
-            "file_path": self._whole(name),
-            "file_format": "PUFFIN",
+            "content": POSITION_DELETES,
+            "file_path": self._whole(deletes.name),
             "partition": {},
             "record_count": len(rows),
-            "file_size_in_bytes": len(vector.content),
-            "lower_bounds": pairs({_PATH_ID: data_file.encode()}),
-            "upper_bounds": pairs({_PATH_ID: data_file.encode()}),
+            "file_size_in_bytes": len(deletes.content),
+            "lower_bounds": pairs({PATH_ID: data_file.encode()}),
+            "upper_bounds": pairs({PATH_ID: data_file.encode()}),
             "referenced_data_file": data_file,
-            "content_offset": vector.offset,
-            "content_size_in_bytes": vector.size,
+            **deletes.described,
         }
+
+    def _deletes(self, data_file: str, rows: BitMap) -> _DeleteFile:
+        unique = uuid.uuid4().hex
+        if self._of.first_row_id is None:
+            return _DeleteFile(f"deletes-{unique}.parquet", position_file(data_file, rows), {"file_format": "PARQUET"})
+        vector = vector_file(data_file, rows)
+        place = {"content_offset": vector.offset, "content_size_in_bytes": vector.size}
+        return _DeleteFile(f"dv-{unique}.puffin", vector.content, {"file_format": "PUFFIN", **place})
 
     def _vectors_of_copy(self) -> dict[str, Record]:
         files = self.copy.files.values() if self.copy else ()
@@ -195,15 +210,14 @@ class VersionPublication:
         of = self._of
         self._put(self._list_path, write_list(of, manifests))
         parent = {} if of.parent_id is None else {"parent-snapshot-id": of.parent_id}
-        counts = summary(self.commit, change, tree.deleted, manifests)
+        counts = summary(self.commit, change, tree.deleted, manifests, vectors=of.first_row_id is not None)
         return {
             "snapshot-id": of.snapshot_id,
             **parent,
             "sequence-number": of.sequence_number,
             "timestamp-ms": self._now,
             "manifest-list": self.on.paths.whole(self._list_path),
-            "first-row-id": of.first_row_id,
-            "added-rows": change.added_rows,
+            **({} if of.first_row_id is None else {"first-row-id": of.first_row_id, "added-rows": change.added_rows}),
             "schema-id": of.schema.id,
             "summary": {**counts, **self._recorded.summary(self.on.ref)},
         }
@@ -324,7 +338,7 @@ class VersionPublication:
     def _after(
         self, metadata: TableMetadata, snapshot: Json, tree: NextManifests, manifests: tuple[ListedManifest, ...]
     ) -> IcebergVersion:
-        files = self.folder.reader.files(self.on.paths, manifests)
+        files = self.folder.reader.files(self.on.metadata, manifests)
         after = replace(self.on, metadata=metadata, schema=self._of.schema, state=self.commit.state)
         gone = dict(islice((self._left(tree, {m.path for m in manifests}) | self.on.gone).items(), MOST_GONE))
         return replace(after, snapshot=Snapshot(snapshot), manifests=manifests, files=files, gone=gone)

@@ -1,5 +1,6 @@
-"""Iceberg as a table format (`sinks.lake.format`): format version 3 with deletion vectors, by
-manifests of our own and a compare-and-set of the table's catalog.
+"""Iceberg as a table format (`sinks.lake.format`): format version 3 with deletion vectors, or 2
+with files of positions in their place, by manifests of our own and a compare-and-set of the table's
+catalog.
 
 Which rows go and which files come is the lake's. A table is followed by its metadata, which the
 catalog gives as a whole; manifests that are known are not read again. What other programs do
@@ -21,7 +22,7 @@ from cdcsync_core.errors import RUN_AGAIN, CdcError, Reason, TransientError, fai
 from cdcsync_core.remedies import RESNAPSHOT
 from cdcsync_core.state import TableState
 from cdcsync_core.tables.event_columns import EventColumns
-from cdcsync_core.tables.schema_change import Converted, Origin
+from cdcsync_core.tables.schema_change import Converted, Filled, Origin
 from cdcsync_core.tables.target_schema import TargetSchema
 from cdcsync_spark.sinks.contract.changes import Commit
 from cdcsync_spark.sinks.contract.writer import MaintenanceStep
@@ -31,12 +32,13 @@ from cdcsync_spark.sinks.iceberg.replica.lineage import IcebergLineage
 from cdcsync_spark.sinks.iceberg.replica.maintenance import IcebergExpiry
 from cdcsync_spark.sinks.iceberg.replica.place import IcebergFolder, TablePlace
 from cdcsync_spark.sinks.iceberg.replica.schemas import next_schema
-from cdcsync_spark.sinks.iceberg.table.metadata import MAIN, TableMetadata, parsing
+from cdcsync_spark.sinks.iceberg.table.metadata import FORMAT_VERSION, MAIN, TableMetadata, parsing
 from cdcsync_spark.sinks.iceberg.table.schema import TableSchema, all_columns, file_schema, in_files, same_type
 from cdcsync_spark.sinks.iceberg.table.view import IcebergVersion, branch_schema
 from cdcsync_spark.sinks.lake.format import CommitOperation, FileCommit, Writing
 from cdcsync_spark.sinks.lake.policy import POLICY, MaintenancePolicy
 from cdcsync_spark.sinks.lake.row_ids import without_identity
+from cdcsync_spark.sinks.lake.row_lineage import NO_LINEAGE, RowLineage
 from cdcsync_spark.sinks.lake.staging import Stamp
 
 
@@ -53,6 +55,11 @@ class IcebergFormat:
     folder: IcebergFolder
     location: str
     policy: MaintenancePolicy = POLICY
+
+    @property
+    def _has_vectors(self) -> bool:
+        """Whether the format has deletion vectors, row ids and defaults."""
+        return self.place.format_version >= FORMAT_VERSION
 
     def open(self) -> IcebergVersion | None:
         loaded = self.place.load()
@@ -102,8 +109,8 @@ class IcebergFormat:
         schema = next_schema(on, FileCommit(after, operation, origins=origins))
         return stamp(schema, after.schema, self.place.events)
 
-    def lineage(self, scratch: Path) -> IcebergLineage:
-        return IcebergLineage(self.folder, scratch)
+    def lineage(self, scratch: Path) -> RowLineage:
+        return IcebergLineage(self.folder, scratch) if self._has_vectors else NO_LINEAGE
 
     def expiry(
         self, writing: Writing[IcebergVersion]
@@ -154,8 +161,9 @@ class IcebergFormat:
 
     def rewrites(self, version: IcebergVersion, after: TableState, origins: tuple[Origin, ...]) -> bool:
         """Only for values that become others: columns come, go, move and get other names by their
-        field ids."""
-        return any(isinstance(origin, Converted) for origin in origins)
+        field ids. Format version 2 has no defaults for rows that are there."""
+        filled = () if self._has_vectors else [o.value for o in origins if isinstance(o, Filled)]
+        return any(isinstance(o, Converted) for o in origins) or any(value is not None for value in filled)
 
     def max_idle_seconds(self, version: IcebergVersion) -> float:
         """The state is a property, and stays."""

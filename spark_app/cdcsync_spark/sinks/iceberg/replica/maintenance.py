@@ -29,7 +29,7 @@ from cdcsync_spark.sinks.lake.format import Writing
 from cdcsync_spark.sinks.lake.policy import MaintenancePolicy
 
 _OURS = re.compile(
-    r"(stream|compacted|version-\d+)-[0-9a-f]{32}\.zstd\.parquet|dv-[0-9a-f]{32}\.puffin"
+    r"(stream|compacted|version-\d+)-[0-9a-f]{32}\.zstd\.parquet|dv-[0-9a-f]{32}\.puffin|deletes-[0-9a-f]{32}\.parquet"
     r"|[0-9a-f]{32}-m\d+\.avro|snap-\d+-1-[0-9a-f]{32}\.avro"
 )
 _WAVE = re.compile(r"s\d{1,9}-[A-Za-z0-9_-]{0,80}-[0-9a-f]{32}\.zstd\.parquet")

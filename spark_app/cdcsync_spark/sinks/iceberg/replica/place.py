@@ -14,7 +14,7 @@ from cdcsync_core.tables.event_columns import EventColumns
 from cdcsync_core.tables.source_table import TableId
 from cdcsync_spark.sinks.history.rows import HISTORY, refuse_other_mode
 from cdcsync_spark.sinks.iceberg.catalog.port import Catalog, CatalogTableName
-from cdcsync_spark.sinks.iceberg.table.metadata import FORMAT_VERSION, MAIN, TableMetadata, parsing
+from cdcsync_spark.sinks.iceberg.table.metadata import FORMAT_VERSION, FORMAT_VERSIONS, MAIN, TableMetadata, parsing
 from cdcsync_spark.sinks.iceberg.table.state import property_of
 from cdcsync_spark.sinks.iceberg.table.view import DATA, VersionReader
 from cdcsync_spark.sinks.lake.storage.store import Store
@@ -66,6 +66,7 @@ class TablePlace:
     table: TableId
     generation: int | None = None
     events: EventColumns | None = None
+    format_version: int = FORMAT_VERSION
 
     @property
     def ref(self) -> str:
@@ -83,7 +84,7 @@ class TablePlace:
             return None
         with parsing(f"the metadata of {self}"):
             metadata = TableMetadata(found.metadata)
-        if metadata.format_version != FORMAT_VERSION:
+        if metadata.format_version != self.format_version:
             raise self._other_version(metadata.format_version)
         if property_of(MAIN) in metadata.properties:  # another program's table is refused as that
             refuse_other_mode(metadata.properties.get(HISTORY), self.events, str(self), str(self.table))
@@ -115,11 +116,12 @@ class TablePlace:
         )
 
     def _other_version(self, version: int) -> CdcError:
+        keep = f"set spec.sink.iceberg.formatVersion to {version}; or " if version in FORMAT_VERSIONS else ""
         return fail(
             Reason.SINK_CONFLICT,
             f"the table {quoted(str(self))} has the format version {version}",
-            needed=f"format version {FORMAT_VERSION}, with deletion vectors",
-            remedy=f"drop it and its files, or create the sync again with another namespace, {RUN_AGAIN}",
+            needed=f"format version {self.format_version}, as spec.sink.iceberg.formatVersion says: no table is upgraded",
+            remedy=f"{keep}drop it and its files, or create the sync again with another namespace, {RUN_AGAIN}",
             table=str(self.table),
         )
 

@@ -13,7 +13,7 @@ import re
 from cdcsync_core.errors import RUN_AGAIN, CdcError, Reason, fail
 from cdcsync_core.tables.target_schema import TargetSchema
 from cdcsync_spark.sinks.iceberg.replica.place import branch_of, folder_of
-from cdcsync_spark.sinks.iceberg.table.metadata import MAIN, TableMetadata
+from cdcsync_spark.sinks.iceberg.table.metadata import FORMAT_VERSION, MAIN, TableMetadata
 from cdcsync_spark.sinks.iceberg.table.schema import TableSchema, evolved_schema, new_schema
 from cdcsync_spark.sinks.iceberg.table.state import event_names
 from cdcsync_spark.sinks.iceberg.table.view import IcebergVersion, branch_schema
@@ -51,7 +51,8 @@ def _evolved(on: IcebergVersion, commit: FileCommit) -> TableSchema:
     ours, numbered = on.state.schema.names, _next_numbers(on.metadata)
     beside = set(on.schema.names) if not commit.rewritten else event_names(on.metadata)
     other_fields = tuple(f for f in on.schema.fields if f["name"] not in ours and f["name"] in beside)
-    return known(on.metadata, evolved_schema(on.schema, commit.state.schema, commit.origins, other_fields, *numbered))
+    schema = evolved_schema(on.schema, commit.state.schema, commit.origins, other_fields, *numbered)
+    return known(on.metadata, schema if on.metadata.format_version >= FORMAT_VERSION else schema.without_defaults)
 
 
 def _next_numbers(metadata: TableMetadata) -> tuple[int, int]:

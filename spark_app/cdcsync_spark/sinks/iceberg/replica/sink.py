@@ -1,4 +1,4 @@
-"""Tables of a catalog as Iceberg tables of format version 3.
+"""Tables of a catalog as Iceberg tables, of format version 3 unless another is asked for.
 
 How a commit is made is in `sinks.iceberg.replica.commit`; here is how tables are made, and how they
 are read. A table is created with its first state as a property; its first snapshot comes with its
@@ -72,6 +72,7 @@ class IcebergSink:
     properties: tuple[tuple[str, str], ...] = ()
     policy: MaintenancePolicy = POLICY
     limits: CommitLimits = LIMITS
+    format_version: int = FORMAT_VERSION
 
     @property
     def capabilities(self) -> Capabilities:
@@ -79,7 +80,15 @@ class IcebergSink:
 
     def target(self, table: TableId, *, generation: int = 0) -> IcebergTarget:
         name = CatalogTableName(self.namespace or (segment(table.database),), segment(table.name))
-        place = TablePlace(self.catalog, self.stores, name, self.sync, table, generation or None)
+        place = TablePlace(
+            self.catalog,
+            self.stores,
+            name,
+            self.sync,
+            table,
+            generation or None,
+            format_version=self.format_version,
+        )
         return IcebergTarget(place, self.properties, self.policy, self.limits)
 
     def commit_all(self, epoch: int, parts: Sequence[tuple[Writer, Build]]) -> Iterator[Outcome]:
@@ -161,7 +170,7 @@ class IcebergTarget:
             given = {MOST_AGE: str(HISTORY_AGE), **given, HISTORY: mark(events)}
         first = {property_of(MAIN): RecordedState(state, 0).text}
         schema = new_schema(state.schema, 0, 0, events).to_dict()
-        new = NewTable(schema, FORMAT_VERSION, {**_PROPERTIES, **given, **first})
+        new = NewTable(schema, self.place.format_version, {**_PROPERTIES, **given, **first})
         with suppress(CommitLost):
             self.place.catalog.create(self.place.name, new)
             gate("table-created")

@@ -10,21 +10,28 @@ from cdcsync_spark.sinks.lake.format import CommitOperation, FileCommit
 
 
 def summary(
-    commit: FileCommit, change: SnapshotDifference, deleted: Iterable[Entry], manifests: Sequence[ListedManifest]
+    commit: FileCommit,
+    change: SnapshotDifference,
+    deleted: Iterable[Entry],
+    manifests: Sequence[ListedManifest],
+    *,
+    vectors: bool = True,
 ) -> dict[str, str]:
+    """`vectors`: rows are deleted by them, and not by files of positions."""
+    kind = "dvs" if vectors else "position-delete-files"
     files = [e for e in deleted if e.content == ManifestContent.DATA]
-    vectors = [e for e in deleted if e.content != ManifestContent.DATA]
+    gone = [e for e in deleted if e.content != ManifestContent.DATA]
     changed = {
         "added-data-files": len(change.added),
         "deleted-data-files": len(files),
         "added-records": change.added_rows,
         "deleted-records": sum(e.rows for e in files),
         "added-delete-files": len(change.vectors),
-        "added-dvs": len(change.vectors),
-        "removed-delete-files": len(vectors),
-        "removed-dvs": len(vectors),
+        f"added-{kind}": len(change.vectors),
+        "removed-delete-files": len(gone),
+        f"removed-{kind}": len(gone),
         "added-position-deletes": sum(v["record_count"] for v in change.vectors.values()),
-        "removed-position-deletes": sum(e.rows for e in vectors),
+        "removed-position-deletes": sum(e.rows for e in gone),
     }
     counts = {name: count for name, count in changed.items() if count} | _totals(manifests)
     return {"operation": _operation(commit, change, files), **{name: str(count) for name, count in counts.items()}}

@@ -17,10 +17,13 @@ from typing import Any
 from cdcsync_spark.sinks.iceberg.table.avro import Encoder, Record, read_container, too_heavy, weight
 from cdcsync_spark.sinks.iceberg.table.avro_schemas import MANIFEST_ENTRY, MANIFEST_FILE
 from cdcsync_spark.sinks.iceberg.table.schema import TableSchema
+from cdcsync_spark.sinks.lake.position_deletes import PATH_ID
 
 ENTRIES, FILES = Encoder(MANIFEST_ENTRY), Encoder(MANIFEST_FILE)
 #: live entries from which a manifest gets no more
 LARGE_MANIFEST = 500
+#: the content of a file of deletes, vectors among them
+POSITION_DELETES = 1
 
 
 class ManifestContent(IntEnum):
@@ -67,7 +70,7 @@ class Entry:
         return cls(
             _encoded(file, _EntryStatus.EXISTING, snapshot_id, sequence_number, file_sequence_number),
             file["file_path"],
-            file.get("referenced_data_file") or "",
+            file.get("referenced_data_file") or _only_data_file(file),
             file["content"],
             str(file["file_format"]).upper(),
             file["record_count"],
@@ -92,6 +95,18 @@ class Entry:
 
     def deleted(self, snapshot_id: int) -> bytes:
         return _encoded(self.file, _EntryStatus.DELETED, snapshot_id, self.sequence_number, self.file_sequence_number)
+
+
+def _only_data_file(file: Record) -> str:
+    """The one whose rows a file of position deletes has, by the bounds of its paths; empty for
+    several, and for a data file."""
+    if file["content"] != POSITION_DELETES:
+        return ""
+    low, high = (
+        [pair["value"] for pair in file.get(name) or () if pair["key"] == PATH_ID]
+        for name in ("lower_bounds", "upper_bounds")
+    )
+    return low[0].decode() if low and low == high else ""
 
 
 def _encoded(file: Record, status: _EntryStatus, snapshot_id: int, number: int, file_number: int) -> bytes:
@@ -169,13 +184,18 @@ def read_list(content: bytes, most_bytes: int) -> list[dict[str, Any]]:
 
 @dataclass(frozen=True)
 class Snapshotting:
-    """The snapshot for which manifests are written, of a table with this schema."""
+    """The snapshot for which manifests are written, of a table with this schema. In format version
+    2 rows have no ids: `first_row_id` is None."""
 
     snapshot_id: int
     parent_id: int | None
     sequence_number: int
-    first_row_id: int
+    first_row_id: int | None
     schema: TableSchema
+
+    @property
+    def format_version(self) -> str:
+        return "2" if self.first_row_id is None else "3"
 
 
 @dataclass(frozen=True)
@@ -197,10 +217,11 @@ def write_manifest(
     added: Sequence[Record],
     existing: Sequence[Entry],
     deleted: Sequence[Entry],
-    first_row_id: int,
+    first_row_id: int | None,
 ) -> WrittenManifest:
     """`added` are the records of new files, whose rows get ids from `first_row_id` on."""
-    number, files = of.sequence_number, [*_with_row_ids(added, content, first_row_id)]
+    first_row_id = first_row_id if content is ManifestContent.DATA else None
+    number, files = of.sequence_number, [*_with_row_ids(added, first_row_id)]
     new = [Entry.of(file, of.snapshot_id, number, number) for file in files]
     records = [
         *(_added(file, of.snapshot_id) for file in added),
@@ -222,15 +243,15 @@ def write_manifest(
         "deleted_rows_count": sum(entry.rows for entry in deleted),
         "partitions": [],
         "key_metadata": None,
-        "first_row_id": first_row_id if content is ManifestContent.DATA else None,
+        "first_row_id": first_row_id,
     }
-    return WrittenManifest(ENTRIES.container(_header(of.schema, content), records), row, live)
+    return WrittenManifest(ENTRIES.container(_header(of, content), records), row, live)
 
 
-def _with_row_ids(added: Sequence[Record], content: ManifestContent, first: int) -> Iterator[Record]:
+def _with_row_ids(added: Sequence[Record], first: int | None) -> Iterator[Record]:
     for file in added:
-        yield {**file, "first_row_id": first} if content is ManifestContent.DATA else file
-        first += file["record_count"]
+        yield file if first is None else {**file, "first_row_id": first}
+        first = None if first is None else first + file["record_count"]
 
 
 def _added(file: Record, snapshot_id: int) -> bytes:
@@ -238,13 +259,13 @@ def _added(file: Record, snapshot_id: int) -> bytes:
     return ENTRIES.encoded({"status": _EntryStatus.ADDED, "snapshot_id": snapshot_id, "data_file": file})
 
 
-def _header(schema: TableSchema, content: ManifestContent) -> dict[str, str]:
+def _header(of: Snapshotting, content: ManifestContent) -> dict[str, str]:
     return {
-        "schema": json.dumps(schema.to_dict(), ensure_ascii=False),
-        "schema-id": str(schema.id),
+        "schema": json.dumps(of.schema.to_dict(), ensure_ascii=False),
+        "schema-id": str(of.schema.id),
         "partition-spec": "[]",
         "partition-spec-id": "0",
-        "format-version": "3",
+        "format-version": of.format_version,
         "content": "data" if content is ManifestContent.DATA else "deletes",
     }
 
@@ -254,7 +275,7 @@ def write_list(of: Snapshotting, manifests: Sequence[ListedManifest]) -> bytes:
         "snapshot-id": str(of.snapshot_id),
         "parent-snapshot-id": "null" if of.parent_id is None else str(of.parent_id),
         "sequence-number": str(of.sequence_number),
-        "first-row-id": str(of.first_row_id),
-        "format-version": "3",
+        **({} if of.first_row_id is None else {"first-row-id": str(of.first_row_id)}),
+        "format-version": of.format_version,
     }
     return FILES.container(header, [FILES.encoded(manifest.row) for manifest in manifests])

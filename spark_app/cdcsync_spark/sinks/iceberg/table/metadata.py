@@ -18,7 +18,8 @@ from cdcsync_spark.sinks.iceberg.table.avro import BROKEN
 from cdcsync_spark.sinks.iceberg.table.schema import TableSchema
 
 MAIN = "main"
-FORMAT_VERSION = 3
+#: the default, with deletion vectors and row ids; all that can be written
+FORMAT_VERSION, FORMAT_VERSIONS = 3, (2, 3)
 Json = Mapping[str, Any]
 
 
@@ -72,7 +73,8 @@ class TableMetadata:
         self.location = str(found["location"]).rstrip("/")
         self.format_version = int(found["format-version"])
         self.last_sequence_number = int(found.get("last-sequence-number") or 0)
-        self.next_row_id = int(found.get("next-row-id") or 0)
+        #: None where rows have no ids
+        self.next_row_id = int(found.get("next-row-id") or 0) if self.format_version >= FORMAT_VERSION else None
         self.last_column_id = int(found["last-column-id"])
         self.properties: Mapping[str, str] = found.get("properties") or {}
         self.snapshots = {s.id: s for s in map(Snapshot, found.get("snapshots") or ())}

@@ -9,7 +9,7 @@ table never had: no value of a dropped column comes back in a later one of its n
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import count
 from typing import Any
 
@@ -75,6 +75,12 @@ class TableSchema:
     def last_id(self) -> int:
         """The highest field id in it."""
         return max((max(field["id"], _element_id(field["type"])) for field in self.fields), default=0)
+
+    @property
+    def without_defaults(self) -> TableSchema:
+        """For format version 2, which has none: rows that are there are written again."""
+        fields = tuple({k: v for k, v in field.items() if not k.endswith("-default")} for field in self.fields)
+        return replace(self, fields=fields)
 
     def serves(self, target: TargetSchema, events: EventColumns | None = None) -> bool:
         """Whether a new copy with this target would have the same columns."""

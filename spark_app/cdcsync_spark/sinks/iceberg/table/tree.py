@@ -82,6 +82,7 @@ class _Content:
 
     def _write(self, added: Sequence[Record], existing: list[Entry], deleted: list[Entry]) -> WrittenManifest:
         written = write_manifest(self._of, self._content, added, existing, deleted, self._first_row_id)
-        self._first_row_id += written.row["added_rows_count"]
+        if self._first_row_id is not None:
+            self._first_row_id += written.row["added_rows_count"]
         self.deleted += deleted
         return written

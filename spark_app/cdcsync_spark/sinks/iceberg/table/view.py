@@ -15,8 +15,15 @@ from cdcsync_core.quoting import quoted
 from cdcsync_core.state import TableState
 from cdcsync_spark.memory import memory_limit
 from cdcsync_spark.sinks.iceberg.table.expiry import Gone
-from cdcsync_spark.sinks.iceberg.table.manifests import Entry, ListedManifest, ManifestContent, read_list, read_manifest
-from cdcsync_spark.sinks.iceberg.table.metadata import Snapshot, TableMetadata, parsing, unreadable
+from cdcsync_spark.sinks.iceberg.table.manifests import (
+    POSITION_DELETES,
+    Entry,
+    ListedManifest,
+    ManifestContent,
+    read_list,
+    read_manifest,
+)
+from cdcsync_spark.sinks.iceberg.table.metadata import FORMAT_VERSION, Snapshot, TableMetadata, parsing, unreadable
 from cdcsync_spark.sinks.iceberg.table.schema import TableSchema, field_ids
 from cdcsync_spark.sinks.iceberg.table.state import found_state
 from cdcsync_spark.sinks.lake.deletion_vectors import FRAME_BYTES, DeletedRows
@@ -71,6 +78,9 @@ class IcebergFile:
     def deleted(self) -> DeletedRows | None:
         if self.vector is None:
             return None
+        if self.vector.format == "PARQUET":
+            file, rows = self.vector, self.vector.rows
+            return DeletedRows(file.path, rows, file.size, self.vector_path, data_file=self.entry.path)
         offset, size = self.vector.frame or (0, 0)
         identity = f"{self.vector.path}@{offset}"
         return DeletedRows(identity, self.vector.rows, size - FRAME_BYTES, self.vector_path, offset)
@@ -134,7 +144,7 @@ class VersionReader:
             snapshot, state = metadata.head(ref), found_state(metadata, ref)
         known = {m.path: m for m in before.manifests} if before else {}
         manifests = () if snapshot is None else self.manifests(metadata, snapshot, known)
-        files = self.files(TablePaths(metadata.location), manifests)
+        files = self.files(metadata, manifests)
         gone = before.gone if before else {}
         return IcebergVersion(metadata, ref, schema, state, snapshot, manifests, files, gone)
 
@@ -164,12 +174,9 @@ class VersionReader:
             raise unreadable(path, "it is not there")
         return content
 
-    def files(self, paths: TablePaths, manifests: Collection[ListedManifest]) -> dict[str, IcebergFile]:
+    def files(self, metadata: TableMetadata, manifests: Collection[ListedManifest]) -> dict[str, IcebergFile]:
         """The live data files by their paths in the folder."""
-        vectors: dict[str, Entry] = {}
-        for manifest in manifests:
-            if manifest.content is ManifestContent.DELETES:
-                vectors |= {name: _vector(entry) for name, entry in manifest.entries.items()}
+        paths, vectors = TablePaths(metadata.location), _vectors(manifests, metadata.format_version)
         live = (
             self._file(paths, entry, vectors.get(name))
             for manifest in manifests
@@ -184,6 +191,8 @@ class VersionReader:
         path = self._below(paths, entry.path)
         if vector is None:
             return IcebergFile(path, entry)
+        if vector.sequence_number < entry.sequence_number:
+            raise _other_files(f"the delete file {quoted(vector.path)} is older than its data file")
         return IcebergFile(path, entry, vector, self._below(paths, vector.path))
 
     def _below(self, paths: TablePaths, path: str) -> str:
@@ -191,18 +200,37 @@ class VersionReader:
         return TablePaths(paths.whole(self.folder)).relative(path)
 
 
-def _vector(entry: Entry) -> Entry:
-    """Raises SinkConflict for deletes of another kind, which format version 3 takes over from older
-    tables, and for equality deletes."""
-    if entry.format != "PUFFIN" or not entry.referenced or entry.frame is None:
-        raise _other_files(f"the delete file {quoted(entry.path)} is no deletion vector")
-    return entry
+def _vectors(manifests: Collection[ListedManifest], format_version: int) -> dict[str, Entry]:
+    """What deletes rows, by data files. Raises SinkConflict for deletes of another kind: position
+    deletes that format version 3 takes over from older tables, those of several data files or
+    several of one, and equality deletes."""
+    fits, vectors = _FITS[format_version], dict[str, Entry]()
+    for manifest in manifests:
+        for name, entry in manifest.entries.items() if manifest.content is ManifestContent.DELETES else ():
+            if not fits(entry):
+                raise _other_files(f"the delete file {quoted(entry.path)} is of another kind")
+            if name in vectors:
+                raise _other_files(f"the data file {quoted(name)} has two delete files")
+            vectors[name] = entry
+    return vectors
+
+
+def _is_vector(entry: Entry) -> bool:
+    return entry.format == "PUFFIN" and bool(entry.referenced) and entry.frame is not None
+
+
+def _is_position_file(entry: Entry) -> bool:
+    return entry.format == "PARQUET" and bool(entry.referenced) and entry.content == POSITION_DELETES
+
+
+_FITS = {2: _is_position_file, FORMAT_VERSION: _is_vector}
 
 
 def _other_files(found: str) -> CdcError:
     return fail(
         Reason.SINK_CONFLICT,
         found,
-        needed="Parquet files and deletion vectors, as this program writes them",
+        needed="Parquet files, and for each at most one deletion vector (format version 2: one position delete file), "
+        "as this program writes them",
         remedy=f"let Spark rewrite the table's data files with them, {RUN_AGAIN}",
     )
