@@ -66,7 +66,7 @@ def parse_seconds(value: Any) -> float:
 
 def show_seconds(seconds: float) -> str:
     """A duration for people: `0.8 s`, `42 s`, `3 min 20 s`, `2 h 5 min`."""
-    if seconds < 10:
+    if round(seconds, 1) < 10:
         return f"{seconds:.1f} s"
     whole = round(seconds)
     if whole < 60:
