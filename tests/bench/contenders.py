@@ -194,7 +194,7 @@ def _read_log(port: str, folder: str, table: str, start: str, *, befores: bool) 
         goal = current(connection, facts).at
     assert goal
     with tempfile.TemporaryDirectory() as spool:
-        begin = position_from_dict(json.loads(start))
+        begin = position_from_dict(json.loads(start), facts.log)
         settings = ReaderSettings(
             source=source,
             lineage=facts.lineage,
