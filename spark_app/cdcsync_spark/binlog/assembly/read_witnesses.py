@@ -14,13 +14,15 @@ from typing import Protocol
 from cdcsync_core.positions.gtid import Gtid
 from cdcsync_core.positions.mariadb_gtid import MariaDbGtid, MariaDbGtidPos
 from cdcsync_core.positions.position import FilePosition, GtidPosition, Position, TransactionId
-from cdcsync_core.positions.witness import Witness, with_newest
+from cdcsync_core.positions.witness import Witness, WitnessTrail
 
 
 class ReadWitnesses(Protocol):
-    """`witnesses` are the position's. Each transaction that is read is added once, in order."""
+    """Takes each transaction that is read once, in order."""
 
-    witnesses: tuple[Witness, ...]
+    @property
+    def witnesses(self) -> tuple[Witness, ...]:
+        """The position's."""
 
     @property
     def others(self) -> MariaDbGtidPos | None:
@@ -48,10 +50,14 @@ class SetWitnesses:
     others: MariaDbGtidPos | None = None
 
     def __init__(self, start: GtidPosition) -> None:
-        self.witnesses = start.witnesses
+        self._trail = WitnessTrail(start.witnesses)
         counts = {source: sum(b - a + 1 for a, b in intervals) for source, intervals in start.gtids.items()}
         self._counts = Counter(counts)
         self._total = self._counts.total()
+
+    @property
+    def witnesses(self) -> tuple[Witness, ...]:
+        return self._trail.witnesses
 
     def learn(self, state: MariaDbGtidPos) -> None:
         """Takes nothing: the set has all of it."""
@@ -68,14 +74,14 @@ class SetWitnesses:
         self._counts[gtid.source] += passed
         self._total += passed
         others = self._total - self._counts[gtid.source]
-        self.witnesses = with_newest(Witness(gtid, round(committed_at * 1e6), others), self.witnesses)
+        self._trail.add(gtid, round(committed_at * 1e6), others)
 
 
 class NumberedWitnesses:
     """MariaDB's; of a server without GTIDs there are none."""
 
     def __init__(self, start: FilePosition) -> None:
-        self.witnesses = start.witnesses
+        self._trail = WitnessTrail(start.witnesses)
         self._last = start.gtid_pos.only
         self._others: dict[str, int] | None = None
         if start.others is not None:
@@ -85,6 +91,10 @@ class NumberedWitnesses:
         self._others = {g.numbered.source: g.sequence for g in state.gtids}
         if self._last is not None:
             self._others.pop(self._last.source, None)
+
+    @property
+    def witnesses(self) -> tuple[Witness, ...]:
+        return self._trail.witnesses
 
     @property
     def others(self) -> MariaDbGtidPos | None:
@@ -104,9 +114,9 @@ class NumberedWitnesses:
     def _add(self, gtid: Gtid, committed_at: float, passed: int) -> None:
         last, self._last = self._last, gtid
         if last is not None and last.source == gtid.source and last.number + passed == gtid.number:
-            self.witnesses = with_newest(Witness(gtid, round(committed_at * 1e6), 0), self.witnesses)
+            self._trail.add(gtid, round(committed_at * 1e6), 0)
             return
-        self.witnesses = ()
+        self._trail.clear()
         if self._others is not None:
             if last is not None:
                 self._others[last.source] = last.number
