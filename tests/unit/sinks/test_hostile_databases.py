@@ -192,6 +192,27 @@ def test_a_servers_texts_are_quoted_and_short(tmp_path: Path, capfd: pytest.Capt
     assert capfd.readouterr() == ("", "")
 
 
+@pytest.mark.parametrize("database", ["postgresql://other.example/x", "x' host='other.example", "x\\' sslmode=disable"])
+def test_texts_of_a_spec_are_no_parameters_of_a_connection(database: str, tmp_path: Path) -> None:
+    got = list[bytes]()
+    with _postgresql(lambda _, client: got.append(client.recv(65536)), tmp_path) as (_, dialect):
+        assert _fault(PostgresDialect(dialect.login, database), _read).reason is Reason.SINK_UNREACHABLE
+    assert b"database\0" + database.encode() + b"\0" in got[0]
+
+
+@pytest.mark.parametrize("which", ["database", "username", "password"])
+def test_a_nul_leaves_no_parameter_out(which: str, tmp_path: Path) -> None:
+    """libpq takes what is before it, and the settings of TLS come last."""
+    with _postgresql(hostile.silence, tmp_path) as (server, dialect):
+        if which == "database":
+            dialect = PostgresDialect(dialect.login, "d\0e")
+        else:
+            (tmp_path / which).write_text("a\0b")
+        fault = _fault(dialect, _read)
+        assert (fault.reason, "NUL" in fault.found) == (Reason.SPEC_INVALID, True)
+        assert not server.met.acquire(blocking=False)
+
+
 @pytest.mark.parametrize("state", ["7", "[", "[" * 100_000, "{}", '{"v": 3}', "null"])
 def test_a_state_that_is_none_stops_the_table(state: str) -> None:
     class Session:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import uuid
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from itertools import islice
 from typing import Any
@@ -13,6 +13,7 @@ from typing import Any
 import psycopg
 import pyarrow as pa
 
+from cdcsync_core.errors import Reason, fail
 from cdcsync_core.quoting import quoted as quoted_text
 from cdcsync_spark.sinks.sql.answers import ROW_BYTES, STATEMENT_SECONDS, WHOLE, AnswerWatch, checked
 from cdcsync_spark.sinks.sql.arrow_text import copy_text
@@ -83,6 +84,7 @@ class PostgresSession:
 
     def _connected(self, database: str) -> Connection:
         user, password = self._login.credentials()
+        self._refuse_nul({"the database": database, "the account": user, "the password": password})
         tls = self._login.tls
         # the password itself goes to no server that is not verified
         login: dict[str, Any] = {} if tls.verified or tls.allow_unverified else {"require_auth": "scram-sha-256"}
@@ -108,6 +110,16 @@ class PostgresSession:
             return PostgresLogin(parameters).made()
         except LoginFailed as error:
             raise self._login.unreachable(quoted_text(str(error))) from error
+
+    def _refuse_nul(self, texts: Mapping[str, str]) -> None:
+        """A character NUL would end libpq's parameters, and leave out TLS, which comes after."""
+        if (name := next((name for name, text in texts.items() if "\0" in text), None)) is not None:
+            raise fail(
+                Reason.SPEC_INVALID,
+                f"{self._login.field}: {name} has a character NUL",
+                needed="texts without it, as PostgreSQL takes them",
+                remedy="correct the database, or the Secret of credentialsSecretRef",
+            )
 
     def run(self, sql: str, values: Sequence[object] = ()) -> int:
         return self._run(sql, values, STATEMENT_SECONDS)
