@@ -10,7 +10,7 @@ import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -41,7 +41,8 @@ class PostgresMissing(RuntimeError):
 class PostgresServer:
     """The account is `postgres`, its database, too. `folder` is removed by `remove`."""
 
-    def __init__(self) -> None:
+    def __init__(self, settings: Mapping[str, str] | None = None) -> None:
+        self._settings = {**_SETTINGS, **(settings or {})}
         self.folder = Path(tempfile.mkdtemp(prefix="cdcsync-postgresql-"))
         self.port = 0
         self._process: subprocess.Popen[bytes] | None = None
@@ -62,6 +63,11 @@ class PostgresServer:
         return {**own, "cwd": self.folder}
 
     @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
+    @property
     def data(self) -> Path:
         return self.folder / "data"
 
@@ -69,7 +75,7 @@ class PostgresServer:
         """On the port of its last start, or a free one."""
         for _ in range(20):
             port = self.port or _free_port()
-            settings = [f"-c{name}={value}" for name, value in {**_SETTINGS, "port": port}.items()]
+            settings = [f"-c{name}={value}" for name, value in {**self._settings, "port": port}.items()]
             with (self.folder / "log").open("ab") as log:
                 command = [str(self._programs / "postgres"), "-D", str(self.data), *settings]
                 self._process = subprocess.Popen(command, stdout=log, stderr=log, **self._as_account())
@@ -112,6 +118,16 @@ class PostgresServer:
         if not self.run(f"SELECT 1 FROM pg_roles WHERE rolname = '{name}'"):
             self.run(f"CREATE ROLE \"{name}\" LOGIN SUPERUSER PASSWORD '{password}'")
 
+    @contextmanager
+    def short_files(self, size: int) -> Iterator[None]:
+        """Files of new sessions have at most so many bytes, as on a disk that is full then."""
+        command = ["prlimit", f"--pid={self.pid}"]
+        try:
+            subprocess.run([*command, f"--fsize={size}:"], check=True, **self._as_account())
+            yield
+        finally:
+            subprocess.run([*command, "--fsize=unlimited:"], check=True, **self._as_account())
+
     def kill(self) -> None:
         """As a crash ends it: the server's processes follow their parent."""
         if self._process is not None:
@@ -125,8 +141,9 @@ class PostgresServer:
 
 
 @contextmanager
-def postgres_server() -> Iterator[PostgresServer]:
-    server = PostgresServer()
+def postgres_server(settings: Mapping[str, str] | None = None) -> Iterator[PostgresServer]:
+    """`settings` beside those of the tests, or in their place."""
+    server = PostgresServer(settings)
     try:
         server.start()
         yield server

@@ -153,6 +153,12 @@ class Dialect(Protocol):
         """The statements that drop a session's own table, and create it again."""
         ...
 
+    @property
+    def row_number(self) -> tuple[str, ...]:
+        """The definition of a column that numbers rows, where the server may refuse a table without
+        a key; else none."""
+        ...
+
     def merge(self, table: str, rows: str, names: Sequence[str], key: Sequence[str]) -> str:
         """The statement that updates and inserts the rows of the temporary table `rows`."""
         ...

@@ -42,6 +42,7 @@ class SqlDriver:
             sink.dialect.refuse_server(session, [sink.dialect.state_schema, *(p.main.schema for p in places)])
             for table in tables:
                 try:
+                    sink.target(table).place.refuse_bookkeeping()
                     sink.target(table).place.refuse_unusable(session)
                 except CdcError as error:
                     errors.append(error)

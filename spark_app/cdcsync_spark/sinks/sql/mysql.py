@@ -13,7 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from cdcsync_core.errors import RUN_AGAIN, Reason, fail
+from cdcsync_core.errors import Reason, fail
 from cdcsync_core.tables.logical_type import DECIMAL
 from cdcsync_core.tables.schema_change import Value
 from cdcsync_core.tables.source_table import SourceType, TableId
@@ -21,6 +21,7 @@ from cdcsync_core.tables.target_schema import TargetColumn
 from cdcsync_spark.rows.arrow_types import in_arrow
 from cdcsync_spark.sinks.sql.dialect import SqlName, SqlSession
 from cdcsync_spark.sinks.sql.login import SqlLogin
+from cdcsync_spark.sinks.sql.mysql_rights import refuse_rights
 from cdcsync_spark.sinks.sql.mysql_session import MySqlSession, quoted
 
 #: an index of InnoDB has at most 3072 bytes, a character of utf8mb4 four
@@ -56,13 +57,6 @@ _OBSTACLES = (
     f" WHERE {_OF_TABLE} AND constraint_type = 'FOREIGN KEY'"
     f" UNION ALL SELECT 'engine', engine FROM information_schema.tables WHERE {_OF_TABLE} AND engine <> 'InnoDB'"
 )
-_HOST = "SUBSTRING_INDEX(CURRENT_USER(), '@', -1)"
-_USER = f"LEFT(CURRENT_USER(), CHAR_LENGTH(CURRENT_USER()) - CHAR_LENGTH({_HOST}) - 1)"
-_MAY_SEE = f"privilege_type = 'TRIGGER' AND grantee = CONCAT('''', {_USER}, '''@''', {_HOST}, '''')"
-_SEES_TRIGGERS = (
-    f"SELECT 1 FROM information_schema.user_privileges WHERE {_MAY_SEE}"
-    f" UNION ALL SELECT 1 FROM information_schema.schema_privileges WHERE {_MAY_SEE} AND %s LIKE table_schema"
-)
 #: of whole numbers, which some servers show
 _WIDTH = re.compile(r"^(tinyint|smallint|int|bigint)\(\d+\)")
 
@@ -76,6 +70,7 @@ class MySqlDialect:
     database: str = ""
     state_schema: str = "cdcsync"
     alters_in_transactions = False
+    row_number = ("`cdcsync row` BIGINT UNSIGNED NOT NULL AUTO_INCREMENT PRIMARY KEY",)
 
     @property
     def address(self) -> str:
@@ -183,15 +178,8 @@ class MySqlDialect:
         return [(kind, name) for kind, name in rows]
 
     def refuse_server(self, session: SqlSession, schemas: Sequence[str]) -> None:
-        """An account without TRIGGER sees no triggers."""
-        for schema in schemas:
-            if not session.fetch((int,), _SEES_TRIGGERS, (schema,)):
-                raise fail(
-                    Reason.PRIVILEGE_MISSING,
-                    f"the account may not see whether tables of {schema} have triggers, which change rows",
-                    needed="the privilege TRIGGER, granted to the account itself",
-                    remedy=f"GRANT TRIGGER ON {quoted(schema)}.*, {RUN_AGAIN}",
-                )
+        for schema in dict.fromkeys(schemas):
+            refuse_rights(session, schema)
 
     def temporary(self, name: str) -> str:
         return f"{quoted(self.state_schema)}.{quoted(name)}"

@@ -32,6 +32,8 @@ from cdcsync_spark.sinks.sql.portions import next_portion, portions
 _STATEMENT_BYTES = 1024 * 1024
 _SETTINGS = (
     "SET SESSION sql_mode = 'STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION,NO_AUTO_VALUE_ON_ZERO'",
+    # which refuse deletes by a join
+    "SET SESSION sql_safe_updates = 0",
     "SET SESSION lock_wait_timeout = 60, innodb_lock_wait_timeout = 60",
     # the locks of a client whose machine is gone end by then
     "SET SESSION wait_timeout = 600",
@@ -45,8 +47,8 @@ _FAULTS = {
     **dict.fromkeys((1044, 1142, 1143, 1227, 1370), Fault.RIGHTS),
     **dict.fromkeys((1264, 1265, 1292, 1366, 1406, 1411, 1441, 3140), Fault.VALUE),
     **dict.fromkeys((1048, 1216, 1217, 1451, 1452, 1785, 3819, 4025), Fault.CONSTRAINT),
-    **dict.fromkeys((1051, 1054, 1146), Fault.GONE),
-    **dict.fromkeys((1071, 1113, 1117, 1118, 1273, 1709), Fault.SHAPE),
+    **dict.fromkeys((1049, 1051, 1054, 1146), Fault.GONE),
+    **dict.fromkeys((1060, 1071, 1113, 1117, 1118, 1173, 1273, 1709, 3750), Fault.SHAPE),
     1153: Fault.TOO_LARGE,
     1045: Fault.LOGIN,
 }
@@ -78,7 +80,12 @@ class MySqlSession:
         for setting in _SETTINGS:
             self.run(setting)
         (self._most_bytes,) = one_row(self._login.address, self.fetch((int,), "SELECT @@max_allowed_packet"))
-        self._loads = ("local_infile", "ON") in self.fetch((str, str), "SHOW VARIABLES LIKE 'local_infile'")
+        variables = "SHOW GLOBAL VARIABLES WHERE Variable_name IN ('local_infile', 'read_only')"
+        shown = {name: value for name, value in self.fetch((str, str), variables)}
+        self._loads = shown.get("local_infile") == "ON"
+        if (read_only := shown.get("read_only", "OFF")) != "OFF":
+            # an account with administrators' rights could write to a replica, too
+            raise fault_error(Fault.READ_ONLY, self._login.address, f"read_only is {read_only}", "read_only")
 
     @property
     def key_collation(self) -> str:

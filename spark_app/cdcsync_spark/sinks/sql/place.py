@@ -18,7 +18,7 @@ from cdcsync_core.tables.source_table import TableId
 from cdcsync_spark.sinks.sql import tables
 from cdcsync_spark.sinks.sql.dialect import Dialect, SqlName, SqlSession
 from cdcsync_spark.sinks.sql.names import table_name
-from cdcsync_spark.sinks.sql.states import BOOKKEEPING, States
+from cdcsync_spark.sinks.sql.states import BOOKKEEPING, BOOKKEEPING_NAMES, States
 
 #: names of tables that a sync creates for a while, or for staged rows
 _OWN_NAME = re.compile(r"(cdcsync|copy|rows)_[0-9a-f]{32}")
@@ -58,11 +58,12 @@ class SqlPlace:
         """An empty table of that name with the target's columns."""
         tables.create(self.dialect, session, name, state.capture, state.schema)
 
-    def refuse_bookkeeping(self, capture: Capture) -> None:
+    def refuse_bookkeeping(self, capture: Capture | None = None) -> None:
         """Raises `SinkConflict` for a source table that is a sync's own: each commit would make a
-        change of it, without end."""
-        columns = tuple(column.name for column in capture.columns)
-        if columns in BOOKKEEPING or _OWN_NAME.fullmatch(self.table.name):
+        change of it, without end. Without `capture` the name alone decides."""
+        columns = () if capture is None else tuple(column.name for column in capture.columns)
+        in_place = self.main.schema == self.dialect.state_schema and self.main.table in BOOKKEEPING_NAMES
+        if columns in BOOKKEEPING or in_place or _OWN_NAME.fullmatch(self.table.name):
             raise fail(
                 Reason.SINK_CONFLICT,
                 f"{self.table} is a table that a sync keeps for itself, and changes with each commit",

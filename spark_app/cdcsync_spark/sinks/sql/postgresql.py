@@ -70,6 +70,7 @@ class PostgresDialect:
     schema: str = ""
     state_schema: str = "cdcsync"
     alters_in_transactions = True
+    row_number = ()
 
     @property
     def address(self) -> str:

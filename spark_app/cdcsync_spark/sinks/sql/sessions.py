@@ -7,6 +7,7 @@ again, since a firewall may have forgotten it.
 
 from __future__ import annotations
 
+import atexit
 import os
 import threading
 import time
@@ -65,6 +66,14 @@ def forget(dialect: Dialect) -> None:
         for idle in lost:
             _idle.remove(idle)
     _close(lost)
+
+
+@atexit.register
+def close_idle() -> None:
+    """Closes all, at the end of the process: psycopg warns of a connection that it finds open."""
+    with _lock:
+        idle = [*_idle]
+    _close(idle)
 
 
 def _close(surplus: list[_Idle]) -> None:

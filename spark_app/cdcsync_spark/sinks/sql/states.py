@@ -28,6 +28,7 @@ BOOKKEEPING = (
     ("target", "number", "epoch", "state", "pending"),
     ("helper_table", "helper_schema", "target", "created"),
 )
+BOOKKEEPING_NAMES = ("states", "helpers")
 #: in place of the target of a table that is to be dropped
 _GIVEN_UP = "given up"
 T = TypeVar("T")
@@ -84,7 +85,11 @@ class States:
 
     def create(self) -> None:
         """Both tables, where they are missing; PostgreSQL refuses one that another session creates
-        at the same time, and then it is there."""
+        at the same time, and then it is there. Raises `CdcError` before the first statement where
+        the account or the server takes none."""
+        schema = self.dialect.state_schema
+        if not all(self.dialect.columns(self.session, SqlName(schema, name)) for name in BOOKKEEPING_NAMES):
+            self.dialect.refuse_server(self.session, [schema])
         self.dialect.create_schema(self.session, self.dialect.state_schema)
         for statement in self.dialect.bookkeeping():
             with suppress(AlreadyThere):

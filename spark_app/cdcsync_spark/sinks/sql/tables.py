@@ -23,7 +23,7 @@ def create_unkeyed(
     dialect: Dialect, session: SqlSession, table: SqlName, capture: Capture, schema: TargetSchema
 ) -> None:
     """The same without the key, for staged rows."""
-    lines = _columns(dialect, session, capture, schema, schema.names)
+    lines = [*_columns(dialect, session, capture, schema, schema.names), *dialect.row_number]
     session.run(f"CREATE TABLE {table_name(dialect, table)} ({', '.join(lines)})")
 
 
@@ -31,7 +31,7 @@ def create_temporary(
     dialect: Dialect, session: SqlSession, name: str, state: TableState, columns: Sequence[str]
 ) -> None:
     """A session's own table of some of the columns, in place of the one that it may have."""
-    lines = _columns(dialect, session, state.capture, state.schema, columns)
+    lines = [*_columns(dialect, session, state.capture, state.schema, columns), *dialect.row_number]
     for statement in dialect.temporary_tables(name, ", ".join(lines)):
         session.run(statement)
 

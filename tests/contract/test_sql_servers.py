@@ -1,0 +1,285 @@
+"""Servers of SQL databases that are odd, full, read-only, or whose account lacks rights: the rows
+are exact, or nothing is written and the error has the reason."""
+
+from __future__ import annotations
+
+import random
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import UTC, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cdcsync_core.errors import CdcError, Reason
+from cdcsync_core.resource.sink_spec import Sink as SinkSpec
+from cdcsync_core.tables.source_table import TableId
+from cdcsync_spark.sinks import check_servers
+from cdcsync_spark.sinks.contract.changes import Upsert
+from cdcsync_spark.sinks.sql import sessions
+from cdcsync_spark.sinks.sql.mysql import MySqlDialect
+from cdcsync_spark.sinks.sql.postgresql import PostgresDialect
+from cdcsync_spark.sinks.sql.target import SqlSink
+from contract.conftest import DATABASES, served
+from contract.sinkcase import Row, batch, content, first_state, in_order, keys_of, make_table, rows_of, whole_snapshot
+from support import sql_sink
+from support.fixtures import FreshServer
+from support.postgresql import PASSWORD, PostgresServer
+from support.servers import Server
+
+TABLE = make_table(
+    {
+        "id": "int(11)",
+        "note": "text",
+        "raw": "blob",
+        "amount": "decimal(12,4)",
+        "at": "datetime(6)",
+        "moment": "timestamp(6)",
+    },
+    ["id"],
+)
+NOON = datetime(2026, 3, 29, 2, 30, 0, 1, UTC)
+ROWS: list[Row] = [
+    (0, "back\\ quote' \" ü 😀", b"\\\x00\xff'", Decimal("-1.5000"), NOON.replace(tzinfo=None), NOON),
+    (1, None, None, None, None, None),
+]
+CHANGE = Upsert(rows_of(TABLE, [(2, "\\N", b"\\N", Decimal(2), None, NOON)]), keys_of(TABLE, [(1,)]))
+#: what a session of the product may find
+ODD_POSTGRESQL = {
+    "TimeZone": "'Asia/Tokyo'",
+    "DateStyle": "'SQL, DMY'",
+    "bytea_output": "'escape'",
+    "client_encoding": "'LATIN1'",
+    "default_transaction_isolation": "'serializable'",
+    "extra_float_digits": "'-15'",
+    "search_path": "'pg_catalog'",
+    "standard_conforming_strings": "off",
+    "statement_timeout": "'600s'",
+}
+ODD_MYSQL = {
+    "time_zone": "'+09:00'",
+    "sql_mode": "'NO_BACKSLASH_ESCAPES,ANSI_QUOTES,PIPES_AS_CONCAT'",
+    "character_set_server": "'latin1'",
+    "autocommit": "0",
+    "sql_safe_updates": "1",
+}
+#: refuses tables without a key
+KEYS_ONLY = {"mariadb": "innodb_force_primary_key", "mysql": "sql_require_primary_key"}
+#: what an account needs in the schemas
+RIGHTS = ("CREATE", "DROP", "ALTER", "INSERT", "SELECT", "UPDATE", "DELETE", "CREATE TEMPORARY TABLES", "TRIGGER")
+every_database = pytest.mark.parametrize(
+    ("sink", "store"), [served(name, name == "mysql") for name in DATABASES], indirect=True
+)
+every_mysql = pytest.mark.parametrize(
+    ("sink", "store"), [served("mariadb", seldom=False), served("mysql", seldom=True)], indirect=True
+)
+
+
+@contextmanager
+def odd_defaults(sink: SqlSink, server: str) -> Iterator[None]:
+    """Sets what a session gets that asks for nothing."""
+    dialect, admin = sink.dialect, sink.dialect.open()
+    if isinstance(dialect, PostgresDialect):
+        for name, value in ODD_POSTGRESQL.items():
+            admin.run(f"ALTER DATABASE {dialect.database} SET {name} = {value}")
+        yield
+    else:
+        settings = ODD_MYSQL | {KEYS_ONLY[server]: "1"}
+        names = ", ".join(f"'{name}'" for name in settings)
+        before = admin.fetch((str, str), f"SHOW GLOBAL VARIABLES WHERE Variable_name IN ({names})")
+        try:
+            for name, value in settings.items():
+                admin.run(f"SET GLOBAL {name} = {value}")
+            yield
+        finally:
+            for name, found in before:
+                admin.run(f"SET GLOBAL {name} = %s", (found,))
+    admin.close()
+
+
+@every_database
+def test_rows_do_not_hang_on_the_servers_time_zone_and_defaults(
+    sink: SqlSink, store: object, request: pytest.FixtureRequest
+) -> None:
+    target = sink.target(TABLE.id)
+    with odd_defaults(sink, request.node.callspec.params["sink"]):
+        whole_snapshot(target, ROWS, TABLE)
+        target.commit(1, batch(1, CHANGE))
+        sessions.close_idle()
+        rows = content(target)
+    assert rows == in_order([ROWS[0], (2, "\\N", b"\\N", Decimal("2.0000"), None, NOON)])
+    assert content(target) == rows
+
+
+@every_mysql
+def test_rows_do_not_hang_on_the_character_set_of_their_database(sink: SqlSink, store: object) -> None:
+    target, session = sink.target(TABLE.id), sink.dialect.open()
+    session.run(f"CREATE DATABASE {target.place.main.schema} CHARACTER SET latin1")
+    session.close()
+    whole_snapshot(target, ROWS, TABLE)
+    assert content(target) == in_order(ROWS)
+
+
+@pytest.mark.server
+@pytest.mark.parametrize("encoding", ["SQL_ASCII", "LATIN1"])
+def test_a_database_without_all_characters_is_refused(encoding: str, postgres: PostgresServer, tmp_path: Path) -> None:
+    with sql_sink.postgresql(postgres, tmp_path) as dialect:
+        assert isinstance(dialect, PostgresDialect)
+        name = f"{dialect.database}_{encoding.lower()}"
+        postgres.run(f"CREATE DATABASE {name} ENCODING '{encoding}' LOCALE 'C' TEMPLATE template0")
+        sink = SqlSink(replace(dialect, database=name), "shop/orders")
+        try:
+            with pytest.raises(CdcError, match=f"encoding {encoding}") as refused:
+                sink.target(TABLE.id).prepare(first_state(TABLE))
+            with postgres.connect(name) as connection:
+                schemas = connection.execute("SELECT nspname FROM pg_namespace WHERE nspname IN ('cdcsync', 'shop')")
+                assert schemas.fetchall() == []
+        finally:
+            postgres.run(f"DROP DATABASE {name} WITH (FORCE)")
+    assert refused.value.reason is Reason.SINK_CONFLICT
+
+
+def poor_account(dialect: Any, folder: Path, name: str) -> Any:
+    """The same server by another account."""
+    files = folder / f"{name}_user", folder / f"{name}_password"
+    for file, text in zip(files, (name, PASSWORD), strict=True):
+        file.write_text(text)
+    return replace(dialect, login=replace(dialect.login, username_file=files[0], password_file=files[1]))
+
+
+@every_mysql
+def test_each_right_that_is_missing_is_named_before_a_table_is_created(
+    sink: SqlSink, store: object, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    """Rights by a role count, but that to see triggers."""
+    assert isinstance(sink.dialect, MySqlDialect)
+    server: Server = request.getfixturevalue(DATABASES[request.node.callspec.params["sink"]][0])
+    schema = sink.dialect.state_schema
+    name, others = f"poor_{schema[-8:]}", ", ".join(RIGHTS[:-1])
+    dialect = poor_account(replace(sink.dialect, database=schema), tmp_path, name)
+    poor = SqlSink(dialect, sink.sync)
+    server.run(
+        f"CREATE DATABASE {schema}", f"CREATE ROLE {name}_role", f"CREATE USER {name} IDENTIFIED BY '{PASSWORD}'"
+    )
+    try:
+        server.run(f"GRANT {others}, TRIGGER ON {schema}.* TO {name}")
+        for right in RIGHTS:
+            server.run(f"REVOKE {right} ON {schema}.* FROM {name}")
+            with pytest.raises(CdcError, match=right) as refused:
+                poor.target(TABLE.id).prepare(first_state(TABLE))
+            assert refused.value.reason is Reason.PRIVILEGE_MISSING
+            assert f"GRANT {right} ON" in refused.value.remedy
+            server.run(f"GRANT {right} ON {schema}.* TO {name}")
+        assert server.query(f"SHOW TABLES FROM {schema}") == []
+        server.run(
+            f"REVOKE {others} ON {schema}.* FROM {name}",
+            f"GRANT {others} ON {schema}.* TO {name}_role",
+            f"GRANT {name}_role TO {name}",
+            f"SET DEFAULT ROLE {name}_role {'FOR' if server.flavor == 'mariadb' else 'TO'} {name}",
+        )
+        whole_snapshot(poor.target(TABLE.id), ROWS, TABLE)
+        assert len(content(poor.target(TABLE.id))) == len(ROWS)
+    finally:
+        sessions.forget(dialect)
+        server.run(f"DROP USER {name}", f"DROP ROLE {name}_role")
+
+
+@every_database
+def test_a_replica_is_refused_whatever_the_account_may_do(sink: SqlSink, store: object) -> None:
+    """A balancer may name one; an administrator's account could write there."""
+    dialect: Any = sink.dialect
+    admin = dialect.open()
+    sessions.close_idle()
+    on_mysql = isinstance(dialect, MySqlDialect)
+    database = "" if on_mysql else f"ALTER DATABASE {dialect.database} SET default_transaction_read_only"
+    admin.run("SET GLOBAL read_only = ON" if on_mysql else f"{database} = on")
+    try:
+        fresh = SqlSink(replace(dialect, state_schema=f"{dialect.state_schema}_2"), sink.sync)
+        with pytest.raises(CdcError, match=r"read.only") as refused:
+            fresh.target(TABLE.id).prepare(first_state(TABLE))
+        assert refused.value.reason is Reason.SINK_UNREACHABLE
+    finally:
+        admin.run("SET GLOBAL read_only = OFF" if on_mysql else "SET default_transaction_read_only = off")
+        admin.close()
+
+
+@pytest.mark.server
+def test_the_check_names_a_table_that_a_sync_keeps_for_itself(postgres: PostgresServer, tmp_path: Path) -> None:
+    own = [TableId("cdcsync", "states"), TableId("cdcsync", "helpers"), TableId("shop", f"copy_{'0' * 32}")]
+    with sql_sink.postgresql(postgres, tmp_path) as dialect:
+        assert isinstance(dialect, PostgresDialect)
+        section = {"host": "127.0.0.1", "port": postgres.port, "database": dialect.database}
+        section |= {"credentialsSecretRef": {"name": "serving"}}
+        (tmp_path / "serving").symlink_to(tmp_path)
+        spec = SinkSpec.model_validate({"postgresql": section})
+        checks = check_servers(spec, tmp_path, "shop/orders", [*own, TABLE.id])
+    assert [error.table for error in checks.errors] == [str(table) for table in own]
+    assert {error.reason for error in checks.errors} == {Reason.SINK_CONFLICT}
+
+
+def big(number: int) -> Row:
+    """A row of 100,000 bytes that no server makes shorter."""
+    return (number, None, random.Random(number).randbytes(100_000), *[None] * 3)
+
+
+@pytest.mark.server
+@pytest.mark.long
+def test_a_full_disk_of_postgresql_is_waited_for(postgres: PostgresServer, tmp_path: Path) -> None:
+    """A bound of the files of its processes, in the middle of a page, is a disk that takes a part
+    of a write."""
+    with sql_sink.postgresql(postgres, tmp_path) as dialect:
+        target = SqlSink(dialect, "shop/orders").target(TABLE.id)
+        whole_snapshot(target, ROWS, TABLE)
+        sessions.close_idle()
+        change = Upsert(rows_of(TABLE, [big(n) for n in range(10, 230)]), keys_of(TABLE, [(1,)]))
+        with postgres.short_files(17 * 2**20 + 4096), pytest.raises(CdcError) as refused:
+            target.commit(1, batch(1, change))
+        sessions.close_idle()
+        assert (refused.value.reason, "room" in refused.value.needed) == (Reason.SINK_UNREACHABLE, True)
+        assert content(target) == in_order(ROWS)
+        target.commit(1, batch(1, change))
+        assert len(content(target)) == len(ROWS) - 1 + 220
+
+
+@pytest.mark.server
+@pytest.mark.long
+def test_a_full_tablespace_of_mysql_is_waited_for(fresh_server: FreshServer, tmp_path: Path) -> None:
+    bound = "ibdata1:12M:autoextend:max:24M"
+    server = fresh_server("mysql97_nogtid", innodb_file_per_table=False, innodb_data_file_path=bound)
+    with sql_sink.mysql(server, tmp_path) as dialect:
+        target = SqlSink(dialect, "shop/orders").target(TABLE.id)
+        whole_snapshot(target, ROWS, TABLE)
+        change = Upsert(rows_of(TABLE, [big(n) for n in range(10, 230)]), keys_of(TABLE, [(1,)]))
+        with pytest.raises(CdcError, match="full") as refused:
+            target.commit(1, batch(1, change))
+        assert refused.value.reason is Reason.SINK_UNREACHABLE
+        assert content(target) == in_order(ROWS)
+        target.commit(1, batch(1, CHANGE))
+        assert len(content(target)) == len(ROWS)
+
+
+@pytest.mark.server
+@pytest.mark.long
+def test_idle_sessions_end_with_their_process(postgres: PostgresServer, tmp_path: Path) -> None:
+    """psycopg warns of one that is collected while it is open."""
+    with sql_sink.postgresql(postgres, tmp_path) as dialect:
+        program = (
+            "import pathlib, sys\n"
+            "from cdcsync_spark.sinks.sql import sessions\n"
+            "from support import sql_sink\n"
+            "folder, port, database, password = sys.argv[1:]\n"
+            "from cdcsync_spark.sinks.sql.postgresql import PostgresDialect\n"
+            "login = sql_sink.login(pathlib.Path(folder), 'spec.sink.postgresql', int(port), 'postgres', password)\n"
+            "dialect = PostgresDialect(login, database)\n"
+            "sessions.give_back(dialect, sessions.take(dialect))\n"
+        )
+        assert isinstance(dialect, PostgresDialect)
+        words = [str(tmp_path), str(postgres.port), dialect.database, PASSWORD]
+        command = [sys.executable, "-W", "always", "-c", program, *words]
+        ended = subprocess.run(command, check=False, capture_output=True, text=True, cwd=Path(__file__).parents[1])
+    assert (ended.returncode, ended.stderr) == (0, "")
