@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 _FOLDER = Path(__file__).parent
+_RESULTS = _FOLDER.parents[1] / ".cache" / "bench.txt"
 
 
 @dataclass(frozen=True)
@@ -69,6 +70,14 @@ def table(title: str, figures: Sequence[Figures], floor: str) -> str:
         for f in figures
     ]
     return "\n".join(lines)
+
+
+def show(text: str) -> None:
+    """Prints a table, and adds it to those of earlier runs."""
+    print(f"\n{text}\n")
+    _RESULTS.parent.mkdir(exist_ok=True)
+    with _RESULTS.open("a") as results:
+        results.write(text + "\n\n")
 
 
 def by_part(parts: Mapping[str, float]) -> str:

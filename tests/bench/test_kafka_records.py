@@ -26,9 +26,9 @@ from confluent_kafka import Producer
 from bench import customers
 from bench.debezium import debezium
 from bench.delta_tables import TABLE
-from bench.measured import Figures, contender
+from bench.measured import Figures, contender, show
 from bench.test_history_commits import CHANGES, updates
-from bench.test_throughput import account, show
+from bench.test_throughput import account
 from bench.topics import prepare, send_backlog, sink_in
 from cdcsync_core.tables.source_table import TableId
 from cdcsync_mysql.sessions.connection import Source, Tls

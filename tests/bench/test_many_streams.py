@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 from bench.accounted import Group, make_group
+from bench.measured import show
 from bench.test_stream_at_rest import start_within
-from bench.test_throughput import show
 from support.fixtures import FreshDatabase
 from support.servers import Server
 from support.sync_process import Sync

@@ -16,8 +16,8 @@ import pytest
 
 from bench import customers
 from bench.debezium import debezium
-from bench.measured import Figures, contender, measure
-from bench.test_throughput import _now, account, printed, server, show
+from bench.measured import Figures, contender, measure, show
+from bench.test_throughput import _now, account, printed, server
 from support.debezium import BinlogPlace
 from support.fixtures import FreshDatabase
 from support.servers import Server

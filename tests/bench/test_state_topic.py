@@ -21,7 +21,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 
-from bench.test_throughput import show
+from bench.measured import show
 from cdcsync_spark.sinks.kafka.connection.client import KafkaSettings
 from cdcsync_spark.sinks.kafka.state.table_record import TableRecord
 from cdcsync_spark.sinks.kafka.transactions.session import KafkaSession

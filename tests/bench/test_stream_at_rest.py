@@ -19,8 +19,7 @@ import psutil
 import pytest
 
 from bench.accounted import Group, make_group, part_of
-from bench.measured import by_part
-from bench.test_throughput import show
+from bench.measured import by_part, show
 from support.fixtures import FreshDatabase
 from support.servers import Server
 from support.sync_process import Sync

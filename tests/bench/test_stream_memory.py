@@ -25,7 +25,8 @@ import pytest
 from bench import customers, large_table
 from bench.accounted import account_fields, make_group
 from bench.large_table import KEYS
-from bench.test_throughput import ROWS, show
+from bench.measured import show
+from bench.test_throughput import ROWS
 from support.fixtures import FreshDatabase
 from support.lake import query
 from support.servers import Server

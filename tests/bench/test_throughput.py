@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from bench import alltypes, customers
-from bench.measured import Figures, contender, measure, table
+from bench.measured import Figures, contender, measure, show, table
 from cdcsync_mysql.positions.watermark import low
 from cdcsync_mysql.server import read_facts
 from cdcsync_mysql.sessions.connection import Source, Tls, connect
@@ -35,7 +35,6 @@ CLIENT = "client --quick"
 #: a contender that is the floor of a table
 JDBC_DELTA = "spark_jdbc_delta"
 JDBC = "org.mariadb.jdbc:mariadb-java-client:3.5.11"
-RESULTS = Path(__file__).parents[2] / ".cache" / "bench.txt"
 
 pytestmark = [pytest.mark.timeout(3600), pytest.mark.spark]
 
@@ -212,10 +211,3 @@ def _client(server: Server, name: str, rows: int) -> Figures:
     command = f"exec {client} --no-defaults --quick -h 127.0.0.1 -P {server.port} -u bench -pbench --skip-ssl "
     query = f"-e 'SELECT * FROM {name}' >/dev/null"
     return measure(CLIENT, ["sh", "-c", command + query], rows)
-
-
-def show(text: str) -> None:
-    print(f"\n{text}\n")
-    RESULTS.parent.mkdir(exist_ok=True)
-    with RESULTS.open("a") as results:
-        results.write(text + "\n\n")
