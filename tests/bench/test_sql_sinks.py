@@ -53,7 +53,8 @@ BATCH, LOADS = 10_000, (10_000, 110_000)
 CHANGED, TURNS = 10_000, (1, 11)
 #: changes of a commit whose latency is measured, and how many of them come first
 FEW, WARM_UP, PIECES = 100, 20, 12
-_SUMS = "COUNT(*), SUM(c_customer_sk), SUM(c_current_addr_sk), SUM(c_birth_year), SUM(LENGTH(c_email_address))"
+_SUMMED = ("c_customer_sk", "c_current_addr_sk", "c_birth_year", "LENGTH(c_email_address)")
+_SUMS = ", ".join(f"CAST(SUM({column}) AS CHAR(30))" for column in ("1", *_SUMMED))
 
 
 @dataclass
@@ -86,7 +87,8 @@ class Database:
 
     def sums(self, name: str) -> tuple[int, ...]:
         with closing(dialect(*self.place, name).open()) as session:
-            (found,) = session.fetch(f"SELECT {_SUMS} FROM {name if self.kind == 'mysql' else 'public'}.customer")
+            table = f"{name if self.kind == 'mysql' else 'public'}.customer"
+            (found,) = session.fetch((str,) * 5, f"SELECT {_SUMS} FROM {table}")
         return tuple(map(int, found))
 
     def cpu(self) -> float:

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from cdcsync_core.errors import CdcError, Reason
-from cdcsync_core.resource.sink_spec import Sink as SinkSpec
+from cdcsync_core.resource.sink_spec import SinkSpec
 from cdcsync_core.tables.source_table import TableId
 from cdcsync_spark.sinks import check_servers
 from cdcsync_spark.sinks.contract.changes import Upsert

@@ -81,7 +81,7 @@ class MySqlSession:
             self.run(setting)
         (self._most_bytes,) = one_row(self._login.address, self.fetch((int,), "SELECT @@max_allowed_packet"))
         variables = "SHOW GLOBAL VARIABLES WHERE Variable_name IN ('local_infile', 'read_only')"
-        shown = {name: value for name, value in self.fetch((str, str), variables)}
+        shown: dict[str, str] = dict(self.fetch((str, str), variables))
         self._loads = shown.get("local_infile") == "ON"
         if (read_only := shown.get("read_only", "OFF")) != "OFF":
             # an account with administrators' rights could write to a replica, too
