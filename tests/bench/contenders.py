@@ -89,9 +89,9 @@ def cdcsync_snapshot_parquet(port: str, folder: str, table: str) -> int:
     options = SourceOptions(source, TableId(*table.split(".")), frozenset())
     with tempfile.TemporaryDirectory() as lake:
         target = DeltaSink(open_store(lake), "bench/bench").target(options.table)
-        partitions: list[Any] = SnapshotReader(options, _CHUNK, 60).partitions()
+        partitions = SnapshotReader(options, _CHUNK, 60).partitions()
         tasks = [
-            SplitTask(0, SplitReader(source, p.log, p.table, p.split, p.low, 600), target, f"bench-{i}")
+            SplitTask(0, SplitReader(source, p.lineage, p.table, p.split, p.low, 600), target, f"bench-{i}")
             for i, p in enumerate(partitions)
         ]
         with start_session("bench", cores=2, memory="2g", scratch_dir=lake, extra={}) as spark:
