@@ -336,7 +336,7 @@ def _place(position: StatusPosition | None) -> str:
     if position is None:
         return "a place that is not known"
     text = position.place or f"the GTIDs after {position.gtid_set}"
-    return text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}..."
+    return visible(text) if len(text) <= _SHOWN_CHARACTERS else f"{visible(text[:_SHOWN_CHARACTERS])}..."
 
 
 def _foreign_write(name: str, write: SinkWriteStatus) -> str:

@@ -22,6 +22,7 @@ from cdcsync_core.positions.gtid import GtidSet
 from cdcsync_core.positions.lineage import Lineage
 from cdcsync_core.positions.mariadb_gtid import UNKNOWN, MariaDbGtid, MariaDbGtidPos
 from cdcsync_core.positions.position import Anchor, FilePosition, GtidPosition, LogOffset, Position
+from cdcsync_core.quoting import quoted
 from cdcsync_core.resource.start_spec import Start, is_mariadb_gtid
 from cdcsync_mysql.positions.history import gtid_pos_at, gtid_sets
 from cdcsync_mysql.positions.logfile import file_created_at
@@ -84,10 +85,11 @@ class StartPlace:
     def _at_place(self, file: str, offset: int) -> Boundary:
         files = self._files()
         if file not in files:
+            oldest, newest = (quoted(files[n]) if files else "..." for n in (0, -1))
             raise refused(
-                f"start.file {file} is none of the binlog's files",
-                f"one of {files[0]} (the oldest) to {files[-1]}" if files else "a binlog with files",
-                f"start.from position with file: {files[0] if files else '...'} and offset: 4, {_FROM_SNAPSHOT}",
+                f"start.file {quoted(file)} is none of the binlog's files",
+                f"one of {oldest} (the oldest) to {newest}" if files else "a binlog with files",
+                f"start.from position with file: {oldest} and offset: 4, {_FROM_SNAPSHOT}",
             )
         asked, passage = LogOffset(file, offset), Passage(self.source, self._lineage, file)
         for step in passage.steps():
