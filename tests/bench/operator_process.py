@@ -211,6 +211,8 @@ class Drivers(threading.Thread):
     def __init__(self, api: Api, reports: list[str], seconds: float = REPORT_SECONDS) -> None:
         super().__init__(daemon=True)
         self._api, self._reports, self._seconds = api, reports, seconds
+        #: of each sync the numbers of its reports, which are its offsets, and when they were there
+        self.written: list[list[tuple[int, float]]] = [[] for _ in reports]
         self._ending = threading.Event()
 
     def run(self) -> None:
@@ -226,7 +228,12 @@ class Drivers(threading.Thread):
                     "timestamp": utc(time.time()),
                 }
                 self._api.merge(path, {"data": {"head": json.dumps(head)}})
+                self.written[n].append((number, time.time()))
                 self._ending.wait(begun + self._seconds * (n + 1) / len(self._reports) - time.monotonic())
+
+    def unseen_since(self, sync: int, shown: int) -> float | None:
+        """When the first report after the one that is shown was there; None where there is none."""
+        return next((at for number, at in list(self.written[sync]) if number > shown), None)
 
     def stop(self) -> None:
         self._ending.set()
