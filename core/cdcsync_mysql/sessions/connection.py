@@ -231,12 +231,12 @@ class SourceConnection(pymysql.connections.Connection):
         return packet
 
     def _malformed(self, error: Exception) -> pymysql.err.OperationalError:
-        self._give_up()
+        self.give_up()
         found = f"an answer that cannot be understood ({type(error).__name__})"
         return pymysql.err.OperationalError(CR.CR_MALFORMED_PACKET, found)
 
-    def _give_up(self) -> None:
-        """Before an error: PyMySQL would read the rest of rows that are read as they come."""
+    def give_up(self) -> None:
+        """Closes it without the rest of rows that come one by one, which PyMySQL would read."""
         self._force_close()
         if result := cast(Any, self)._result:
             result.unbuffered_active = False
@@ -271,7 +271,7 @@ class SourceConnection(pymysql.connections.Connection):
     def _refuse_beyond(self, left: int, found: str) -> None:
         if left >= 0:
             return
-        self._give_up()
+        self.give_up()
         raise fail(
             Reason.SOURCE_UNREACHABLE,
             f"{self.source.host}:{self.source.port} sends {found}",

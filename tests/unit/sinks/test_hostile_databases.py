@@ -168,6 +168,26 @@ def test_a_login_to_postgresql_is_bounded(tmp_path: Path, monkeypatch: pytest.Mo
             assert "more than 1048576 bytes before the login" in _fault(dialect, _read).found
 
 
+def test_the_rest_of_an_answer_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A scan is left at its first rows; the server has no end of them."""
+    monkeypatch.setattr(connections, "apply_profile", lambda *_: None)
+    monkeypatch.setattr(mysql_session.MySqlSession, "_begin", lambda _: None)
+    declared = message(b"C", b"DECLARE CURSOR\0") + READY
+    wide = column() + row(b"x" * 100_000) * 170
+    ways: list[tuple[hostile_postgresql.Way, type[MySqlDialect] | None]] = [
+        (hostile_postgresql.by_statement({b"DECLARE": (declared, b""), b"FETCH": (wide, _ROWS)}), None),
+        (hostile.endless_rows, MySqlDialect),
+    ]
+    for way, mysql in ways:
+        with _postgresql(way, tmp_path) as (server, dialect):
+            session = (mysql(dialect.login) if mysql else dialect).open()
+            scan: Any = session.stream("SELECT name")
+            assert next(scan)
+            scan.close()
+            assert server.sent < 64 * 2**20
+            session.close()
+
+
 @pytest.mark.parametrize("answer", _WRONG.values(), ids=_WRONG)
 def test_a_wrong_answer_of_postgresql_is_the_sinks_fault(answer: bytes, tmp_path: Path) -> None:
     with _postgresql(answering(answer), tmp_path) as (_, dialect):

@@ -111,7 +111,11 @@ class MySqlSession:
             with answered_within(self._connection, STATEMENT_SECONDS):
                 cursor.execute(sql)
             while portion := self._portion(cursor):
-                yield portion
+                try:
+                    yield portion
+                except GeneratorExit:
+                    cast(Any, self._connection).give_up()  # PyMySQL would read the rest, however much that is
+                    raise
 
     def _portion(self, cursor: SSCursor) -> list[tuple[Any, ...]]:
         with answered_within(self._connection, STATEMENT_SECONDS):

@@ -168,7 +168,11 @@ class PostgresSession:
                 if number > ROWS:
                     self.close()
                     raise self._watch.beyond(f"an answer of more than {ROWS} rows, which were asked for")
-                yield part
+                try:
+                    yield part
+                except GeneratorExit:
+                    self.close()  # psycopg would read the rest, however much that is
+                    raise
                 answer.renew()
 
     def _part(self, rows: Iterator[tuple[Any, ...]], together: int) -> Sequence[tuple[Any, ...]]:
