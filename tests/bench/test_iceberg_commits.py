@@ -3,10 +3,11 @@ in a folder.
 
     ICEBERG_ROWS=1000000,10000000,50000000 make bench ARGS='-k iceberg_'
 
-Beside it Spark's MERGE by deletion vectors into a table that was filled in the same way. Keys and
-batches are those of the Delta benchmark; after each commit of ours comes a step of maintenance, as
-in the stream, which is timed for itself. CPU is that of the process, and of Spark's JVM, without
-the catalog's server. Every table ends in a count and sums that must be the model's.
+Deletion vectors (format version 3) and position deletes (2). Beside it Spark's MERGE by deletion
+vectors into a table that was filled in the same way. Keys and batches are those of the Delta
+benchmark; after each commit of ours comes a step of maintenance, as in the stream, which is timed
+for itself. CPU is that of the process, and of Spark's JVM, without the catalog's server. Every
+table ends in a count and sums that must be the model's.
 """
 
 from __future__ import annotations
@@ -96,17 +97,20 @@ def catalog(tmp_path_factory: pytest.TempPathFactory) -> Iterator[IcebergCatalog
     server.kill()
 
 
+@pytest.mark.parametrize("version", [3, 2])
 @pytest.mark.parametrize("kind", ["uniform", "newest", "mixed"])
 @pytest.mark.parametrize("rows", SIZES)
-def test_iceberg_commits(catalog: IcebergCatalog, rows: int, kind: str, tmp_path: Path, show: Show) -> None:
+def test_iceberg_commits(
+    catalog: IcebergCatalog, rows: int, kind: str, version: int, tmp_path: Path, show: Show
+) -> None:
     namespace = (f"n{uuid.uuid4().hex}",)
     rest = RestCatalog(RestSettings(catalog.uri, seconds=600))
-    target = IcebergSink(rest, LocalStores(), SYNC, namespace).target(TABLE.id)
+    target = IcebergSink(rest, LocalStores(), SYNC, namespace, format_version=version).target(TABLE.id)
     fill(target, rows)
     os.sync()  # or the first commits wait for the disk to take what came before them
     stream, folder = Stream(rows, kind, CHANGES), Path(catalog.warehouse, *namespace)
     times = measured(OwnSnapshot(target, tmp_path), stream, folder, COMMITS, warm_up=1)
-    show(HEAD, times.row(rows, kind, CHANGES, "own snapshot"))
+    show(HEAD, times.row(rows, kind, CHANGES, f"own snapshot, v{version}"))
     assert sums(target) == stream.expected
 
 
