@@ -56,8 +56,8 @@ def notes(changelog: str, of: str) -> str:
 
 def pins(lock: str) -> list[tuple[str, str, str]]:
     """Name, version and marker of each entry of a lock."""
-    found = re.findall(r"^([A-Za-z0-9._-]+)==([^ \\;]+)(?: ; ([^\\\n]+?))? *\\?$", lock, re.M)
-    return [(name, number, marker.strip()) for name, number, marker in found]
+    entries = re.findall(r"^([A-Za-z0-9._-]+)==([^ \\;]+)(?: ; ([^\\\n]+?))? *\\?$", lock, re.M)
+    return [(name, number, marker.strip()) for name, number, marker in entries]
 
 
 def constraints(entries: list[tuple[str, str, str]]) -> str:
@@ -67,8 +67,8 @@ def constraints(entries: list[tuple[str, str, str]]) -> str:
 
 def bill(product: str, of: str, entries: list[tuple[str, str, str]]) -> dict[str, Any]:
     """CycloneDX 1.6 of what the wheel is tested with; one of another machine may leave some out."""
-    found = [_component(name, number) for name, number, _ in entries]
-    content = json.dumps([product, of, found], sort_keys=True)
+    components = [_component(name, number) for name, number, _ in entries]
+    content = json.dumps([product, of, components], sort_keys=True)
     return {
         "$schema": "http://cyclonedx.org/schema/bom-1.6.schema.json",
         "bomFormat": "CycloneDX",
@@ -78,7 +78,7 @@ def bill(product: str, of: str, entries: list[tuple[str, str, str]]) -> dict[str
         "metadata": {
             "component": {"type": "application", "name": product, "version": of, "bom-ref": f"{product}@{of}"}
         },
-        "components": found,
+        "components": components,
     }
 
 

@@ -36,15 +36,15 @@ def floors(package: str) -> Floors:
 def arrows(package: str) -> Arrows:
     """(room, room that it imports)."""
     folder = _SOURCES[package] / package
-    found = set()
+    pairs = set()
     for path in folder.rglob("*.py"):
         room = path.relative_to(folder).parts[0]
         for module in _imported(path):
             package_of, _, rest = module.partition(".")
             other = rest.partition(".")[0]
             if package_of == package and other and other != room and not {room, other} & _NO_ROOMS:
-                found.add((room, other))
-    return _reduced({(a, b) for a, b in found if not a.endswith(".py")})
+                pairs.add((room, other))
+    return _reduced({(a, b) for a, b in pairs if not a.endswith(".py")})
 
 
 def _imported(path: Path) -> Iterator[str]:
@@ -55,17 +55,17 @@ def _imported(path: Path) -> Iterator[str]:
             yield from (alias.name for alias in node.names)
 
 
-def _reduced(found: Arrows) -> Arrows:
+def _reduced(pairs: Arrows) -> Arrows:
     """Without those that a longer way makes, too."""
     direct: dict[str, set[str]] = {}
-    for a, b in found:
+    for a, b in pairs:
         direct.setdefault(a, set()).add(b)
 
     def reached(room: str) -> set[str]:
         below = direct.get(room, set())
         return below | {further for other in below for further in reached(other)}
 
-    return {(a, b) for a, b in found if not any(b in reached(other) for other in direct[a] - {b})}
+    return {(a, b) for a, b in pairs if not any(b in reached(other) for other in direct[a] - {b})}
 
 
 def svg() -> str:

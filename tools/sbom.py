@@ -25,8 +25,8 @@ Component = dict[str, Any]
 
 def bill(root: Path, name: str, version: str) -> dict[str, Any]:
     """Of the image whose file system is at `root`."""
-    found = sorted([*debian(root), *python(root), *java(root)], key=lambda c: str(c["bom-ref"]))
-    content = json.dumps([name, version, found], sort_keys=True)
+    components = sorted([*debian(root), *python(root), *java(root)], key=lambda c: str(c["bom-ref"]))
+    content = json.dumps([name, version, components], sort_keys=True)
     image = {"type": "container", "name": name, "version": version, "bom-ref": f"{name}@{version}"}
     return {
         "$schema": "http://cyclonedx.org/schema/bom-1.6.schema.json",
@@ -35,7 +35,7 @@ def bill(root: Path, name: str, version: str) -> dict[str, Any]:
         "serialNumber": f"urn:uuid:{uuid.uuid5(uuid.NAMESPACE_OID, content)}",
         "version": 1,
         "metadata": {"component": image},
-        "components": found,
+        "components": components,
     }
 
 
@@ -58,8 +58,8 @@ def python(root: Path) -> Iterator[Component]:
     for path in sorted([*root.rglob("*.dist-info/METADATA"), *root.rglob("*.egg-info/PKG-INFO")]):
         fields = Parser().parsestr(path.read_text(errors="replace"))
         name, version = fields["Name"], fields["Version"]
-        known = name.lower().replace("_", "-").replace(".", "-")
-        component = _component(name, version, f"pkg:pypi/{quote(known)}@{quote(version, safe='')}")
+        plain = name.lower().replace("_", "-").replace(".", "-")
+        component = _component(name, version, f"pkg:pypi/{quote(plain)}@{quote(version, safe='')}")
         # one distribution may bring another one along
         component["bom-ref"] = f"{component['purl']}#{path.parent.relative_to(root)}"
         if fields.get("License-Expression"):

@@ -30,8 +30,8 @@ def gate(name: str) -> None:
     armed = os.environ.get(_VARIABLE)
     if armed is None:
         return
-    wanted, count, action, once = armed.split(":", 3)
-    if wanted != name:
+    gate_name, count, action, once = armed.split(":", 3)
+    if gate_name != name:
         return
     _passed[name] += 1
     if _passed[name] >= int(count) and _created(once):

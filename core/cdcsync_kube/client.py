@@ -110,7 +110,7 @@ class Api:
         """The metadata of a list's objects, without the objects: names, times, owners, and the
         labels and annotations of this product. The rest may be a megabyte that any tenant
         wrote."""
-        return (essential(found["metadata"]) for found in self.items(path, METADATA_LIST, 500, **query))
+        return (essential(item["metadata"]) for item in self.items(path, METADATA_LIST, 500, **query))
 
     def metadata_of(self, path: str) -> Object:
         """The metadata of one object, without the object."""
@@ -276,12 +276,12 @@ def _was_closed(error: BaseException | None) -> bool:
 
 def essential(about: Object) -> Object:
     """An object's metadata without what may be of any size."""
-    kept = {name: about[name] for name in _KEPT if name in about}
+    named = {name: about[name] for name in _KEPT if name in about}
     for part in ("labels", "annotations"):
-        kept[part] = _of_the_product(about.get(part) or {})
+        named[part] = _of_the_product(about.get(part) or {})
     owners = (about.get("ownerReferences") or [])[:_MOST_ENTRIES]
-    kept["ownerReferences"] = [{k: owner[k] for k in ("kind", "name", "uid") if k in owner} for owner in owners]
-    return kept
+    named["ownerReferences"] = [{k: owner[k] for k in ("kind", "name", "uid") if k in owner} for owner in owners]
+    return named
 
 
 def _of_the_product(texts: Object) -> Object:

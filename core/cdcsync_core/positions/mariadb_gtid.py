@@ -87,10 +87,10 @@ class MariaDbGtidPos:
         return GtidSet({g.numbered.source: [(1, g.sequence)] for g in self.gtids if g.sequence})
 
     def _sequences(self) -> dict[int, int]:
-        found: dict[int, int] = {}
+        servers: dict[int, int] = {}
         for gtid in self.gtids:
-            found[gtid.domain] = max(gtid.sequence, found.get(gtid.domain, -1))
-        return found
+            servers[gtid.domain] = max(gtid.sequence, servers.get(gtid.domain, -1))
+        return servers
 
 
 UNKNOWN = MariaDbGtidPos()

@@ -25,10 +25,10 @@ def check_cron(text: str) -> str:
     try:
         if len(text.split()) != _FIELDS:  # it would take six, the first of them seconds
             raise CronSimError("Wrong number of fields")
-        found = next(CronSim(text, _ANY_MOMENT), None)
+        moment = next(CronSim(text, _ANY_MOMENT), None)
     except CronSimError as error:
         raise ValueError(f"a cron expression, five fields like '0 2 * * *' ({_lowered(error)})") from None
-    if found is None:
+    if moment is None:
         raise ValueError("a cron expression with a time in fifty years")
     return text
 
@@ -63,8 +63,8 @@ def _times(cron: str, zone: str, after: float) -> Iterator[float]:
     """In order. A search that begins in an hour which comes twice may find a time of the first of
     the two; and two times that the clock skips are one."""
     last = after
-    for found in CronSim(cron, datetime.fromtimestamp(int(after), ZoneInfo(zone))):
-        at = found.timestamp()
+    for moment in CronSim(cron, datetime.fromtimestamp(int(after), ZoneInfo(zone))):
+        at = moment.timestamp()
         if at > last:
             last = at
             yield at

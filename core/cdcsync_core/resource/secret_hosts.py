@@ -21,8 +21,8 @@ UNVERIFIED_ANNOTATION = "cdcsync.io/allow-unverified"
 def admits(hosts: str, host: str) -> bool:
     """Whether `hosts`, separated by commas or blanks, name `host`: literally, or as `*.example.com`
     for all below it."""
-    wanted = host.lower().rstrip(".")
-    return any(_matches(pattern.lower().rstrip("."), wanted) for pattern in hosts.replace(",", " ").split())
+    name = host.lower().rstrip(".")
+    return any(_matches(pattern.lower().rstrip("."), name) for pattern in hosts.replace(",", " ").split())
 
 
 def _matches(pattern: str, host: str) -> bool:
@@ -34,10 +34,10 @@ def _matches(pattern: str, host: str) -> bool:
 def destinations(spec: Spec) -> dict[str, tuple[str, ...]]:
     """Secret name -> the hosts that get it, of those that may be for some hosts only."""
     source, pair = spec.source, spec.source.tls.client_cert_secret_ref
-    found = dict(spec.sink.kind.secret_hosts())
+    hosts_by_secret = dict(spec.sink.kind.secret_hosts())
     for name in (source.credentials_secret_ref.name, *((pair.name,) if pair else ())):
-        found[name] = (*source.servers, *found.get(name, ()))
-    return found
+        hosts_by_secret[name] = (*source.servers, *hosts_by_secret.get(name, ()))
+    return hosts_by_secret
 
 
 def misdirected(

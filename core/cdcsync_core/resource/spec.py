@@ -391,8 +391,8 @@ class CdcSync(Part):
         """The resource with all defaults filled in, as JSON values; `CdcSync.model_validate` reads
         it again."""
         data = self.model_dump(by_alias=True, mode="json", exclude_none=True)
-        kept = ("name", "namespace", "labels", "annotations", "generation", "uid")
-        return data | {"metadata": {k: v for k, v in data["metadata"].items() if k in kept and v}}
+        names = ("name", "namespace", "labels", "annotations", "generation", "uid")
+        return data | {"metadata": {k: v for k, v in data["metadata"].items() if k in names and v}}
 
 
 def replica_id(namespace: str, name: str) -> int:

@@ -13,8 +13,12 @@ _NOT_IN_TOPICS = re.compile(r"[^A-Za-z0-9._-]")
 
 
 def check_template(template: str) -> str:
-    found = _PLACEHOLDER.findall(template)
-    if set(found) - {"namespace", "name", "database", "table"} or "table" not in found or "database" not in found:
+    placeholders = _PLACEHOLDER.findall(template)
+    if (
+        set(placeholders) - {"namespace", "name", "database", "table"}
+        or "table" not in placeholders
+        or "database" not in placeholders
+    ):
         raise ValueError("a template with {database} and {table}, and {namespace} or {name} of the sync")
     if not _TOPIC.fullmatch(_PLACEHOLDER.sub("x", template)):
         raise ValueError("letters, digits, '.', '_' and '-' beside the placeholders")
@@ -24,16 +28,16 @@ def check_template(template: str) -> str:
 def topic_name(template: str, sync: str, table: TableId) -> str:
     """The topic of a table of the sync `namespace/name`; what a topic's name cannot have becomes an
     underscore. Raises SpecInvalid for one that is too long."""
-    made = _filled(template, sync, {"database": table.database, "table": table.name})
-    if not _TOPIC.fullmatch(made):
+    topic = _filled(template, sync, {"database": table.database, "table": table.name})
+    if not _TOPIC.fullmatch(topic):
         raise fail(
             Reason.SPEC_INVALID,
-            f"the topic {made[:60]}... has {len(made)} characters",
+            f"the topic {topic[:60]}... has {len(topic)} characters",
             needed="at most 249",
             remedy="shorten spec.sink.kafka.topic",
             table=str(table),
         )
-    return made
+    return topic
 
 
 def topic_prefix(template: str, sync: str) -> str:

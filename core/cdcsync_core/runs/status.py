@@ -106,7 +106,7 @@ class Runs(RootModel[dict[RunKind, RunRef]]):
         return self.root.get(kind)
 
     def put(self, kind: RunKind, ref: RunRef | None) -> Runs:
-        others = {k: known for k, known in self.root.items() if k is not kind}
+        others = {k: run for k, run in self.root.items() if k is not kind}
         return Runs(others if ref is None else others | {kind: ref})
 
     def kind_of(self, run: str) -> RunKind | None:

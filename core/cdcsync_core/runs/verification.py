@@ -163,10 +163,10 @@ def parse_line(line: str) -> VerificationProgress | TableResult:
 def verdict(results: Iterable[TableResult]) -> ExitCode:
     """Proven differences first; then what only the user can fix; then what another attempt may
     settle."""
-    known = list(results)
-    if any(r.differences for r in known):
+    results_so_far = list(results)
+    if any(r.differences for r in results_so_far):
         return ExitCode.DIFFERENCES
-    reasons = [Reason(r.error["reason"]) for r in known if r.error]
+    reasons = [Reason(r.error["reason"]) for r in results_so_far if r.error]
     if any(not reason.retried for reason in reasons):
         return ExitCode.USER_MUST_ACT
-    return ExitCode.DONE if all(r.equal for r in known) else ExitCode.RETRY
+    return ExitCode.DONE if all(r.equal for r in results_so_far) else ExitCode.RETRY

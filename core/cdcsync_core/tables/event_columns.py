@@ -37,8 +37,8 @@ class EventColumns:
 
     def taken(self, columns: Iterable[str]) -> str:
         """The first of a table's `columns` that has one of the names; empty where none has."""
-        mine = {name.lower() for name in self.names}
-        return next((name for name in columns if name.lower() in mine), "")
+        own_names = {name.lower() for name in self.names}
+        return next((name for name in columns if name.lower() in own_names), "")
 
 
 def taken_error(column: str, table: str) -> CdcError:

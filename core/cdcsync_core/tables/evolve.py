@@ -81,14 +81,14 @@ def _kept(schema: TargetSchema, columns: list[TargetColumn], origins: list[Origi
 def _in_target(column: Column, origin: Origin, places: dict[str, TargetColumn], before: Sequence[Column]) -> Origin:
     if isinstance(origin, Filled):
         return Filled(_value(origin.value, column.type))
-    found = places.get(origin.source)
-    if found is None:
+    place = places.get(origin.source)
+    if place is None:
         raise NotCopied(f"the column {origin.source!r}, now {column.name!r}, was left out of the copy")
     old = next(c.type for c in before if c.name == origin.source)
     digits = _digits(column.type)
-    if logical_type(column.type) == found.type and (found.type != STRING or _digits(old) == digits):
-        return Kept(found.name)
-    return Converted(found.name, digits)
+    if logical_type(column.type) == place.type and (place.type != STRING or _digits(old) == digits):
+        return Kept(place.name)
+    return Converted(place.name, digits)
 
 
 def _digits(source: SourceType) -> int:

@@ -102,8 +102,8 @@ def _year(t: SourceType) -> LogicalType:
 
 
 def _always(name: str) -> Callable[[SourceType], LogicalType]:
-    found = LogicalType(name)
-    return lambda _: found
+    plain_type = LogicalType(name)
+    return lambda _: plain_type
 
 
 _RULES: dict[str, Callable[[SourceType], LogicalType]] = {

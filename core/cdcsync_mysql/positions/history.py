@@ -89,8 +89,8 @@ def gtid_pos_at(connection: Connection, at: LogOffset) -> MariaDbGtidPos | None:
     function's reach."""
     if at.offset >= GTID_POS_LIMIT:
         return None
-    found = fetch(connection, "SELECT BINLOG_GTID_POS(%s, %s)", (at.file, at.offset))[0][0]
-    return None if found is None else MariaDbGtidPos.parse(str(found))
+    gtid_pos = fetch(connection, "SELECT BINLOG_GTID_POS(%s, %s)", (at.file, at.offset))[0][0]
+    return None if gtid_pos is None else MariaDbGtidPos.parse(str(gtid_pos))
 
 
 def _verify_gtids(connection: Connection, facts: ServerFacts, position: GtidPosition, commit_seconds: int) -> None:
@@ -175,12 +175,12 @@ def _gtid_pos_is_cheap(facts: ServerFacts, position: FilePosition) -> bool:
 
 
 def _verify_gtid_pos(connection: Connection, position: FilePosition) -> None:
-    found = gtid_pos_at(connection, position.at)
-    if found is None:
+    gtid_pos = gtid_pos_at(connection, position.at)
+    if gtid_pos is None:
         raise _lost(f"no event ends at {position.at}", "the place at which a transaction ended")
     # a position from the plain status has none
-    if position.gtid_pos and found != position.gtid_pos:
-        raise _lost(f"the GTID position at {position.at} is {str(found)!r}", repr(str(position.gtid_pos)))
+    if position.gtid_pos and gtid_pos != position.gtid_pos:
+        raise _lost(f"the GTID position at {position.at} is {str(gtid_pos)!r}", repr(str(position.gtid_pos)))
 
 
 def _span(files: list[str]) -> str:

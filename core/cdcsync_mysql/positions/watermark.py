@@ -56,8 +56,8 @@ def low(source: Source, facts: ServerFacts) -> Position:
         find = open_snapshot if facts.flavor == "mariadb" else log_status_place
         at = find(connection, facts)
         fetch(connection, "ROLLBACK")
-        found = gtid_pos_at(connection, at) if facts.flavor == "mariadb" else None
-        return FilePosition(at, found or UNKNOWN, file_created_at(source, at.file, facts.log))
+        gtid_pos = gtid_pos_at(connection, at) if facts.flavor == "mariadb" else None
+        return FilePosition(at, gtid_pos or UNKNOWN, file_created_at(source, at.file, facts.log))
 
 
 def high(connection: Connection, facts: ServerFacts) -> Place:
@@ -114,10 +114,10 @@ def _unsettled(place: Place) -> CdcError:
 
 
 def _shown_place(connection: Connection, facts: ServerFacts) -> Place:
-    found = {str(n).lower(): v for n, v in fetch(connection, "SHOW SESSION STATUS LIKE 'binlog_snapshot_%'")}
-    if not found.get("binlog_snapshot_file"):
+    variables = {str(n).lower(): v for n, v in fetch(connection, "SHOW SESSION STATUS LIKE 'binlog_snapshot_%'")}
+    if not variables.get("binlog_snapshot_file"):
         raise _disabled()
-    return Place(str(found["binlog_snapshot_file"]), int(found["binlog_snapshot_position"]), facts.log)
+    return Place(str(variables["binlog_snapshot_file"]), int(variables["binlog_snapshot_position"]), facts.log)
 
 
 def log_status_place(connection: Connection, facts: ServerFacts) -> Place:

@@ -126,8 +126,8 @@ def tables_with_unlogged_cascades(
         return {}
     if global_variables(connection, name).get(name, "OFF") == "OFF":
         return {}
-    found = {table: _error_of_cascades(connection, table) for table in tables}
-    return {table: error for table, error in found.items() if error is not None}
+    errors = {table: _error_of_cascades(connection, table) for table in tables}
+    return {table: error for table, error in errors.items() if error is not None}
 
 
 def _error_of_cascades(connection: Connection, table: TableId) -> CdcError | None:

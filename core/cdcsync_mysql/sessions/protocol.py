@@ -76,8 +76,8 @@ def _send_rows(connection: Connection, parts: Iterable[bytes | memoryview]) -> L
 
 def socket_of(connection: Connection) -> socket.socket | None:
     """None: it is closed."""
-    found: socket.socket | None = cast(Any, connection)._sock
-    return found
+    sock: socket.socket | None = cast(Any, connection)._sock
+    return sock
 
 
 def read_timeout_of(connection: Connection) -> float | None:

@@ -71,12 +71,12 @@ def _syncs(name: str | None, files: tuple[str, ...], namespace: str, root: Path)
 
 def _local(folder: StateFolder) -> ShownSync:
     """Where nothing runs it, its lag grows and it is not ready."""
-    spec, _, known = read_state(folder)
+    spec, _, recorded = read_state(folder)
     running = folder.is_locked()
     if not running and spec is not None:
-        lag = effective_lag(known, None, parse_seconds(spec["stream"]["interval"]), time.time())
-        known = known.with_(lag_seconds=lag)
-    return ShownSync(folder.namespace, folder.name, known, running)
+        lag = effective_lag(recorded, None, parse_seconds(spec["stream"]["interval"]), time.time())
+        recorded = recorded.with_(lag_seconds=lag)
+    return ShownSync(folder.namespace, folder.name, recorded, running)
 
 
 def _on_cluster(namespace: str, name: str) -> ShownSync:

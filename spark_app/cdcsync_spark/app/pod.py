@@ -58,11 +58,11 @@ def _here(config: RunConfig) -> RunConfig:
     Path(config.scratch_dir).mkdir(parents=True, exist_ok=True)
     if not config.spark:
         return config
-    mine = {
+    own_fields = {
         "spark.driver.host": os.environ["POD_IP"],
         "spark.kubernetes.driver.pod.name": os.environ["POD_NAME"],
     }
-    return replace(config, spark=config.spark | mine)
+    return replace(config, spark=config.spark | own_fields)
 
 
 def _begin_plan(api: Api, namespace: str, config: RunConfig) -> PlanMirror | None:

@@ -157,7 +157,7 @@ def _pieces(rows: list[KeptRows]) -> Iterator[list[RowsBlock]]:
 
 def _blocks(rows: list[KeptRows]) -> Iterator[RowsBlock]:
     """Single events that follow one another are gathered into blocks."""
-    for kind, group in groupby(rows, lambda kept: type(kept[1])):
+    for kind, group in groupby(rows, lambda row: type(row[1])):
         run = list(group)
         if kind is RowsBlock:
             yield from (item for _, item in run if isinstance(item, RowsBlock))

@@ -34,15 +34,15 @@ def takes_events(sink: Capabilities) -> bool:
     return Emit in sink.changes
 
 
-def delivered(changes: Changelog, found: TableState, after: TableState, *, events: bool) -> Commit:
-    """The commit of `changes` on top of `found`, whose position covers none of them; `after` is the
+def delivered(changes: Changelog, state: TableState, after: TableState, *, events: bool) -> Commit:
+    """The commit of `changes` on top of `state`, whose position covers none of them; `after` is the
     state with them. `events` is whether the sink takes events."""
-    if not (events and found.published):
-        refuse_without_key(found)
-        last = folded(changes, found)
+    if not (events and state.published):
+        refuse_without_key(state)
+        last = folded(changes, state)
         return Commit(after, Upsert(last.upserts, last.deletes))
-    emitted = as_events(changes, found.capture.key, first=found.events + 1)
-    return Commit(replace(after, events=found.events + emitted.num_rows), Emit(emitted))
+    emitted = as_events(changes, state.capture.key, first=state.events + 1)
+    return Commit(replace(after, events=state.events + emitted.num_rows), Emit(emitted))
 
 
 def as_events(changes: Changelog, key: Sequence[str], first: int) -> Events:

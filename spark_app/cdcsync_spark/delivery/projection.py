@@ -13,6 +13,6 @@ def folded(changes: Changelog, state: TableState) -> Upserts:
     """`changes` have the captured columns of `state`. A target column that none of them fills is
     NULL."""
     key, schema = state.capture.key, state.schema
-    found = fold(changes, key)
+    folded = fold(changes, key)
     filled = {c.source: c.name for c in schema.columns if c.source is not None}
-    return Upserts(projected(found.upserts, schema), found.deletes.rename_columns([filled[name] for name in key]))
+    return Upserts(projected(folded.upserts, schema), folded.deletes.rename_columns([filled[name] for name in key]))

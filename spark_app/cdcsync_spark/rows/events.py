@@ -65,5 +65,5 @@ class Events:
 
     def of_transactions(self, values: Sequence[object], kind: pa.DataType) -> pa.ChunkedArray:
         """For each image the one of `values`, a row a transaction, that is its transaction's."""
-        known = pa.array(values, kind)
-        return pa.chunked_array([known.take(part) for part in self.images[TRANSACTION].chunks], kind)
+        strings = pa.array(values, kind)
+        return pa.chunked_array([strings.take(part) for part in self.images[TRANSACTION].chunks], kind)

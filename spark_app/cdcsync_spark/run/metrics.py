@@ -102,8 +102,8 @@ class DriverMetrics:
         families = []
         for metric in OF_RUN:
             value = metric.value(reported)
-            known = [] if value is None else [(self.labels, value)]
-            families.append(family(metric.name, metric.kind, metric.help, known))
+            samples = [] if value is None else [(self.labels, value)]
+            families.append(family(metric.name, metric.kind, metric.help, samples))
         tables = [({**self.labels, "phase": p.value}, float(phases[p.value])) for p in TablePhase]
         families.append(family("cdcsync_driver_tables", "gauge", "tables of the run by their phase", tables))
         return exposition(families)

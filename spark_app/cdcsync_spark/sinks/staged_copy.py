@@ -206,10 +206,10 @@ class CopyThenPublish:
     def _claim(self, epoch: int, commit: Commit) -> TableState:
         """Claims a newer copy while an older one is not published."""
 
-        def build(found: TableState) -> Commit | None:
-            if found.generation >= commit.state.generation:
+        def build(state: TableState) -> Commit | None:
+            if state.generation >= commit.state.generation:
                 return None
-            return replace(commit, state=replace(commit.state, commit_number=found.commit_number + 1))
+            return replace(commit, state=replace(commit.state, commit_number=state.commit_number + 1))
 
         return self.main.commit(epoch, build)
 

@@ -111,10 +111,10 @@ class _Response:
         return self._result.ended
 
     def definitions(self) -> list[Definition]:
-        while (found := self._result.definitions()) is None:
+        while (definitions := self._result.definitions()) is None:
             self._raise_error()
             self._receive()
-        return found
+        return definitions
 
     def rows(self) -> Payloads:
         """As many as the buffer holds, fewer where the server pauses or has no more."""

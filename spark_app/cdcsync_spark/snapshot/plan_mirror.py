@@ -74,8 +74,8 @@ class PlanMirror(threading.Thread):
             temporary.replace(path)
 
 
-def _content(found: Object) -> dict[str, Any]:
-    compressed = base64.b64decode(found["binaryData"]["plan.json.gz"])
+def _content(config_map: Object) -> dict[str, Any]:
+    compressed = base64.b64decode(config_map["binaryData"]["plan.json.gz"])
     try:
         content: dict[str, Any] = json.loads(gzip.decompress(compressed))
     except gzip.BadGzipFile as e:  # an OSError that no retry fixes

@@ -266,11 +266,11 @@ class SnapshotRun:
         gate("wave-read")
         self._met_lock |= any(r.error is not None and r.error.reason is Reason.TABLE_BUSY for r in results)
         for number, table in tables.items():
-            mine = [(w.split, r) for w, r in zip(wave, results, strict=True) if w.table == number]
-            if self._is_to_be_tried_alone(table, [r for _, r in mine], commits):
+            of_table = [(w.split, r) for w, r in zip(wave, results, strict=True) if w.table == number]
+            if self._is_to_be_tried_alone(table, [r for _, r in of_table], commits):
                 again.append([w for w in wave if w.table == number])
                 continue
-            self._commit(table, mine, low, high)
+            self._commit(table, of_table, low, high)
             gate("wave-committed")
         self.progress.committed(tables)
         return again
@@ -365,10 +365,10 @@ def _marks(read: list[tuple[Split, SplitResult]], low: Position, high: Watermark
 def _wave_commit(before: TableState, after: TableState, change: Append) -> Build:
     """The decision on the state that the target has when the wave is to be published."""
 
-    def build(found: TableState) -> Commit | None:
-        if found.finished == after.finished:
+    def build(state: TableState) -> Commit | None:
+        if state.finished == after.finished:
             return None
-        if found.finished != before.finished:
+        if state.finished != before.finished:
             raise fail(
                 Reason.INTERNAL_ERROR,
                 "another run committed a wave meanwhile",
@@ -376,6 +376,6 @@ def _wave_commit(before: TableState, after: TableState, change: Append) -> Build
                 remedy="none: the next run goes on from the target's state",
                 table=before.identity.table,
             )
-        return Commit(replace(after, commit_number=found.commit_number + 1, written=found.written), change)
+        return Commit(replace(after, commit_number=state.commit_number + 1, written=state.written), change)
 
     return build

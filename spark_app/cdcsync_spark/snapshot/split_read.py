@@ -148,12 +148,12 @@ READERS: dict[Decoder, Callable[[pymysql.Connection, Capture, str], Iterator[Dec
 @contextmanager
 def _raw(connection: pymysql.Connection) -> Iterator[None]:
     """Cells are the bytes of the wire meanwhile."""
-    kept = connection.use_unicode, connection.decoders
+    settings = connection.use_unicode, connection.decoders
     connection.use_unicode, connection.decoders = False, {}
     try:
         yield
     finally:
-        connection.use_unicode, connection.decoders = kept
+        connection.use_unicode, connection.decoders = settings
 
 
 def pieces(rows: Iterable[Row]) -> Iterator[list[Row]]:

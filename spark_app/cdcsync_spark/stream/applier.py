@@ -185,8 +185,8 @@ class Applier:
         def build(state: TableState) -> Commit | None:
             if not self._done.continues(table, state):
                 return None
-            made = step_commit(state, step, upto, table.policy, consistent=consistent)
-            return made and Commit(replace(made.state, epoch=self.epoch), made.change)
+            commit = step_commit(state, step, upto, table.policy, consistent=consistent)
+            return commit and Commit(replace(commit.state, epoch=self.epoch), commit.change)
 
         return build
 

@@ -190,14 +190,14 @@ class DefinitionConfirmation:
             return True
         if not _is_of(waiting.change, table.change):
             return True  # a later step: the next question is about that one
-        found = answer if isinstance(answer, CdcError) else answer.tables[table.name]
-        if isinstance(found, CdcError):
-            table.unreadable = found.message
+        shown = answer if isinstance(answer, CdcError) else answer.tables[table.name]
+        if isinstance(shown, CdcError):
+            table.unreadable = shown.message
             return False
         assert isinstance(answer, CatalogAnswer)
         if not _includes(answer.low, waiting.position):
             return False
-        self._compare(table, waiting.change, found)
+        self._compare(table, waiting.change, shown)
         return True
 
     def _compare(self, table: StreamTable, change: LastChange | None, shown: CatalogTable) -> None:

@@ -124,7 +124,7 @@ def _changes(
     count: int,
     kind: ChangeKind = ChangeKind.INSERT,
 ) -> pa.Table:
-    known = columns.column_names if isinstance(columns, pa.Table) else columns
+    names = columns.column_names if isinstance(columns, pa.Table) else columns
     constant = {KIND: kind.value, TRANSACTION: 0}
-    arrays = [columns[f.name] if f.name in known else pa.array([constant.get(f.name)] * count, f.type) for f in schema]
+    arrays = [columns[f.name] if f.name in names else pa.array([constant.get(f.name)] * count, f.type) for f in schema]
     return pa.Table.from_arrays(arrays, schema=schema)

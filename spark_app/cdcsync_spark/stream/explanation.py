@@ -81,14 +81,14 @@ def _script_effects(
 ) -> Iterator[StatementEffect]:
     session = session_of(server, now)
     cutter = Cutter(script.sql, database)
-    while found := cutter.next(escapes=not (session.sql_mode or 0) & NO_BACKSLASH_ESCAPES):
-        text = without_comments_before(found.sql)
+    while statement := cutter.next(escapes=not (session.sql_mode or 0) & NO_BACKSLASH_ESCAPES):
+        text = without_comments_before(statement.sql)
         if mode := _SET_MODE.fullmatch(text):
             session = session_of(replace(server, sql_mode=mode[1]), now)
         elif _IS_UNKNOWN.search(text):
-            yield StatementEffect("", script.name, found.line, shown_text(text), TargetEffect.UNKNOWN)
+            yield StatementEffect("", script.name, statement.line, shown_text(text), TargetEffect.UNKNOWN)
         elif not (_IS_NOT_LOGGED.match(text) or is_dml(text)):
-            yield from _effects(copies, script.name, found, session, rules)
+            yield from _effects(copies, script.name, statement, session, rules)
 
 
 def session_of(server: ServerSession, now: int) -> Session:

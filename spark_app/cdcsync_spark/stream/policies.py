@@ -11,11 +11,11 @@ from cdcsync_spark.sinks.contract.sink import Capabilities
 
 def policy_of(spec: Spec, name: str, sink: Capabilities) -> FollowPolicy:
     """Of the table `name`."""
-    wanted = spec.schema_change_of(name)
+    asked = spec.schema_change_of(name)
     return FollowPolicy(
-        follow=wanted.behavior == "evolve" and Evolve in sink.changes,
-        emptied=wanted.emptied == "follow",
-        dropped=DroppedColumns(wanted.dropped_columns),
+        follow=asked.behavior == "evolve" and Evolve in sink.changes,
+        emptied=asked.emptied == "follow",
+        dropped=DroppedColumns(asked.dropped_columns),
         excluded=frozenset(spec.tables.override(name).columns.exclude),
         append_only=Emit in sink.changes,
     )

@@ -60,5 +60,5 @@ class TargetWatch:
 
     def news(self) -> list[StreamTable]:
         """The tables whose targets have commits of others since the last call."""
-        found = [self._found.pop() for _ in range(len(self._found))]
-        return [table for table in found if table.flowing]
+        changed = [self._found.pop() for _ in range(len(self._found))]
+        return [table for table in changed if table.flowing]

@@ -32,15 +32,15 @@ def note_equal(sink: Sink, verified: TableState, scratch: Path) -> None:
         return
     writer = sink.target(verified.capture.id).writer(scratch)
 
-    def build(found: TableState) -> Commit | None:
-        cleared = found.after_verification(verified)
+    def build(state: TableState) -> Commit | None:
+        cleared = state.after_verification(verified)
         return None if cleared is None else Commit(cleared, AdvancePosition())
 
     for attempt in range(1, _ATTEMPTS + 1):
-        found = writer.last_commit()
+        state = writer.last_commit()
         try:
-            if found is not None:
-                writer.commit(found.epoch, build)
+            if state is not None:
+                writer.commit(state.epoch, build)
             return
         except Superseded:
             if attempt == _ATTEMPTS:

@@ -122,21 +122,21 @@ class Comparison:
             self.report(VerificationProgress(name, VerificationStep.COMPARING, rows, estimate, ranges))
 
         advance(0, 0)
-        found = compare_table(pool, workers, work, opened.snapshot, spec.chunk_size, advance)
+        comparison = compare_table(pool, workers, work, opened.snapshot, spec.chunk_size, advance)
         self.report(
             VerificationProgress(
                 name,
                 VerificationStep.COMPARING,
-                found.source_rows,
+                comparison.source_rows,
                 estimate,
-                found.ranges,
-                len(found.digests) + found.uncounted,
+                comparison.ranges,
+                len(comparison.digests) + comparison.uncounted,
             )
         )
-        subject.candidates = found
+        subject.candidates = comparison
         subject.position = str(opened.position)
         subject.suspect = Suspect(
-            table, self.sink.target(subject.id), state.generation, digesters, found.keys, found.digests
+            table, self.sink.target(subject.id), state.generation, digesters, comparison.keys, comparison.digests
         )
 
     def _open(self, subject: _Subject) -> Opened | None:
@@ -176,18 +176,18 @@ class Comparison:
 
     def _finish(self, subject: _Subject) -> TableResult:
         result = TableResult(str(subject.id), position=subject.position, skipped=subject.skipped)
-        found, suspect = subject.candidates, subject.suspect
-        if found is not None and suspect is not None:
+        candidates, suspect = subject.candidates, subject.suspect
+        if candidates is not None and suspect is not None:
             subject.error = suspect.error
             result = replace(
                 result,
-                source_rows=found.source_rows,
-                target_rows=found.target_rows,
-                ranges=found.ranges,
+                source_rows=candidates.source_rows,
+                target_rows=candidates.target_rows,
+                ranges=candidates.ranges,
                 counts={kind.value: n for kind, n in Counter(suspect.kinds).items()},
-                changing=0 if suspect.error else len(found.digests) - len(suspect.kinds),
-                unconfirmed=found.uncounted,
-                why=_TOO_MANY if found.uncounted else "",
+                changing=0 if suspect.error else len(candidates.digests) - len(suspect.kinds),
+                unconfirmed=candidates.uncounted,
+                why=_TOO_MANY if candidates.uncounted else "",
                 position=str(suspect.position or subject.position),
             )
             result = replace(result, keys=self._keys(subject, suspect))

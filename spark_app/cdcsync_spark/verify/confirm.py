@@ -183,13 +183,13 @@ class DifferenceConfirmation:
                 r.suspect.error = e
             return
         for r in differing:
-            suspect, found = r.suspect, watched[r.suspect.table.id]
-            suspect.error = _unproven(found.stop)
+            suspect, watched_keys = r.suspect, watched[r.suspect.table.id]
+            suspect.error = _unproven(watched_keys.stop)
             suspect.keep(
                 [
                     i
                     for i, k in enumerate(suspect.key_bytes)
-                    if not explained(r.source.get(k), r.target.get(k), found.histories.get(k))
+                    if not explained(r.source.get(k), r.target.get(k), watched_keys.histories.get(k))
                 ]
             )
             suspect.kinds = [r.kind(k) for k in suspect.key_bytes]

@@ -169,21 +169,21 @@ def _results(pool: ProcessPoolExecutor, most: int, work: Work, splits: Iterable[
         wait(running)
 
 
-def _collect_keys(work: Work, snapshot: TargetSnapshot, wanted: DigestSet) -> tuple[pa.Table, Digests]:
+def _collect_keys(work: Work, snapshot: TargetSnapshot, keys: DigestSet) -> tuple[pa.Table, Digests]:
     """The key columns of the wanted digests: from the source's keys, and what is not there from the
     target."""
     schema = pa.schema([snapshot.schema.field(name) for name in work.table.key])
     seen: set[bytes] = set()
     batches: list[pa.RecordBatch] = []
     digests: list[Digests] = []
-    if len(wanted):
+    if len(keys):
         for side in (_source_keys(work), snapshot.scan(columns=list(work.table.key))):
-            for batch, known in matching(side, work.digesters.keys, wanted):
-                new = {d.tobytes(): i for i, d in enumerate(known) if d.tobytes() not in seen}
+            for batch, matches in matching(side, work.digesters.keys, keys):
+                new = {d.tobytes(): i for i, d in enumerate(matches) if d.tobytes() not in seen}
                 seen |= new.keys()
                 fresh = sorted(new.values())
                 batches.append(batch.take(pa.array(fresh, pa.int64())))
-                digests.append(known[fresh])
+                digests.append(matches[fresh])
     table = pa.Table.from_batches(batches, schema=schema).combine_chunks()
     return table, np.concatenate(digests) if digests else np.empty((0, 2), np.uint64)
 

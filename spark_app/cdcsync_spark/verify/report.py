@@ -47,10 +47,10 @@ def differences(
     )
 
 
-def _by_key(batches: Iterable[pa.RecordBatch], digester: Digester, wanted: DigestSet) -> dict[bytes, Row]:
+def _by_key(batches: Iterable[pa.RecordBatch], digester: Digester, keys: DigestSet) -> dict[bytes, Row]:
     return {
         digest.tobytes(): row
-        for batch, digests in matching(batches, digester, wanted)
+        for batch, digests in matching(batches, digester, keys)
         for digest, row in zip(digests, batch.to_pylist(), strict=True)
     }
 

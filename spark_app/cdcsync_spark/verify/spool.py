@@ -133,8 +133,8 @@ class RecordSpool:
         parts = [np.empty((0, 4), np.uint64)]
         for file in self._files(side, partition):
             for records in _blocks(file):
-                wanted = (records[:, 0] >> np.uint64(32)) % np.uint64(pieces) == np.uint64(piece)
-                parts.append(records if pieces == 1 else records[wanted])
+                in_piece = (records[:, 0] >> np.uint64(32)) % np.uint64(pieces) == np.uint64(piece)
+                parts.append(records if pieces == 1 else records[in_piece])
         return np.concatenate(parts)
 
 

@@ -39,11 +39,11 @@ def status(output: Output, syncs: ClusterSyncs, name: str | None, everywhere: bo
 @of_cluster
 def tables(output: Output, syncs: ClusterSyncs, name: str, failed: bool) -> ExitCode:
     """List all tables of the CdcSync NAME."""
-    known = syncs.all_tables(syncs.get(name))
-    rows = [t for t in known.table_status if not failed or t.phase not in CONSISTENT or t.written]
-    left = known.tables.total + known.tables.unassigned - len(known.table_status)
+    tables = syncs.all_tables(syncs.get(name))
+    rows = [t for t in tables.table_status if not failed or t.phase not in CONSISTENT or t.written]
+    left = tables.tables.total + tables.tables.unassigned - len(tables.table_status)
     data = [t.model_dump(by_alias=True, mode="json") for t in rows]
-    output.data(data, lambda console: console.print(tables_of(rows, known)))
+    output.data(data, lambda console: console.print(tables_of(rows, tables)))
     if left > 0:
         output.warn(f"{left:,} more tables are in ConfigMaps that you may not read")
     return ExitCode.DONE

@@ -97,9 +97,9 @@ def why(output: Output, syncs: ClusterSyncs, table: str, name: str) -> ExitCode:
     return ExitCode.DONE
 
 
-def _answer(output: Output, syncs: ClusterSyncs, found: Object, status: Status, table: TableStatus) -> Explanation:
+def _answer(output: Output, syncs: ClusterSyncs, resource: Object, status: Status, table: TableStatus) -> Explanation:
     """Without events or log where the user may not read them."""
-    name = found["metadata"]["name"]
+    name = resource["metadata"]["name"]
     events: list[Object] = []
     log: list[str] = []
     try:
@@ -110,7 +110,7 @@ def _answer(output: Output, syncs: ClusterSyncs, found: Object, status: Status, 
         log = _lines(syncs, name, table.name)
     except CdcError as error:
         output.warn(error.found)
-    sync = shown(found)
+    sync = shown(resource)
     return Explanation(ShownSync(sync.namespace, sync.name, status, running=True), table, events, log)
 
 

@@ -44,14 +44,14 @@ class OpenTransaction:
     def roll_back_to(self, rollback: facts.RollbackTo) -> None:
         """Savepoints are compared without case; only the server knows which
         letters with accents are equal."""
-        name, known = rollback.name, self.savepoints
-        unclear = len(known) > 1 and not all(n.isascii() for n in (name, *known))
-        if name.lower() not in known or unclear:
+        name, savepoints = rollback.name, self.savepoints
+        unclear = len(savepoints) > 1 and not all(n.isascii() for n in (name, *savepoints))
+        if name.lower() not in savepoints or unclear:
             raise PermanentError(
                 Reason.LOG_INCOMPLETE,
-                f"ROLLBACK TO SAVEPOINT {name} after the savepoints {', '.join(known) or '(none)'}",
+                f"ROLLBACK TO SAVEPOINT {name} after the savepoints {', '.join(savepoints) or '(none)'}",
                 needed="one of them, by a name of ASCII letters where there are several",
                 remedy=RESNAPSHOT_ALL,
             )
-        self.barrier = known[name.lower()]
+        self.barrier = savepoints[name.lower()]
         del self.rows[self.barrier :]

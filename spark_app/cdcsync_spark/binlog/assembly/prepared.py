@@ -43,7 +43,7 @@ class PreparedTransactions:
 
     def take(self, xid: str) -> OpenTransaction | str | None:
         """What is known of it; it is no longer held."""
-        found = self._by_xid.pop(xid, None)
-        if isinstance(found, OpenTransaction):
-            self._spool.release(found.rows)
-        return found
+        prepared = self._by_xid.pop(xid, None)
+        if isinstance(prepared, OpenTransaction):
+            self._spool.release(prepared.rows)
+        return prepared

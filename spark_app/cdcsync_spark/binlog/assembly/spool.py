@@ -89,10 +89,10 @@ class Spooled(NamedTuple):
         follows = (
             self.segment is not None and self.segment is other.segment and self.offset + self.length == other.offset
         )
-        mine, others = self.head, other.head
-        alike = mine.map is others.map and mine.operation is others.operation and mine.defect is others.defect
+        own, others = self.head, other.head
+        alike = own.map is others.map and own.operation is others.operation and own.defect is others.defect
         # one without images stays by itself
-        usable = mine.defect is None or (mine.left_out == others.left_out != ())
+        usable = own.defect is None or (own.left_out == others.left_out != ())
         longest = max(_JOINED_BYTES, other.offset // _JOINED_PART)
         if not follows or not alike or not usable or self.length + other.length > longest:
             return None

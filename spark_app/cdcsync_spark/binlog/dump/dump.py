@@ -57,7 +57,7 @@ OpenDump = Callable[[ReaderSettings, Position, Callable[[TableId], bool]], Abstr
 
 
 @contextmanager
-def open_dump(settings: ReaderSettings, start: Position, wanted: Callable[[TableId], bool]) -> Iterator[Dump]:
+def open_dump(settings: ReaderSettings, start: Position, is_captured: Callable[[TableId], bool]) -> Iterator[Dump]:
     bound_unpacked_events()
     with open_session(settings.source) as session:
         connection, facts = session.proved(settings.lineage, start), session.facts
@@ -75,7 +75,9 @@ def open_dump(settings: ReaderSettings, start: Position, wanted: Callable[[Table
             begin_seconds=settings.begin_seconds if facts.flavor == "mariadb" else None,
         )
         covered = _sent_again(start)
-        parser = EventParser(facts.flavor, file=file, gtid_pos=gtid_pos, known=covered, wanted=wanted, binlog=facts.log)
+        parser = EventParser(
+            facts.flavor, file=file, gtid_pos=gtid_pos, known=covered, wanted=is_captured, binlog=facts.log
+        )
         state = _unknown_state(settings.source, facts, start)
         yield Dump(
             client,
@@ -121,8 +123,8 @@ def _oldest_file(positions: Iterable[Position]) -> str:
     """The file of the positions of a reader that has no offset of its own: a dump by GTIDs that
     begins behind it skipped the ends of files."""
     places = [p.at or (p.anchor.at if isinstance(p, GtidPosition) and p.anchor else None) for p in positions]
-    known = [place for place in places if place]
-    return min(known, key=lambda place: place.number).file if known else ""
+    named = [place for place in places if place]
+    return min(named, key=lambda place: place.number).file if named else ""
 
 
 def _sent_again(start: Position) -> LogOffset | None:

@@ -70,10 +70,10 @@ class DumpPackets:
             joined = self._joined()
             return Arrived(joined, np.array([0]), np.array([len(joined)]))
         self._fill(HEADER + length)
-        found = walk(np.frombuffer(self._buffer, np.uint8), self._low, self._high)
-        self._low = found.after
-        ends = np.append(found.headers[1:], found.after)
-        return Arrived(self._buffer, found.headers + HEADER, ends)
+        arrived = walk(np.frombuffer(self._buffer, np.uint8), self._low, self._high)
+        self._low = arrived.after
+        ends = np.append(arrived.headers[1:], arrived.after)
+        return Arrived(self._buffer, arrived.headers + HEADER, ends)
 
     def _length(self) -> int:
         if self._low == self._high and len(self._buffer) > _BUFFER + PAD:

@@ -73,9 +73,9 @@ class ReceivedFile:
     def read(self) -> Received | None:
         """None before the first one was written."""
         for _ in range(_ATTEMPTS):
-            found = Received.from_bytes(self._map[:])
-            if found is not None:
-                return found
+            received = Received.from_bytes(self._map[:])
+            if received is not None:
+                return received
         return None
 
 

@@ -60,9 +60,9 @@ class Definitions(Mapping[TableId, Capture]):
         """
         policy = self._policies.get(table)
         if policy is not None:
-            found = meaning(self[table], statement, policy, fault)
-            waits = found is None and table in self._unconfirmed and names(statement, self[table])
-            return unchanged(self[table]) if waits else found
+            meant = meaning(self[table], statement, policy, fault)
+            waits = meant is None and table in self._unconfirmed and names(statement, self[table])
+            return unchanged(self[table]) if waits else meant
         if not may_change(statement, self[table]):
             return None
         return statement_error(statement, table, fault, needed="no DDL on the table")
@@ -84,8 +84,8 @@ class Definitions(Mapping[TableId, Capture]):
     def prove(self, table: TableId, table_map: TableMap) -> None:
         """Raises SchemaChangeRefused where the rows' own description is another one. One without
         names refutes, and proves nothing."""
-        found = differences(self[table], table_map)
-        if found:
-            raise contradicted(table, "rows", found)
+        differing = differences(self[table], table_map)
+        if differing:
+            raise contradicted(table, "rows", differing)
         if table_map.described:
             self._unproved.discard(table)

@@ -36,10 +36,10 @@ _WORDS = frozenset({"TABLE", "TABLES", "TO", "AS", "COLUMN", "INDEX", "KEY", "US
 
 
 class NewTables:
-    """Counts appearances of tables other than the `known` ones; none without `patterns`."""
+    """Counts appearances of tables other than the `captured` ones; none without `patterns`."""
 
-    def __init__(self, known: Collection[TableId], patterns: TableSelection | None) -> None:
-        self._known, self._patterns = frozenset(known), patterns
+    def __init__(self, captured: Collection[TableId], patterns: TableSelection | None) -> None:
+        self._known, self._patterns = frozenset(captured), patterns
         self._met: set[TableId] = set()
         self._count = 0
 
@@ -69,8 +69,8 @@ class NewTables:
 def made_by(sql: str, default_database: str) -> Iterator[TableId]:
     """The tables that a statement may create, or rename something to."""
     text = sql[:_LONGEST]
-    found = _CREATE.finditer(text) if not _IS_RENAME.search(text) else _RENAMED.finditer(text)
-    for match in found:
+    matches = _CREATE.finditer(text) if not _IS_RENAME.search(text) else _RENAMED.finditer(text)
+    for match in matches:
         first, second = (_unquoted(word) for word in match.groups())
         if second:
             yield TableId(first, second)

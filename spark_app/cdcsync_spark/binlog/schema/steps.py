@@ -171,22 +171,22 @@ def not_followed(why: str, statement: Statement, table: TableId) -> CdcError:
     )
 
 
-def contradicted(table: TableId, by: str, found: list[str]) -> CdcError:
+def contradicted(table: TableId, by: str, differing: list[str]) -> CdcError:
     """The rows after a step, or the catalog, contradict what was predicted of it."""
     return PermanentError(
         Reason.SCHEMA_CHANGE_REFUSED,
-        f"{by} after a schema change that was followed: {'; '.join(found)}",
+        f"{by} after a schema change that was followed: {'; '.join(differing)}",
         needed="the definition that was predicted from the statement",
         remedy=resnapshot(table),
         table=str(table),
     )
 
 
-def unannounced(table: TableId, found: list[str]) -> CdcError:
+def unannounced(table: TableId, differing: list[str]) -> CdcError:
     """The catalog contradicts the definition by which rows without names were read."""
     return PermanentError(
         Reason.SCHEMA_CHANGE_REFUSED,
-        f"rows that do not name their columns, of a table of which the catalog has {'; '.join(found)}, {UNANNOUNCED}",
+        f"rows that do not name their columns, of a table of which the catalog has {'; '.join(differing)}, {UNANNOUNCED}",
         needed="the definition by which the rows were read",
         remedy=resnapshot(table),
         table=str(table),

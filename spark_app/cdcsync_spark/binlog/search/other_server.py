@@ -132,8 +132,8 @@ def ask(source: Source, server: ServerFacts, asked: WitnessQuestion, tables: Col
     return WitnessAnswer(own.committed, own.missing, own.names_between, last, place)
 
 
-def _read(own: OwnTransactions, found: Iterable[facts.Fact]) -> None:
-    for fact in found:
+def _read(own: OwnTransactions, read: Iterable[facts.Fact]) -> None:
+    for fact in read:
         own.feed(fact)
         if own.complete:
             return

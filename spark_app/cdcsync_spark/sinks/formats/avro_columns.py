@@ -133,11 +133,11 @@ def _union(branches: list[Any], names: dict[str, Decoder]) -> Decoder:
         branch = cursors.longs()
         if np.any((branch != 0) & (branch != 1)):
             raise ValueError("a type that its union does not have")
-        known = np.flatnonzero(branch == other)
-        some = cursors.some(known)
+        of_branch = np.flatnonzero(branch == other)
+        some = cursors.some(of_branch)
         values = read(some)
-        cursors.at[known] = some.at
-        if len(known) == len(branch):
+        cursors.at[of_branch] = some.at
+        if len(of_branch) == len(branch):
             return values
         places = np.cumsum(branch == other) - 1
         return values.take(pa.array(places, mask=branch != other))
@@ -160,9 +160,9 @@ def _decimal(kind: str, target: pa.DataType) -> Decoder:
         for place in range(int(sizes.max(initial=0))):
             some = sizes > place
             digits[some, place] = cursors.data[(begins + sizes - 1 - place)[some]]
-        found = pa.Array.from_buffers(target, len(sizes), [None, pa.py_buffer(digits.tobytes())])
-        found.validate(full=True)
-        return found
+        decimals = pa.Array.from_buffers(target, len(sizes), [None, pa.py_buffer(digits.tobytes())])
+        decimals.validate(full=True)
+        return decimals
 
     return decode
 

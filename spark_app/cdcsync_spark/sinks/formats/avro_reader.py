@@ -99,9 +99,9 @@ def _columns(rows: pa.StructArray, schema: pa.Schema) -> pa.Table:
     return pa.Table.from_arrays(columns, schema=schema)
 
 
-def _column(written: pa.Array | None, wanted: pa.Field, count: int) -> pa.Array:
+def _column(written: pa.Array | None, field: pa.Field, count: int) -> pa.Array:
     if written is None:
-        return pa.nulls(count, wanted.type)
-    if written.type != wanted.type and not (pa.types.is_integer(written.type) and pa.types.is_integer(wanted.type)):
-        raise ValueError(f"the column {wanted.name} as {written.type}, and not {wanted.type}")
-    return written.cast(wanted.type)
+        return pa.nulls(count, field.type)
+    if written.type != field.type and not (pa.types.is_integer(written.type) and pa.types.is_integer(field.type)):
+        raise ValueError(f"the column {field.name} as {written.type}, and not {field.type}")
+    return written.cast(field.type)

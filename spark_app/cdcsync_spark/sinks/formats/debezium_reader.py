@@ -75,7 +75,7 @@ def _unsigned(text: str) -> str:
 
 def _document(text: str) -> str:
     """As MySQL prints it, which is how it is in a snapshot."""
-    return with_escapes(_TEXT_OR_BLANK.sub(lambda found: found[1] or f"{found[2]} ", text), str.lower)
+    return with_escapes(_TEXT_OR_BLANK.sub(lambda match: match[1] or f"{match[2]} ", text), str.lower)
 
 
 def _shape(members: dict[str, Any]) -> str:

@@ -44,10 +44,10 @@ Texts = Callable[[pa.Array], Quoted]
 
 def debezium_texts(columns: Iterable[Column], *, snapshot: bool = False) -> Callable[[str, pa.Array], Quoted]:
     """What makes the texts of a column's values, by its name; `snapshot`: in a snapshot's rows."""
-    made = {c.name: texts for c in columns if (texts := _texts_of(c.type, snapshot)) is not None}
+    texts_by_column = {c.name: texts for c in columns if (texts := _texts_of(c.type, snapshot)) is not None}
 
     def texts_of(name: str, values: pa.Array) -> Quoted:
-        return made.get(name, _others)(values)
+        return texts_by_column.get(name, _others)(values)
 
     return texts_of
 
@@ -182,7 +182,7 @@ def _documents(values: pa.Array) -> Quoted:
 
 def with_escapes(document: str, case: Callable[[str], str]) -> str:
     """A JSON document whose escapes of control characters have their digits in the case."""
-    return _ESCAPE.sub(lambda found: f"\\u{case(found[1])}" if found[1] else found[0], document)
+    return _ESCAPE.sub(lambda match: f"\\u{case(match[1])}" if match[1] else match[0], document)
 
 
 def _vectors(values: pa.Array) -> Quoted:

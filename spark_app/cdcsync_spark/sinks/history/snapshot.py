@@ -54,8 +54,8 @@ class HistorySnapshot:
         for batch in self.rows.scan(needed, key_filter):
             ordinal, there = batch[self.columns.seq], present(batch[self.columns.op])
             newest = pc.is_in(ordinal, ordinals.combine_chunks() if len(ordinals) else pa.array([], pa.int64()))
-            kept = pc.and_(there, pc.or_(newest, _untouched(batch, key, last, self.columns.seq)))
-            yield batch.filter(kept).select(names)
+            current = pc.and_(there, pc.or_(newest, _untouched(batch, key, last, self.columns.seq)))
+            yield batch.filter(current).select(names)
 
     @cached_property
     def _said(self) -> tuple[str, str]:
@@ -82,5 +82,7 @@ def _untouched(batch: pa.RecordBatch, key: list[str], last: pa.Table, seq: str) 
     """Whether a row of the snapshot has a key without events."""
     rows = pa.Table.from_batches([batch.select([*key, seq])]).append_column("_cdc_row", pa.array(range(batch.num_rows)))
     old = rows.filter(pc.equal(rows[seq], 0)).select([*key, "_cdc_row"])
-    found = old.join(last.select(key), key, join_type="left anti")["_cdc_row"] if old.num_rows else old["_cdc_row"]
-    return pc.is_in(pa.array(range(batch.num_rows)), found.combine_chunks().cast(pa.int64()))
+    row_numbers = (
+        old.join(last.select(key), key, join_type="left anti")["_cdc_row"] if old.num_rows else old["_cdc_row"]
+    )
+    return pc.is_in(pa.array(range(batch.num_rows)), row_numbers.combine_chunks().cast(pa.int64()))

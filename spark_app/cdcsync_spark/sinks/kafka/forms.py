@@ -64,10 +64,10 @@ def _key_id(registry: Registry, topic: str, columns: pa.Schema, origin: Origin) 
     return registry.register(f"{topic}-key", key_schema(columns, origin), str(origin.table))
 
 
-def _avro(registry: Registry, topic: str, known: int | None, changes: Events, origin: Origin) -> Records:
+def _avro(registry: Registry, topic: str, schema_id: int | None, changes: Events, origin: Origin) -> Records:
     columns, table = columns_of(changes.images).schema, str(origin.table)
     key = _key_id(registry, topic, columns, origin)
-    if known is not None and key != known:
-        raise other_key_schema(table, topic, known, key)
+    if schema_id is not None and key != schema_id:
+        raise other_key_schema(table, topic, schema_id, key)
     value = registry.register(f"{topic}-value", value_schema(columns, origin), table)
     return debezium_avro(changes, origin, Registered(key, value))

@@ -133,9 +133,9 @@ def write_compaction(
     return FileCommit(state, CommitOperation.COMPACT, changes, lambda: added, data_change=False)
 
 
-def _first_rows(gone: BitMap, count: int, wanted: int) -> tuple[int, int]:
-    """The range with the first `wanted` live rows of `count`."""
-    return _live_before(gone, count, 0), _live_before(gone, count, wanted)
+def _first_rows(gone: BitMap, count: int, most: int) -> tuple[int, int]:
+    """The range with the first `most` live rows of `count`."""
+    return _live_before(gone, count, 0), _live_before(gone, count, most)
 
 
 def _live_before(gone: BitMap, count: int, live: int) -> int:

@@ -54,7 +54,7 @@ class FileNames:
         """Rows of the file as those of the table."""
         return pa.RecordBatch.from_arrays([self._column(read, f) for f in schema], schema=schema)
 
-    def _column(self, read: pa.RecordBatch, wanted: pa.Field) -> pa.Array:
-        if wanted.name in self.names:
-            return read.column(self.names[wanted.name]).cast(wanted.type)
-        return pa.repeat(pa.scalar(self.defaults.get(wanted.name), wanted.type), read.num_rows)
+    def _column(self, read: pa.RecordBatch, field: pa.Field) -> pa.Array:
+        if field.name in self.names:
+            return read.column(self.names[field.name]).cast(field.type)
+        return pa.repeat(pa.scalar(self.defaults.get(field.name), field.type), read.num_rows)

@@ -201,10 +201,10 @@ def _file_name(name: str) -> str:
     return f"{re.sub('[^A-Za-z0-9_-]', '-', name).lstrip('_')[:80]}-{uuid.uuid4().hex}.zstd.parquet"
 
 
-def _other_schema(found: pa.Schema, needed: pa.Schema) -> Exception:
+def _other_schema(schema: pa.Schema, needed: pa.Schema) -> Exception:
     return fail(
         Reason.INTERNAL_ERROR,
-        f"rows with the schema [{_one_line(found)}]",
+        f"rows with the schema [{_one_line(schema)}]",
         needed=f"[{_one_line(needed)}]",
         remedy="report this with the driver log",
     )

@@ -76,10 +76,10 @@ class Lanes:
             raise DecodeError(f"{width} bytes wanted where {self.size} are left")
         window: Numbers = np.ndarray((room,), f"V{width}", buffer=self.data, offset=shift, strides=(1,))
         try:
-            found: Numbers = window[at]
+            numbers: Numbers = window[at]
         except IndexError:
             raise DecodeError("a value beyond the end of its row") from None
-        return found
+        return numbers
 
     def byte(self, at: Cursors, shift: int = 0) -> npt.NDArray[np.uint8]:
         """One byte of every row, zero beyond the end."""

@@ -42,9 +42,9 @@ def _theirs(view: TableView) -> dict[str, Mapping[str, Any]]:
     return {name: field for name, field in view.fields.items() if name not in ours}
 
 
-def _share_a_name(after: TableState, theirs: Mapping[str, object]) -> bool:
+def _share_a_name(after: TableState, fields: Mapping[str, object]) -> bool:
     """In any case: readers of lakes do not tell `A` from `a`."""
-    return not {name.casefold() for name in theirs}.isdisjoint(name.casefold() for name in after.schema.names)
+    return not {name.casefold() for name in fields}.isdisjoint(name.casefold() for name in after.schema.names)
 
 
 def not_native(state: TableState, reason: str) -> CdcError:

@@ -125,19 +125,19 @@ def writer_features(protocol: Mapping[str, Any]) -> list[str]:
 
 def protocol_for(schema: str, *, vectors: bool, base: Mapping[str, Any] | None = None) -> Action:
     """The protocol that a table with this schema (Delta's JSON) needs, on top of what it has."""
-    wanted = {VECTORS} if vectors else set()
+    needed = {VECTORS} if vectors else set()
     if '"timestamp_ntz"' in schema:
-        wanted.add(TIMESTAMP_NTZ)
+        needed.add(TIMESTAMP_NTZ)
     reader = set((base or {}).get("readerFeatures") or ())
     writer = set(writer_features(base)) if base else {"appendOnly", "invariants"}
-    if not wanted | reader:
+    if not needed | reader:
         return {"protocol": {"minReaderVersion": 1, "minWriterVersion": 2}}
     return {
         "protocol": {
             "minReaderVersion": 3,
             "minWriterVersion": 7,
-            "readerFeatures": sorted(reader | wanted | (writer & {"columnMapping"})),
-            "writerFeatures": sorted(writer | wanted),
+            "readerFeatures": sorted(reader | needed | (writer & {"columnMapping"})),
+            "writerFeatures": sorted(writer | needed),
         }
     }
 
@@ -150,8 +150,8 @@ def upgrade(view: TableView, schema: str, configuration: Mapping[str, str], *, v
     missing = set(writer_features(protocol)) - set(writer_features(view.protocol))
     if missing:
         actions.append({"protocol": protocol})
-    wanted = {**view.properties, **configuration}
+    properties = {**view.properties, **configuration}
     same = json.loads(schema) == json.loads(view.metadata["schemaString"])
-    if not same or wanted != view.properties:
-        actions.append({"metaData": {**view.metadata, "schemaString": schema, "configuration": wanted}})
+    if not same or properties != view.properties:
+        actions.append({"metaData": {**view.metadata, "schemaString": schema, "configuration": properties}})
     return actions

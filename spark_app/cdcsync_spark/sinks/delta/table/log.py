@@ -96,14 +96,14 @@ class Log:
     def entry(self, version: int) -> str | None:
         """The text of one commit, one JSON action a line (`\\n` alone ends a line: a text in it may
         hold U+0085); None where it is not there."""
-        found = self.read(self.entry_path(version))
-        if found is None:
+        content = self.read(self.entry_path(version))
+        if content is None:
             return None
         with parsing(self.entry_path(version)):
-            if not found.strip():
+            if not content.strip():
                 # a commit says something: it was named before it was durable
                 raise ValueError("it is empty")
-            text = found.decode()
+            text = content.decode()
         refuse_heavy_entry(self.entry_path(version), text)
         return text
 
@@ -121,9 +121,9 @@ class Log:
             if entry is None:
                 return None
             with parsing(self.entry_path(earlier)):
-                found = own_state(entry)
-            if found is not None:
-                return found
+                state = own_state(entry)
+            if state is not None:
+                return state
         return None
 
 

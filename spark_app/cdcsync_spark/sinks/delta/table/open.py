@@ -217,9 +217,9 @@ def _checkpointed(path: str, content: bytes) -> Iterator[Action]:
     leaves = _wanted_leaves(parquet)
     refuse_heavy_pages(path, content, parquet.metadata, leaves)
     texts = [parquet.schema.column(n).path for n in leaves if parquet.schema.column(n).physical_type == "BYTE_ARRAY"]
-    wanted = [c for c in _ACTIONS if c in parquet.schema_arrow.names]
+    columns = [c for c in _ACTIONS if c in parquet.schema_arrow.names]
     numbered = pq.ParquetFile(pa.BufferReader(content), read_dictionary=texts)
-    for batch in weighed_batches(path, parquet, numbered, wanted):
+    for batch in weighed_batches(path, parquet, numbered, columns):
         for row in batch.to_pylist(maps_as_pydicts="strict"):
             yield {k: _plain(v) for k, v in row.items() if v is not None}
 

@@ -47,8 +47,8 @@ def new_table(schema: TargetSchema) -> dict[str, str]:
 
 def adapted(has: Mapping[str, str], schema: TargetSchema) -> dict[str, str]:
     """The properties that a table with the properties `has` lacks for the columns of `schema`."""
-    wanted = _listed(schema) if _needs_list(schema) or has.keys() & {_LISTED, _COUNTED} else {}
-    return {name: value for name, value in wanted.items() if has.get(name) != value}
+    listed = _listed(schema) if _needs_list(schema) or has.keys() & {_LISTED, _COUNTED} else {}
+    return {name: value for name, value in listed.items() if has.get(name) != value}
 
 
 def _needs_list(schema: TargetSchema) -> bool:

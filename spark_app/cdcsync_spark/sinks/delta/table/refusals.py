@@ -37,9 +37,9 @@ def occupied_folder_error(table: str, uri: str, foreign: list[str]) -> CdcError:
 def refuse_other_columns(view: TableView, state: TableState) -> None:
     """Another program dropped or changed a column of the target: appends would hide it, so this is
     checked before each commit."""
-    found = {name: field["type"] for name, field in view.fields.items()}
+    types = {name: field["type"] for name, field in view.fields.items()}
     needed = {field["name"]: field["type"] for field in json.loads(delta_schema(state.schema))["fields"]}
-    changed = sorted(name for name, kind in needed.items() if found.get(name) != kind)
+    changed = sorted(name for name, kind in needed.items() if types.get(name) != kind)
     if changed:
         raise fail(
             Reason.SINK_CONFLICT,

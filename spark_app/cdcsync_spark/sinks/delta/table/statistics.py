@@ -104,10 +104,10 @@ def counted(stats: str) -> int | None:
 @lru_cache(_KNOWN_STATISTICS)
 def loosened(stats: str, rows: int) -> str:
     """Statistics of a file whose bounds may be wide; numbers keep their digits."""
-    found = json.loads(stats, parse_float=_decimal) if stats else {}
-    if found.get("tightBounds") is False and found.get("numRecords") == rows:
+    parsed = json.loads(stats, parse_float=_decimal) if stats else {}
+    if parsed.get("tightBounds") is False and parsed.get("numRecords") == rows:
         return stats
-    return as_json({**found, "numRecords": rows, "tightBounds": False})
+    return as_json({**parsed, "numRecords": rows, "tightBounds": False})
 
 
 def counting(value: Any) -> int:

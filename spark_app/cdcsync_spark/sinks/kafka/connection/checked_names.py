@@ -110,10 +110,10 @@ def _resolving(networks: tuple[Network, ...], note: Callable[[CdcError], None]) 
 
 def _addresses(answer: Any) -> Iterator[str]:
     while answer:
-        found = answer.contents
-        at, length = _ADDRESS[found.family]
-        yield str(ipaddress.ip_address(ctypes.string_at(found.address + at, length)))
-        answer = found.next
+        names = answer.contents
+        at, length = _ADDRESS[names.family]
+        yield str(ipaddress.ip_address(ctypes.string_at(names.address + at, length)))
+        answer = names.next
 
 
 def _library() -> Any:

@@ -83,15 +83,15 @@ class Registry:
     def register(self, subject: str, schema: dict[str, Any], table: str = "") -> int:
         """The schema's id, for records of `table`; asked once per process. Raises CdcError."""
         text = json.dumps(schema)
-        known = self._ids.get((subject, text))
-        if known is None:
+        schema_id = self._ids.get((subject, text))
+        if schema_id is None:
             path, doing = f"/subjects/{quote(subject, safe='')}/versions", f"did not register a schema of {subject}"
             asked = _Question(path, doing, {"schema": text}, table=table)
-            known = self._asked(asked).get("id")
-            if type(known) is not int or known not in _IDS:
+            schema_id = self._asked(asked).get("id")
+            if type(schema_id) is not int or schema_id not in _IDS:
                 raise self._fail(asked, Reason.SPEC_INVALID, "its answer has no id", _NOT_ONE)
-            self._ids[subject, text] = known
-        return known
+            self._ids[subject, text] = schema_id
+        return schema_id
 
     def schema(self, number: int) -> Any:
         """The schema that has this id; asked once per process. Raises CdcError."""

@@ -44,10 +44,10 @@ def foreign_topic(table: str, topic: str) -> CdcError:
     )
 
 
-def other_key_schema(table: str, topic: str, known: int, found: int) -> CdcError:
+def other_key_schema(table: str, topic: str, registered: int, written: int) -> CdcError:
     return fail(
         Reason.SINK_CONFLICT,
-        f"the schema registry gives the schema of the keys of {topic} the id {found}, and the keys there have {known}",
+        f"the schema registry gives the schema of the keys of {topic} the id {written}, and the keys there have {registered}",
         needed="one id: another one moves keys to other partitions, and their order is lost",
         remedy=f"restore the registry's schemas with their ids, {RUN_AGAIN}; or {resnapshot(table)}",
         table=table,

@@ -49,12 +49,12 @@ class LocalStore(LocatedStore):
         return (self._root / relative).exists()
 
     def listed(self, relative: str) -> dict[str, float | None]:
-        found: dict[str, float | None] = {}
+        times: dict[str, float | None] = {}
         with suppress(FileNotFoundError), os.scandir(self._root / relative) as entries:
             for entry in entries:
                 with suppress(FileNotFoundError):  # it was removed meanwhile
-                    found[entry.name] = None if entry.is_dir() else entry.stat().st_mtime
-        return found
+                    times[entry.name] = None if entry.is_dir() else entry.stat().st_mtime
+        return times
 
     def linked(self, relative: str) -> bool:
         parts = Path(relative).parts

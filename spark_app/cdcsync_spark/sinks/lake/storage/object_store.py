@@ -95,9 +95,9 @@ class ObjectStore(LocatedStore):
     def read(self, relative: str) -> bytes | None:
         try:
             with _os_errors():
-                found = obstore.get(self._client(), self._key(relative))
-                refuse_large(relative, found.meta["size"])
-                return bytes(found.bytes())
+                answer = obstore.get(self._client(), self._key(relative))
+                refuse_large(relative, answer.meta["size"])
+                return bytes(answer.bytes())
         except FileNotFoundError:
             return None
 
@@ -112,15 +112,15 @@ class ObjectStore(LocatedStore):
     def listed(self, relative: str) -> dict[str, float | None]:
         """By what is in the folders, too: what is asked without them comes as a whole, however much
         it is."""
-        found: dict[str, float | None] = {}
+        times: dict[str, float | None] = {}
         inside = len(self._key(relative)) + 1
         for each in self._objects(relative):
             name, folder, _ = each["path"][inside:].partition("/")
             if not folder:
-                found[name] = each["last_modified"].timestamp()
+                times[name] = each["last_modified"].timestamp()
             else:
-                found.setdefault(name, None)
-        return found
+                times.setdefault(name, None)
+        return times
 
     def _objects(self, relative: str) -> Iterator[ObjectMeta]:
         """All below a folder. Raises SinkConflict for more than any table has, OSError for a store

@@ -53,10 +53,10 @@ class EventArrays(NamedTuple):
         """Those of the `chosen` events whose checksum is wrong."""
         ends = self.ends[chosen]
         expected = self.numbers(ends, "<u4").tolist()
-        found = list(map(crc32, self.bytes(self.starts[chosen], ends)))
-        if found == expected:
+        checksums = list(map(crc32, self.bytes(self.starts[chosen], ends)))
+        if checksums == expected:
             return chosen[:0]
-        return chosen[np.fromiter(map(ne, found, expected), bool, len(chosen))]
+        return chosen[np.fromiter(map(ne, checksums, expected), bool, len(chosen))]
 
 
 def event_columns(data: bytes, starts: Sequence[int] | Cursors, ends: Sequence[int] | Cursors) -> EventArrays | None:

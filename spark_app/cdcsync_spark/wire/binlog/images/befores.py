@@ -62,15 +62,15 @@ def _is_value(cells: Cells) -> Flags:
 
 def _same_numbers(a: Cells, b: Cells) -> Flags:
     """Of one width; what a NULL has means nothing."""
-    found, other = (c.lanes.items(c.at, c.width, c.shift) for c in (a, b))
+    one, other = (c.lanes.items(c.at, c.width, c.shift) for c in (a, b))
     if a.width in _WORDS:
-        return found.view(f"u{a.width}") == other.view(f"u{a.width}")
-    bytewise = found.view(np.uint8) == other.view(np.uint8)
+        return one.view(f"u{a.width}") == other.view(f"u{a.width}")
+    bytewise = one.view(np.uint8) == other.view(np.uint8)
     same: Flags = bytewise.reshape(-1, a.width).all(axis=1)
     return same
 
 
 def _same_strings(a: Cells, b: Cells) -> Flags:
-    found, other = (c.lanes.slices(c.starts, c.sizes) for c in (a, b))
-    same: Flags = pc.equal(found, other).to_numpy(zero_copy_only=False)
+    one, other = (c.lanes.slices(c.starts, c.sizes) for c in (a, b))
+    same: Flags = pc.equal(one, other).to_numpy(zero_copy_only=False)
     return same

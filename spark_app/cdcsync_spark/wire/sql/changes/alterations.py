@@ -390,5 +390,5 @@ def _nullable(declared: Declared, default: bool | None, session: Session) -> boo
 
 def _collation(declared: Declared, source: SourceType) -> str:
     """Empty where it is the server's default."""
-    known = source.base in LABELLED and declared.collation.startswith(f"{source.charset}_")
-    return declared.collation if known else ""
+    labelled = source.base in LABELLED and declared.collation.startswith(f"{source.charset}_")
+    return declared.collation if labelled else ""

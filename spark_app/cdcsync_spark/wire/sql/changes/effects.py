@@ -85,5 +85,5 @@ class Altered(Effect):
 
     def changes(self, table: Capture) -> bool:
         default = "" if any(map(names_charset, self.clauses)) else table.source.charset
-        known = table.of(replace(table.source, charset=default))
-        return not all(is_harmless(clause, known, self.session) for clause in self.clauses)
+        recorded = table.of(replace(table.source, charset=default))
+        return not all(is_harmless(clause, recorded, self.session) for clause in self.clauses)

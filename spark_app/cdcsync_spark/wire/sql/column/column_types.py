@@ -209,10 +209,10 @@ def _text(declared: Declared, default: str, _: Session) -> SourceType:
     if base == "text" and len(declared.numbers) == 1:
         return _least("text", declared, declared.numbers[0] * max_bytes(charset), charset)
     numbers = declared.numbers or ((1,) if base == "char" else ())
-    wanted, most = (
+    size, most = (
         (1, 255 if base == "char" else _ROW // max_bytes(charset) - 3) if base in ("char", "varchar") else (0, 0)
     )
-    if len(numbers) != wanted or any(not 1 <= n <= most for n in numbers) or declared.unsigned:
+    if len(numbers) != size or any(not 1 <= n <= most for n in numbers) or declared.unsigned:
         raise Unpredictable(f"the size of {base}")
     return _parsed(base + _arguments(numbers), charset)
 

@@ -12,11 +12,11 @@ _ANY = (TokenKind.NUMBER, TokenKind.WORD, TokenKind.STRING)
 
 def table_options(reader: TokenReader) -> bool:
     """Reads as many as there are, with or without commas; whether there was one."""
-    found = False
+    listed = False
     while _option(reader):
-        found = True
+        listed = True
         reader.take(",")
-    return found
+    return listed
 
 
 def names_charset(clause: Sequence[Token]) -> bool:
