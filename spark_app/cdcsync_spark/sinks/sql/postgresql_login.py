@@ -1,10 +1,10 @@
 """Logins to PostgreSQL, bounded by the clock and by the bytes that the server sends.
 
-Why it exists: the time-out of libpq is asked between two messages alone. A server that asks for a
-password's hash of two thousand million rounds (SCRAM) keeps libpq at it for an hour, and one that
-sends parameters without end fills the memory. Why it is right: a login is made in a thread of its
-own, which is given up at the end of its time; what it opens afterwards is closed by it. Such a
-thread ends with its hash, and waits for nothing.
+Why it exists: the time-out of libpq is asked between two messages alone, and a server that sends
+parameters without end fills the memory. Why it is right: a login is made in a thread of its own,
+which is given up at the end of its time; what it opens afterwards is closed by it. What cannot be
+interrupted is the hash of a password that the server asks for with thousands of millions of rounds
+(SCRAM): libpq computes it first, under Python's lock, and the login is late then whatever follows.
 """
 
 from __future__ import annotations
@@ -47,14 +47,14 @@ class PostgresLogin:
 
     def made(self) -> Connection:
         """Raises `LoginFailed`."""
+        ends = time.monotonic() + LOGIN_SECONDS
         self._thread.start()
         self._thread.join(LOGIN_SECONDS)
         with self._lock:
             self._given_up = True
-            if self._error is not None:
-                raise LoginFailed(str(self._error)) from self._error
             if self._connection is None:
-                raise LoginFailed(_LATE)
+                late = self._error is None or time.monotonic() >= ends
+                raise LoginFailed(_LATE if late else str(self._error)) from self._error
         connection = psycopg.Connection(self._connection)
         connection.autocommit = True
         return connection
