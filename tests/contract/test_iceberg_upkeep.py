@@ -110,6 +110,23 @@ def test_a_long_stream_leaves_few_files_and_what_a_tag_holds(
     assert len(files_of(sink)) < 250
 
 
+def test_a_rewrite_that_another_program_began_sees_rows_that_compaction_moved(tmp_path: Path) -> None:
+    """Iceberg's library refuses a rewrite of a file of which rows were deleted since it began, and
+    asks snapshots of `overwrite` and `delete` for that alone: without it, rows were there twice."""
+    policy = MaintenancePolicy(gathered_files=99, peeled_bytes=1, most_rows=20)
+    sink = iceberg_sink(open_store(str(tmp_path / "lake")), SYNC, policy=policy)
+    target, model = sink.target(ORDERS.id), Model(ORDERS, {(n,): (n, "first") for n in range(100)})
+    whole_snapshot(target, model.rows.values())
+    writer = target.writer(tmp_path)
+    writer.commit(1, batch(1, model.apply([], [(n,) for n in range(0, 100, 2)])))
+    operations = []
+    while step := writer.maintain():
+        if step == "compact":
+            operations.append(metadata_of(sink)["snapshots"][-1]["summary"]["operation"])
+    assert operations == ["overwrite", "overwrite", "replace"], "the last one takes the file away"
+    assert content(target) == model.content
+
+
 def test_nothing_goes_while_another_program_has_a_branch(sink: IcebergSink, tmp_path: Path) -> None:
     target, model = sink.target(ORDERS.id), Model(ORDERS, {(n,): (n, "first") for n in range(9)})
     whole_snapshot(target, model.rows.values())

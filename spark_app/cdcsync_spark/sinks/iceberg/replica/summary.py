@@ -39,8 +39,10 @@ def summary(
 
 def _operation(commit: FileCommit, change: SnapshotDifference, removed: Sequence[Entry]) -> str:
     """Readers of changes follow appends, and pass by what changes no row. A new content is none,
-    even the first, which may have vectors: such a reader would not go by them."""
-    if not commit.data_change:
+    even the first, which may have vectors: such a reader would not go by them. Nor is a compaction
+    that deletes rows of a file that stays: Iceberg's library looks for deletes that a rewrite of
+    that file would undo, and does not expect any in a `replace`."""
+    if not commit.data_change and not commit.changes.deleted_rows:
         return "replace"
     if commit.operation is CommitOperation.EMPTY:
         return "delete"
