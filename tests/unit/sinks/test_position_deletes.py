@@ -28,6 +28,15 @@ def test_rows_are_read_back(rows: list[int]) -> None:
     assert read(position_file(FILE, BitMap(rows)), len(rows)) == BitMap(rows)
 
 
+def test_many_rows_of_a_long_path_are_written() -> None:
+    """The path as often as there are rows would be more than an array of texts takes."""
+    path, rows = FILE.rjust(1000, "x"), BitMap(range(2_200_000))
+    content = position_file(path, rows)
+    assert pq.read_metadata(io.BytesIO(content)).num_rows == len(rows)
+    first = pq.ParquetFile(io.BytesIO(content), read_dictionary=["file_path"])
+    assert next(first.iter_batches(2)).to_pydict() == {"file_path": [path, path], "pos": [0, 1]}
+
+
 def test_columns_have_the_ids_of_the_specification() -> None:
     table = pq.read_table(io.BytesIO(position_file(FILE, BitMap([3, 1]))))
     assert table.to_pydict() == {"file_path": [FILE, FILE], "pos": [1, 3]}

@@ -23,7 +23,9 @@ PATH_ID, POSITION_ID = 2147483546, 2147483545
 _PATH, _POSITION = "file_path", "pos"
 _SCHEMA = pa.schema(
     [
-        pa.field(_PATH, pa.string(), nullable=False, metadata={FIELD_ID: str(PATH_ID).encode()}),
+        pa.field(
+            _PATH, pa.dictionary(pa.int8(), pa.string()), nullable=False, metadata={FIELD_ID: str(PATH_ID).encode()}
+        ),
         pa.field(_POSITION, pa.int64(), nullable=False, metadata={FIELD_ID: str(POSITION_ID).encode()}),
     ]
 )
@@ -31,9 +33,10 @@ _ROWS = 64 * 1024
 
 
 def position_file(data_file: str, rows: BitMap) -> bytes:
-    """The file of the deleted `rows` of a data file, by its whole path."""
+    """The file of the deleted `rows` of a data file, by its whole path, which is in memory once."""
     numbers = np.array(rows.to_array(), np.int64)
-    table = pa.table([pa.repeat(data_file, len(numbers)), pa.array(numbers)], schema=_SCHEMA)
+    paths = pa.DictionaryArray.from_arrays(np.zeros(len(numbers), np.int8), [data_file])
+    table = pa.table([paths, numbers], schema=_SCHEMA)
     content = io.BytesIO()
     pq.write_table(table, content, compression="zstd", use_dictionary=[_PATH], store_schema=False)
     return content.getvalue()
