@@ -77,6 +77,17 @@ def test_what_the_catalog_says_of_the_store_counts_with_its_own_key_only() -> No
     assert client_config(PLACE, {}) == {}
 
 
+def test_nothing_of_the_process_goes_where_the_catalog_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A client takes from the environment what its options do not have."""
+    elsewhere = {"s3.endpoint": "http://store:9000", "client.region": "eu"}
+    assert client_config(PLACE, elsewhere | {"s3.access-key-id": "key"}) == {}, "no whole key"
+    pair = {name: value for name, value in KEY.items() if name != "s3.session-token"} | elsewhere
+    assert "AWS_SESSION_TOKEN" not in client_config(PLACE, pair)
+    monkeypatch.setenv("AWS_SESSION_TOKEN", "of-the-process")
+    assert client_config(PLACE, pair)["AWS_SESSION_TOKEN"] == ""
+    assert client_config(PLACE, KEY | elsewhere)["AWS_SESSION_TOKEN"] == "token-value"
+
+
 def test_no_message_and_no_pickle_has_them() -> None:
     store = TableStores().at("s3://lake/shop/orders", _settings)
     assert isinstance(store, VendedStore)

@@ -8,6 +8,7 @@ manifest is never sent where the catalog says: a store that has one is another.
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -31,6 +32,9 @@ _NAMES = {
     "s3.secret-access-key": "AWS_SECRET_ACCESS_KEY",
     "s3.session-token": "AWS_SESSION_TOKEN",
 }
+#: what makes a key, and the variables by which a process has a session's token
+_PAIR = frozenset({"AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"})
+_TOKENS = frozenset({"AWS_SESSION_TOKEN", "AWS_TOKEN"})
 
 
 class VendedCredentials:
@@ -99,11 +103,14 @@ class VendedStore(ObjectStore):
 
 
 def client_config(location: Location, settings: Mapping[str, str]) -> dict[str, str]:
-    """The options of a client. What the catalog says of a place without a key for it is left out:
-    the process's own identity goes nowhere by it."""
+    """The options of a client. What the catalog says of a place without a whole key for it is left
+    out: the process's own identity goes nowhere by it. A client takes from the environment what its
+    options do not have."""
     keys = {variable: settings[name] for name, variable in _NAMES.items() if name in settings}
-    if "AWS_ACCESS_KEY_ID" not in keys:
+    if not keys.keys() >= _PAIR:
         return location.store_config()
+    if _TOKENS & os.environ.keys():
+        keys = {"AWS_SESSION_TOKEN": "", **keys}  # in place of the process's own
     endpoint = location.endpoint or settings.get("s3.endpoint", "")
     region = location.region or settings.get("s3.region", "") or settings.get("client.region", "")
     return keys | Location(location.scheme, location.root, endpoint, region).store_config()
