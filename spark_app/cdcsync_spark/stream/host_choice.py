@@ -9,10 +9,11 @@ while it lacks something: without it the run ends, and is tried again.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 
-from cdcsync_core.errors import CdcError, Reason, fail
+from cdcsync_core.errors import CdcError, PermanentError, Reason, fail
 from cdcsync_core.positions.mariadb_gtid import MariaDbGtid, MariaDbGtidPos
 from cdcsync_core.positions.position import FilePosition, GtidPosition
 from cdcsync_core.state import TableState
@@ -45,8 +46,7 @@ class Offer:
 def choose_host(context: RunContext) -> None:
     """The context goes on with the host that fits best, the one that was reached where all tables
     are on its server. Raises SourceUnreachable where none fits."""
-    commits = (context.sink.target(a.table.id).last_commit() for a in context.config.tables)
-    states = [state for state in commits if state is not None and state.position is not None]
+    states = list(_states(context))
     if all(state.identity.lineage.accepts(context.facts.log) for state in states):
         return
     offers: list[Offer] = []
@@ -63,6 +63,16 @@ def choose_host(context: RunContext) -> None:
         raise _none_fits(refusals)
     if best.source.host != context.source.host:
         context.go_to(best.source, best.facts)
+
+
+def _states(context: RunContext) -> Iterator[TableState]:
+    """The tables that have a position. One whose target cannot be read is refused where it is
+    opened, and keeps no other from a host."""
+    for assignment in context.config.tables:
+        with suppress(PermanentError):
+            state = context.sink.target(assignment.table.id).last_commit()
+            if state is not None and state.position is not None:
+                yield state
 
 
 def _hosts(context: RunContext) -> list[Source]:
