@@ -38,6 +38,7 @@ from cdcsync_spark.sinks.contract.changes import Append, Build, Commit
 from cdcsync_spark.sinks.contract.checks import Superseded
 from cdcsync_spark.snapshot import start
 from cdcsync_spark.snapshot.executors import ExecutorWatch, executors_of, session_of
+from cdcsync_spark.snapshot.host_of_parts import stay_with_parts
 from cdcsync_spark.snapshot.plan_reader import PlanFeed
 from cdcsync_spark.snapshot.progress import SnapshotReports
 from cdcsync_spark.snapshot.source import LiveSource, SnapshotSource
@@ -76,6 +77,8 @@ ReadWave = Callable[[SparkSession, Sequence[SplitTask], Callable[[Counts], None]
 def run_snapshot(context: RunContext, source: SnapshotSource | None = None, read_wave: ReadWave = run_wave) -> None:
     """Opens the targets, reads what they do not have, publishes it. Errors of single tables are in
     `context.failed`. The source is the context's, unless another one is given."""
+    if source is None:
+        stay_with_parts(context)
     source = source or LiveSource(context.source, context.facts)
     tables = [t for t in (_open(context, source, i, a) for i, a in enumerate(context.config.tables)) if t]
     epoch = max([context.config.epoch, *(t.state.epoch + 1 for t in tables)])

@@ -149,6 +149,19 @@ def _satisfies(found: TableState, assignment: TableAssignment) -> bool:
     return found.resnapshot_nonce >= assignment.nonce and found.generation >= assignment.generation
 
 
+def unpublished(assignment: TableAssignment, sink: Sink) -> TableState | None:
+    """What a run before has read of the content that is asked for, if it has not published it."""
+    published = sink.target(assignment.table.id).last_commit()
+    if published is None or _satisfies(published, assignment):
+        return None if published is None or published.snapshot_complete else published
+    generation = max(assignment.generation, published.generation + 1)
+    while True:
+        begun = sink.target(assignment.table.id, generation=generation).last_commit()
+        if begun is None or begun.resnapshot_nonce >= max(assignment.nonce, published.resnapshot_nonce):
+            return begun
+        generation += 1
+
+
 def _first_state(assignment: TableAssignment, identity: Identity, epoch: int, early: bool) -> TableState:
     """That of a target of which nothing is read yet."""
     return TableState(

@@ -1,0 +1,45 @@
+"""Which of several hosts a snapshot goes on with that a run before has begun.
+
+Why it exists: until the first table is read to its end, the status knows no binlog that the sync
+follows, so a connection takes the first host of the spec. What is there of a table was read from
+one server, and no other may go on with it (rule R6): it would be lost although its server answers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, suppress
+
+from cdcsync_core.errors import CdcError, PermanentError
+from cdcsync_core.positions.lineage import BinlogId
+from cdcsync_mysql.readiness.proof import SourceSession, open_session
+from cdcsync_mysql.sessions.connection import Source, fetch
+from cdcsync_mysql.sessions.hosts import is_demoted
+from cdcsync_spark.run.context import RunContext
+from cdcsync_spark.snapshot.table import unpublished
+
+OpenSession = Callable[[Source], AbstractContextManager[SourceSession]]
+
+
+def stay_with_parts(context: RunContext, open_host: OpenSession = open_session) -> None:
+    """The context goes on with the host of what is read and not published, where it can be used;
+    else with the one that was reached."""
+    if context.others is None:
+        return
+    binlogs = set(_binlogs(context))
+    if not binlogs or context.facts.log in binlogs:
+        return
+    for host in context.others.hosts:
+        with suppress(CdcError), open_host(context.source.of_hosts(host)) as session:
+            if session.facts.log in binlogs and not is_demoted(session.unproved(), fetch):
+                context.go_to(session.source, session.facts)
+                return
+
+
+def _binlogs(context: RunContext) -> Iterator[BinlogId]:
+    """A table whose target cannot be read is refused where it is opened."""
+    for assignment in context.config.tables:
+        with suppress(PermanentError):
+            state = unpublished(assignment, context.sink)
+            if state is not None:
+                yield state.identity.lineage.newest

@@ -1,0 +1,100 @@
+"""Which of several hosts a snapshot goes on with that a run before has begun."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from cdcsync_core.errors import Reason, fail
+from cdcsync_core.positions.chunk import Intervals, Split
+from cdcsync_core.positions.lineage import Lineage
+from cdcsync_core.runs.run import TableAssignment
+from cdcsync_core.state import Identity, TableState
+from cdcsync_core.tables.capture import Capture
+from cdcsync_core.tables.source_table import Column, SourceTable, SourceType, TableId
+from cdcsync_core.tables.target_schema import TargetSchema
+from cdcsync_mysql.sessions.connection import Source
+from cdcsync_spark.run.context import RunContext
+from cdcsync_spark.snapshot import host_of_parts
+from cdcsync_spark.snapshot.host_of_parts import stay_with_parts
+from support.memory_target import MemorySink
+
+TABLE = Capture(SourceTable(TableId("shop", "t"), (Column("id", SourceType.parse("int"), False),)), ("id",))
+BEGUN, WHOLE = Intervals((Split(None, (10,)),)), Intervals((Split(None, None),))
+LOGS = {"one": "mariadb:1", "two": "mariadb:2", "three": "mariadb:3"}
+
+
+@dataclass
+class _Hosts:
+    """Three hosts, of which the first was reached; some are away, some were demoted."""
+
+    away: set[str] = field(default_factory=set)
+    demoted: set[str] = field(default_factory=set)
+    sink: MemorySink = field(default_factory=MemorySink)
+    asked: int = 0
+
+    @contextmanager
+    def open(self, source: Source) -> Iterator[Any]:
+        if source.host in self.away:
+            raise fail(Reason.SOURCE_UNREACHABLE, "refused")
+        facts = SimpleNamespace(log=LOGS[source.host])
+        yield SimpleNamespace(source=source, facts=facts, unproved=lambda: source.host)
+
+    def has(self, binlog: str, finished: Intervals, generation: int = 0) -> None:
+        identity = Identity("default/shop", Lineage.of(binlog), "shop.t")
+        state = TableState(identity, TABLE, TargetSchema.of(TABLE), 1, finished=finished, generation=generation)
+        self.sink.target(TABLE.id, generation=generation).state = state
+
+    def taken(self) -> str:
+        source = Source("one", 3306, Path("u"), Path("p"))
+        context = SimpleNamespace(
+            config=SimpleNamespace(tables=(TableAssignment(TABLE, generation=self.asked),)),
+            sink=self.sink,
+            facts=SimpleNamespace(log=LOGS["one"]),
+            source=source,
+            others=source.of_hosts("two", "three"),
+        )
+        context.go_to = lambda source, facts: vars(context).update(source=source, facts=facts)
+        stay_with_parts(cast(RunContext, context), self.open)
+        return str(context.source.host)
+
+
+@pytest.fixture
+def hosts(monkeypatch: pytest.MonkeyPatch) -> _Hosts:
+    hosts = _Hosts()
+    monkeypatch.setattr(host_of_parts, "is_demoted", lambda host, _: host in hosts.demoted)
+    return hosts
+
+
+def test_a_begun_table_is_read_on_from_its_server(hosts: _Hosts) -> None:
+    """The promise: resume, not restart."""
+    assert hosts.taken() == "one"
+    hosts.has("mariadb:3", BEGUN)
+    assert hosts.taken() == "three"
+
+
+def test_a_copy_that_is_not_published_stays_with_its_server(hosts: _Hosts) -> None:
+    hosts.has("mariadb:1", WHOLE)
+    hosts.asked = 1
+    assert hosts.taken() == "one"
+    hosts.has("mariadb:2", BEGUN, generation=1)
+    assert hosts.taken() == "two"
+
+
+def test_a_server_that_cannot_be_used_is_not_taken(hosts: _Hosts) -> None:
+    hosts.has("mariadb:3", BEGUN)
+    hosts.away = {"three"}
+    assert hosts.taken() == "one"
+    hosts.away, hosts.demoted = {"two"}, {"three"}
+    assert hosts.taken() == "one"
+
+
+def test_what_is_read_to_the_end_and_published_asks_for_no_server(hosts: _Hosts) -> None:
+    hosts.has("mariadb:3", WHOLE)
+    assert hosts.taken() == "one"
