@@ -331,10 +331,11 @@ class Status(StatusPart):
 
     @property
     def followed(self) -> BinlogId:
-        """The binlog that most tables are in, of those that did not fail; empty where none is in
-        one."""
-        positions = [t.position for t in self.table_status if t.position is not None and not t.failed]
-        counts = Counter(p.binlog for p in positions if p.binlog)
+        """The binlog that most tables are in, of those that did not fail, and of those that are
+        to be resnapshotted only where there are no others; empty where none is in one."""
+        placed = [t for t in self.table_status if t.position is not None and t.position.binlog and not t.failed]
+        staying = [t for t in placed if not t.is_resnapshotted]
+        counts = Counter(t.position.binlog for t in staying or placed if t.position is not None)
         return max(counts, key=lambda binlog: counts[binlog], default="")
 
     def covered_positions(self, table: TableStatus) -> tuple[StatusPosition, ...]:

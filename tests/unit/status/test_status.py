@@ -14,6 +14,7 @@ from cdcsync_core.runs.run import Report, RunKind, TablePhase
 from cdcsync_core.runs.status import (
     MAX_MESSAGE,
     Phase,
+    ResnapshotStatus,
     RunRef,
     Runs,
     Status,
@@ -221,4 +222,8 @@ def test_the_binlog_that_is_followed_is_that_of_most_tables() -> None:
     tables = [table("a", "mysql:x", TablePhase.FAILED), table("b", "mysql:x", TablePhase.FAILED), table("c", "mysql:y")]
     assert Status(table_status=tuple(tables)).followed == "mysql:y"
     assert Status(table_status=(*tables, table("d", "mysql:z"), table("e", "mysql:z"))).followed == "mysql:z"
+    decided = {"phase": TablePhase.PENDING, "resnapshot": ResnapshotStatus(generation=1)}
+    left = [table(name, "mysql:x").model_copy(update=decided) for name in "fghi"]
+    assert Status(table_status=(*left, *tables)).followed == "mysql:y"
+    assert Status(table_status=tuple(left)).followed == "mysql:x"
     assert Status(table_status=(TableStatus(name="a"),)).followed == ""
