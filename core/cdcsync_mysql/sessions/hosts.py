@@ -5,8 +5,8 @@ before, and gets no changes any more; it is read-only and no replica. Among thos
 the server that the sync follows comes first, then the order of the spec. A demoted one is taken
 where no other answers.
 
-Why it is right: this is a preference and proves nothing. Whoever takes anything from a server
-proves that it has the binlog of its position (rule R6), as behind a name that moves.
+Why it is right: this is a preference and proves nothing. Before anything is taken from a
+server, it is proved to have the binlog of the position (rule R6), as behind a name that moves.
 """
 
 from __future__ import annotations
