@@ -30,13 +30,13 @@ def _of_other(source: Source, taken: ServerFacts) -> Check:
             facts, demoted = read_facts(connection), is_demoted(connection, fetch)
     except CdcError as e:
         return warned(_NAME, f"{source.host} cannot be used: {e.found}", e.needed, e.remedy)
-    found = f"{source.host} answers ({facts.log})"
+    answer = f"{source.host} answers ({facts.log})"
     if demoted:
-        return passed(_NAME, f"{found}; it is read-only and no replica, so others are preferred")
+        return passed(_NAME, f"{answer}; it is read-only and no replica, so others are preferred")
     if facts.log == taken.log:
         needed = "another server; on MariaDB an own server_id of each"
-        return warned(_NAME, f"{found} as the same server", needed, "correct spec.source.hosts or server_id")
-    return passed(_NAME, found)
+        return warned(_NAME, f"{answer} as the same server", needed, "correct spec.source.hosts or server_id")
+    return passed(_NAME, answer)
 
 
 def _without_gtids() -> Check:

@@ -254,15 +254,15 @@ class BinlogReader:
     def _learn(self, needed: PrepareNeeded) -> None:
         spool = Spool(str(self._settings.folder), self._settings.max_batch_bytes // _SPARE_PART)
         why = "is in no binlog file of the server"
-        found: OpenTransaction | None = None
+        changes: OpenTransaction | None = None
         try:
-            found = self._find_prepared(needed.xid, needed.end, self._assembler.rows.wanted, spool)
+            changes = self._find_prepared(needed.xid, needed.end, self._assembler.rows.wanted, spool)
         except Stopped:
             return
         except PermanentError as e:
             why = f"cannot be read: {e.found}"
         with self._changed:
-            self._assembler.prepared.learn(needed.xid, why if found is None else found)
+            self._assembler.prepared.learn(needed.xid, why if changes is None else changes)
 
     def _learn_reach(self, needed: ReachNeeded) -> None:
         try:

@@ -80,13 +80,13 @@ def ask_catalog(source: Source, lineage: Lineage, tables: Mapping[str, Capture])
     with open_session(source, max_seconds=_MAX_SECONDS) as session:
         connection, facts = session.proved(lineage), session.facts
         before = low(source, facts)
-        found: dict[str, CatalogTable | CdcError] = {}
+        shown_tables: dict[str, CatalogTable | CdcError] = {}
         for name, capture in tables.items():
             try:
                 shown = read_again(connection, capture)
                 defaults = read_defaults(connection, capture.id)
             except CdcError as e:
-                found[name] = e
+                shown_tables[name] = e
                 continue
             by_name = {c.name: c for c in shown.columns}
             compared = {
@@ -94,8 +94,8 @@ def ask_catalog(source: Source, lineage: Lineage, tables: Mapping[str, Capture])
                 for column, (default, extra) in defaults.items()
                 if column in by_name
             }
-            found[name] = CatalogTable(shown, compared)
-        return CatalogAnswer(before, high(connection, facts), found)
+            shown_tables[name] = CatalogTable(shown, compared)
+        return CatalogAnswer(before, high(connection, facts), shown_tables)
 
 
 @dataclass(frozen=True)

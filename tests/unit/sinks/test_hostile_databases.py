@@ -120,7 +120,7 @@ def test_rows_of_postgresql_that_are_read_as_they_come_are_bounded(tmp_path: Pat
     declared = message(b"C", b"DECLARE CURSOR\0")
     rows = column() + row(b"x") * 5001 + done(b"FETCH 5001")
     endless = column() + message(b"D", b"\0\1\x10\0\0\0", length=2**28)
-    for answer, repeated, found in (
+    for answer, repeated, excerpt in (
         (rows, b"", "more than 5000 rows"),
         (column(), _ROWS, "more than 5000 rows"),
         (endless, bytes(2**20), "more than 2097152 bytes"),
@@ -128,7 +128,7 @@ def test_rows_of_postgresql_that_are_read_as_they_come_are_bounded(tmp_path: Pat
         way = hostile_postgresql.by_statement({b"DECLARE": (declared + READY, b""), b"FETCH": (answer, repeated)})
         with _postgresql(way, tmp_path) as (server, dialect):
             fault = _fault(dialect, lambda session: sum(map(len, session.stream("SELECT name"))))
-            assert (fault.reason, found in fault.found) == (Reason.SINK_UNREACHABLE, True), fault
+            assert (fault.reason, excerpt in fault.found) == (Reason.SINK_UNREACHABLE, True), fault
             assert server.sent < 64 * 2**20
 
 
@@ -158,10 +158,10 @@ def test_a_login_to_postgresql_is_bounded(tmp_path: Path, monkeypatch: pytest.Mo
         (before_the_login(message(b"R", length=1000), drips=True), "no login within"),
         (hostile_postgresql.scram(rounds=2_000_000), "no login within"),
     ]
-    for way, found in cases:
+    for way, excerpt in cases:
         with _postgresql(way, tmp_path) as (_, dialect):
             fault = _fault(dialect, _read)
-            assert (fault.reason, found in fault.found) == (Reason.SINK_UNREACHABLE, True), fault
+            assert (fault.reason, excerpt in fault.found) == (Reason.SINK_UNREACHABLE, True), fault
     monkeypatch.undo()
     for repeated in (_PARAMETERS, notice(b"x" * 20_000)):
         with _postgresql(before_the_login(hostile_postgresql.LOGGED_IN, repeated=repeated), tmp_path) as (_, dialect):
@@ -263,13 +263,13 @@ def test_answers_of_a_mysql_target_are_bounded_as_those_of_a_source(
         (hostile.answering(b"\x02", COLUMN, COLUMN, END, b"\x01a\x01b", END), _read, "2 values (str, str)"),
         (hostile.endless_packets, _read, "before the login"),
     ]
-    for way, ask, found in cases:
+    for way, ask, excerpt in cases:
         server = Hostile(way)
         with server.listening() as port:
             dialect = MySqlDialect(login(tmp_path, "spec.sink.mysql", port, "sync", "the password"))
             with monkeypatch.context() as patch:
-                fault = _fault(dialect, ask, partial(_hasten, patch) if "within" in found else lambda: None)
+                fault = _fault(dialect, ask, partial(_hasten, patch) if "within" in excerpt else lambda: None)
             server.ending.set()
-        assert (fault.reason, found in fault.found) == (Reason.SINK_UNREACHABLE, True), fault
+        assert (fault.reason, excerpt in fault.found) == (Reason.SINK_UNREACHABLE, True), fault
         assert "spec.source" not in str(fault)
         assert server.sent < 64 * 2**20

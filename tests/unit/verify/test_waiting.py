@@ -30,12 +30,12 @@ def test_a_sync_at_rest_is_not_waited_for(tmp_path: Path, phase: str) -> None:
     (tmp_path / "status").write_text(yaml.safe_dump({"status": {"phase": phase}}))
     status = SyncStatus(tmp_path / "status", tmp_path / "lock")
     suspect = Suspect(ORDERS, target, 0, Mock(), pa.table({"id": [1]}), np.empty(0, "S16"))
-    said: list[str] = []
+    waiting_tables: list[str] = []
     confirmation = DifferenceConfirmation(
-        Mock(), Mock(), status, 1, tmp_path, 1, 600.0, ReaderName.CDCSYNC, lambda table, _: said.append(table)
+        Mock(), Mock(), status, 1, tmp_path, 1, 600.0, ReaderName.CDCSYNC, lambda table, _: waiting_tables.append(table)
     )
     with (tmp_path / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         assert status.running
         confirmation._wait([suspect], END)
-    assert said == ["shop.orders"]
+    assert waiting_tables == ["shop.orders"]

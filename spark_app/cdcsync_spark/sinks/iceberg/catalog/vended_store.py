@@ -13,7 +13,6 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.fs as pafs
@@ -21,6 +20,7 @@ import pyarrow.fs as pafs
 from cdcsync_core.errors import CdcError
 from cdcsync_lake.location import Location
 from cdcsync_spark.sinks.lake.storage.object_store import ObjectStore
+from cdcsync_spark.sinks.lake.storage.read_only import ReadOnlyFiles
 
 #: seconds before their end at which credentials are asked for again, the life of those that name no
 #: end, until a catalog is asked again that did not answer, and that gave what has ended already
@@ -116,7 +116,7 @@ def client_config(location: Location, settings: Mapping[str, str]) -> dict[str, 
     return keys | Location(location.scheme, location.root, endpoint, region).store_config()
 
 
-class _Renewing(pafs.FileSystemHandler):
+class _Renewing(ReadOnlyFiles):
     """Reads by the file system that `current` gives for each call."""
 
     def __init__(self, current: Callable[[], pafs.FileSystem]) -> None:
@@ -136,10 +136,3 @@ class _Renewing(pafs.FileSystemHandler):
 
     def get_file_info(self, paths: list[str]) -> list[pafs.FileInfo]:
         return list(self._current().get_file_info(paths))
-
-    def _not_here(self, *_: Any) -> Any:
-        raise NotImplementedError("files are read here, and nothing else")
-
-    copy_file = create_dir = delete_dir = delete_dir_contents = delete_file = _not_here
-    delete_root_dir_contents = get_file_info_selector = move = _not_here
-    open_append_stream = open_output_stream = _not_here

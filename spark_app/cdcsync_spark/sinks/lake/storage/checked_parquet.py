@@ -13,7 +13,6 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -32,6 +31,7 @@ from cdcsync_spark.sinks.lake.storage.parquet_pages import (
     TooHeavy,
     chunk_width,
 )
+from cdcsync_spark.sinks.lake.storage.read_only import ReadOnlyFiles
 
 #: the parts of this process's memory that a page, and the pages of a row group, may have; and the
 #: footer, which takes many times its size once it is parsed
@@ -64,7 +64,7 @@ def refuse_heavy_pages(path: str, content: bytes, footer: pq.FileMetaData, leave
         raise _too_heavy(path, heavy) from None
 
 
-class _CheckedFiles(pafs.FileSystemHandler):
+class _CheckedFiles(ReadOnlyFiles):
     """Arrow keeps a footer that it has read, so the chunks of each file are kept, too."""
 
     def __init__(self, files: pafs.FileSystem, bounds: Most) -> None:
@@ -83,13 +83,6 @@ class _CheckedFiles(pafs.FileSystemHandler):
 
     def get_file_info(self, paths: list[str]) -> list[pafs.FileInfo]:
         return list(self._files.get_file_info(paths))
-
-    def _not_here(self, *_: Any) -> Any:
-        raise NotImplementedError("files are read here, and nothing else")
-
-    copy_file = create_dir = delete_dir = delete_dir_contents = delete_file = _not_here
-    delete_root_dir_contents = get_file_info_selector = move = _not_here
-    open_append_stream = open_input_stream = open_output_stream = _not_here
 
 
 class _CheckedFile:

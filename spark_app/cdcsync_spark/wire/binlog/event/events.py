@@ -302,16 +302,16 @@ class _QueryStatus(NamedTuple):
 def _session(status: Cursor) -> _QueryStatus:
     """`sql_mode` and character set are always logged, and before them only variables of known
     length; what follows them and cannot be read is not needed."""
-    found = _QueryStatus()
+    session = _QueryStatus()
     try:
         while status:
-            if (following := _variable(status, found)) is None:
+            if (following := _variable(status, session)) is None:
                 break
-            found = following
+            session = following
     except DecodeError:
-        if not found.collation:
+        if not session.collation:
             raise
-    return found
+    return session
 
 
 def _variable(status: Cursor, session: _QueryStatus) -> _QueryStatus | None:
