@@ -6,8 +6,7 @@ them the same syncs alone.
 
 A real API server and the operator as it is deployed; its source is simulated. A driver reports
 once a second; a status is late by the time for which there has been a report that it does not show.
-It may be ten seconds late, without the time for which the operator had no CPU, and without what the
-machine makes of a status on time while the same syncs are alone, in the same run.
+It may be ten seconds late, without the time for which the operator had no CPU.
 """
 
 from __future__ import annotations
@@ -94,8 +93,7 @@ def test_hostile_tenant(tmp_path: Path) -> None:
         print(f"later than alone: by {later:.1f} s, without waits for CPU by {further:.1f} s")
         print(f"written: {dict(sorted(tenant.kinds.items()))}")
         assert memory < _LIMIT_MIB
-        machine = max(0.0, alone[0].beyond - _RECONCILED_EVERY)
-        assert late.beyond - machine < _LATEST
+        assert late.beyond < _LATEST
 
 
 def _watched(late: Lateness, process: Operator, seconds: float) -> tuple[Lateness, float]:

@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 from cdcsync_core.errors import Reason, fail
 from cdcsync_core.runs.report_merge import merge_report
 from cdcsync_core.runs.run import ExitCode, RunKind, TablePhase
-from cdcsync_core.runs.status import CONSISTENT, Phase, Status, should_write
+from cdcsync_core.runs.status import CONSISTENT, Phase, Status
 from cdcsync_operator.decision.decide import decide
 from cdcsync_operator.decision.needs import assigned
 from cdcsync_operator.decision.observed import (
@@ -38,6 +38,7 @@ from cdcsync_operator.decision.observed import (
 from cdcsync_operator.decision.runs.fingerprint import fingerprint
 from cdcsync_operator.decision.tables.assignment import owned_tables
 from cdcsync_operator.decision.tables.resnapshots import MAX_DECISIONS, resnapshot_fixes
+from cdcsync_operator.reconcile.status_writes import seconds_to_write
 from unit.controller.harness import resource
 from unit.controller.simulated_drivers import Driver, Lake, Reader, Snapshot
 
@@ -157,7 +158,7 @@ class Cluster:
         taken = merged.observed_generation != decision.status.observed_generation
         self.status = decision.status
         urgent = any(isinstance(a, StartRun) for a in decision.actions)
-        if urgent or should_write(self.written, self.status, self.written_at, self.now):
+        if urgent or seconds_to_write(self.written, self.status, self.written_at, self.now) == 0:
             self.written, self.written_at = self.status, self.now
         if taken and self.resource.spec.state == "running":
             self.blamed = blamed

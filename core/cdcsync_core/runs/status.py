@@ -443,23 +443,3 @@ def shown_message(message: str) -> str:
     """Its lines, with nothing hidden in them, as far as the CRD allows."""
     message = "\n".join(map(visible, message.split("\n")))
     return message if len(message) <= MAX_MESSAGE else message[: MAX_MESSAGE - 3] + "..."
-
-
-def should_write(written: Status, current: Status, written_at: float, now: float, every: float = 10.0) -> bool:
-    """Every change of phase, condition, run or table phase at once, mere progress at most every ten
-    seconds."""
-    if written == current:
-        return False
-    return _significant_fields(written) != _significant_fields(current) or now - written_at >= every
-
-
-def _significant_fields(status: Status) -> tuple[Any, ...]:
-    return (
-        status.observed_generation,
-        status.phase,
-        tuple((c.type, c.status, c.reason) for c in status.conditions),
-        tuple((ref.id, ref.epoch) for k in RunKind if (ref := status.runs.get(k))),
-        status.restarts,
-        status.schedule,
-        tuple((t.name, t.phase, t.generation, t.reason, t.resnapshot) for t in status.table_status),
-    )

@@ -10,6 +10,7 @@ reconciled when it has been corrected. The operator's own end drains no driver.
 from __future__ import annotations
 
 import functools
+import math
 import secrets
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -37,6 +38,7 @@ from cdcsync_operator.reconcile.secret_files import SecretFiles
 #: reports often, of one on its way there
 _AT_REST, _FLOWING, _CHANGING, _ON_ITS_WAY = 300.0, 10.0, 7.0, 2.0
 _RETRY_FIRST, _RETRY_MOST = 1.0, 60.0
+_SOON = 0.1
 
 
 @dataclass
@@ -152,7 +154,8 @@ class KubeController:
         if (stream := decision.status.runs.get(RunKind.STREAM)) is not None:
             self._rate.note(stream.id, stream.report, self.clock())
         flowing = _CHANGING if stream is not None and self._rate.often else _FLOWING
-        return _pause(decision, self.clock(), flowing, refused=bool(self.store.refusal()))
+        pause = _pause(decision, self.clock(), flowing, refused=bool(self.store.refusal()))
+        return min(pause, self._unwritten_for())
 
     def _current(self, resource: CdcSync, stored: Status) -> Reconciler:
         if self._reconciler is None:
@@ -164,6 +167,11 @@ class KubeController:
             )
         self._loaded.resource = resource
         return self._reconciler
+
+    def _unwritten_for(self) -> float:
+        """Seconds for which the progress that was just seen may stay out of the status."""
+        seconds = self._reconciler.unwritten_for() if self._reconciler else None
+        return math.inf if seconds is None else max(_SOON, seconds)
 
     def _refuse(self, error: CdcError) -> None:
         """Reports what is wrong with the spec; runs go on."""
@@ -232,7 +240,7 @@ def _pause(decision: Decision, now: float, flowing: float, *, refused: bool) -> 
     checks = any(isinstance(a, RunPreflight) for a in decision.actions)
     if status.phase is Phase.WAITING and status.schedule is not None:
         until = (unix_time(status.schedule.next_time) or now) - now
-        return max(0.1, min(decision.requeue_after if checks else _AT_REST, until))
+        return max(_SOON, min(decision.requeue_after if checks else _AT_REST, until))
     if not checks and (refused or status.phase in (Phase.PAUSED, Phase.COMPLETED)):
         return _AT_REST
     return decision.requeue_after

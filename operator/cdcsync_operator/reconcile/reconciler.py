@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from cdcsync_core.gates import gate
 from cdcsync_core.resource.spec import CdcSync
-from cdcsync_core.runs.status import Status, should_write
+from cdcsync_core.runs.status import Status
 from cdcsync_operator.decision.decide import decide
 from cdcsync_operator.decision.observed import (
     Action,
@@ -26,6 +26,7 @@ from cdcsync_operator.decision.observed import (
     StopRun,
 )
 from cdcsync_operator.reconcile.ports import Drivers, ResourceStore, SourceView
+from cdcsync_operator.reconcile.status_writes import seconds_to_write
 
 
 @dataclass
@@ -59,6 +60,12 @@ class Reconciler:
         self._act_on_all(resource, decision)
         return decision
 
+    def unwritten_for(self) -> float | None:
+        """Seconds until what is decided but not written is due to be; None where all is written."""
+        if self._current is None or self._written is None:
+            return None
+        return seconds_to_write(self._written, self._current, self._written_at, self.clock())
+
     def flush(self) -> None:
         """Writes what is known now; the last thing that a controller does."""
         if self._current is not None and self._current != self._written:
@@ -84,7 +91,7 @@ class Reconciler:
         assert self._current
         assert self._written
         now = self.clock()
-        if urgent or should_write(self._written, self._current, self._written_at, now):
+        if urgent or seconds_to_write(self._written, self._current, self._written_at, now) == 0:
             self.store.save(self._current)
             self._written, self._written_at = self._current, now
 

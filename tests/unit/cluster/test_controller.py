@@ -4,6 +4,7 @@ resource of its name."""
 from __future__ import annotations
 
 import json
+import random
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -58,6 +59,8 @@ class Cluster:
     preflights: list[str] = field(default_factory=list)
     given_up: list[Path] = field(default_factory=list)
     woken: threading.Event = field(default_factory=threading.Event)
+    #: seconds by which the controllers' clock is ahead
+    ahead: float = 0.0
 
     def __post_init__(self) -> None:
         self.api.add(f"{CORE}/secrets", SECRET)
@@ -76,7 +79,10 @@ class Cluster:
             self.given_up.append,
         )
         settings = OperatorSettings(Image("x"), self.policy)
-        return KubeController(self.api, settings, "lake", "shop", calls, time.time, self.woken.set)
+        return KubeController(self.api, settings, "lake", "shop", calls, self.clock, self.woken.set)
+
+    def clock(self) -> float:
+        return time.time() + self.ahead
 
     def _look(self, about: CdcSync, _: Path, __: frozenset[str] | None) -> PreflightOutcome:
         self.preflights.append(about.metadata.uid)
@@ -97,8 +103,8 @@ class Cluster:
 
     def report(self, number: int, *names: str) -> None:
         """The stream's driver has these tables."""
-        head = {"number": number, "at": time.time(), "lag_seconds": 0.1}
-        head["position"] = place(400 + number) | {"timestamp": utc(time.time())}
+        head = {"number": number, "at": self.clock(), "lag_seconds": 0.1}
+        head["position"] = place(400 + number) | {"timestamp": utc(self.clock())}
         entries = [{"name": n, "phase": "Streaming", "position": place(400 + number), "number": number} for n in names]
         (path,) = (p for p in self.api.objects if p.endswith("-report-0"))
         self.api.objects[path]["data"] |= {"head": json.dumps(head), "tables": json.dumps({"entries": entries})}
@@ -232,18 +238,46 @@ def test_a_refused_sync_is_watched_and_can_be_paused(cluster: Cluster, start: St
 
 
 def test_a_sync_whose_driver_reports_often_is_reconciled_more_often(cluster: Cluster, start: Start) -> None:
+    controller = _flowing(cluster, start)
+    pauses = []
+    for cluster.ahead, number in ((10.0, 2), (20.0, 7), (27.0, 10), (37.0, 11)):
+        cluster.report(number, "shop.a", "shop.b")
+        pauses.append(controller.reconcile())
+    assert pauses == [10.0, 7.0, 7.0, 10.0]
+
+
+@pytest.mark.parametrize("events", [0.0, 0.05, 0.4])
+def test_no_report_of_a_driver_that_reports_often_stays_unseen_for_ten_seconds(
+    cluster: Cluster, start: Start, events: float
+) -> None:
+    """A report a second; `events` is how probable an event is, which reconciles at once, in each
+    half second. The resource is written at most every five seconds all the same."""
+    controller, dice = _flowing(cluster, start), random.Random(events)
+    due, reported_at, writes, latest = 0.0, {}, set(), 0.0
+    for tick in range(300):
+        cluster.ahead = 100 + tick / 2
+        if tick % 2 == 0:
+            reported_at[410 + tick] = cluster.ahead
+            cluster.report(10 + tick, "shop.a", "shop.b")
+        if cluster.ahead >= due or dice.random() < events:
+            due = cluster.ahead + (controller.reconcile() or 0.0)
+        shown = cluster.status.position.offset
+        writes.add(shown)
+        if tick > 60:  # how often the driver reports is not known at first
+            unseen = (at for offset, at in reported_at.items() if offset > shown)
+            latest = max(latest, cluster.ahead - min(unseen, default=cluster.ahead))
+    assert latest < 8.0
+    assert len(writes) <= 150 / 5 + 1
+
+
+def _flowing(cluster: Cluster, start: Start) -> KubeController:
     cluster.create(status=streaming())
     controller = start()
     reconcile_until(controller, cluster.pods)
     cluster.show(phase="Running", containerStatuses=[{"name": "driver", "state": {"running": {}}}])
     cluster.report(1, "shop.a", "shop.b")
     reconcile_until(controller, lambda: cluster.status.condition("Reconciling").status == "False")
-    pauses = []
-    for later, number in ((10.0, 2), (20.0, 7), (27.0, 10), (37.0, 11)):
-        controller.clock = lambda later=later: time.time() + later
-        cluster.report(number, "shop.a", "shop.b")
-        pauses.append(controller.reconcile())
-    assert pauses == [10.0, 7.0, 7.0, 10.0]
+    return controller
 
 
 # ---- an error between any two steps

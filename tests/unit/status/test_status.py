@@ -13,7 +13,6 @@ from cdcsync_core.runs.report_merge import merge_report
 from cdcsync_core.runs.run import Report, RunKind, TablePhase
 from cdcsync_core.runs.status import (
     MAX_MESSAGE,
-    Phase,
     ResnapshotStatus,
     RunRef,
     Runs,
@@ -22,7 +21,6 @@ from cdcsync_core.runs.status import (
     count_tables,
     effective_lag,
     only_tables,
-    should_write,
     with_condition,
 )
 from cdcsync_core.runs.status_part import StatusPosition
@@ -191,17 +189,6 @@ def test_a_condition_keeps_its_time_until_it_turns() -> None:
     assert third.condition("Ready").observed_generation == 3
     assert len(third.conditions) == 1
     assert len(with_condition(RUNNING, "Ready", False, "X", "m" * 9999, 0).condition("Ready").message) == MAX_MESSAGE
-
-
-def test_changes_are_written_at_once_and_mere_progress_every_ten_seconds() -> None:
-    progress = RUNNING.with_(lag_seconds=0.7)
-    assert not should_write(RUNNING, RUNNING, 0.0, 1e9)
-    assert not should_write(RUNNING, progress, 100.0, 109.0)
-    assert should_write(RUNNING, progress, 100.0, 110.0)
-    assert should_write(RUNNING, RUNNING.with_(phase=Phase.STREAMING), 100.0, 100.0)
-    assert should_write(RUNNING, RUNNING.with_(runs=Runs()), 100.0, 100.0)
-    failed = only_tables(RUNNING, [TableStatus(name="shop.a", phase=TablePhase.FAILED)])
-    assert should_write(RUNNING, failed, 100.0, 100.0)
 
 
 @pytest.mark.parametrize("run", ["t-2", "s-1"])
