@@ -14,19 +14,13 @@ from obstore.exceptions import AlreadyExistsError, BaseError, NotSupportedError
 from obstore.store import S3Store
 
 from cdcsync_core.errors import CdcError, Reason, fail
-from cdcsync_lake.checked_proxy import proxied
+from cdcsync_lake.checked_proxy import allowed_options, proxied
 from cdcsync_lake.failures import brief, store_error
 from cdcsync_lake.location import Location
 from cdcsync_lake.panics import requests_alone
 from cdcsync_lake.probe import CONTENT, PROBES, is_probe, refuse_inside_a_table, unsupported_store
 
 _REQUEST = {"timeout": "10s", "connect_timeout": "5s"}
-#: options of the client that a check through a proxy takes of a Secret; others could turn the proxy
-#: off, or send a file of this machine
-_CHECKED = frozenset((
-    "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_REGION", "AWS_DEFAULT_REGION", "AWS_ENDPOINT_URL",
-    "AWS_ENDPOINT", "AWS_ALLOW_HTTP", "AWS_VIRTUAL_HOSTED_STYLE_REQUEST", "AWS_SERVER_SIDE_ENCRYPTION", "AWS_SSE_KMS_KEY_ID",
-))  # fmt: skip
 
 
 def check_bucket(lake: Location, leftover: float, proxy: str) -> list[CdcError]:
@@ -103,7 +97,7 @@ def _client(lake: Location, proxy: str) -> S3Store:
     """Short timeouts: the answer is worth less than the time spent waiting for it."""
     retry = {"max_retries": 2, "retry_timeout": timedelta(seconds=20)}
     try:
-        config = {k: v for k, v in lake.store_config().items() if not proxy or k in _CHECKED}
+        config = allowed_options(lake.store_config()) if proxy else lake.store_config()
         options = _REQUEST | (proxied(proxy, config) if proxy else {})
         return S3Store(lake.bucket, config=config, client_options=options, retry_config=retry)  # type: ignore[arg-type]
     except (BaseError, ValueError) as error:

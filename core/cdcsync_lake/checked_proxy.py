@@ -43,6 +43,23 @@ _IDENTITY = "169.254.169.254,169.254.170.2,169.254.170.23,fd00:ec2::254,fd00:ec2
 _REGION = re.compile(r"[a-z0-9-]+")
 
 
+#: options of a store's client that a Secret may give where connections are checked: others turn the
+#: proxy off, or have the client send a file of its machine to a host that they name
+_OPTIONS = frozenset(
+    f"AWS_{name}" for name in (
+        "ACCESS_KEY_ID", "SECRET_ACCESS_KEY", "SESSION_TOKEN", "TOKEN", "REGION", "DEFAULT_REGION", "ENDPOINT_URL",
+        "ENDPOINT_URL_S3", "ENDPOINT", "ALLOW_HTTP", "VIRTUAL_HOSTED_STYLE_REQUEST", "SERVER_SIDE_ENCRYPTION",
+        "SSE_KMS_KEY_ID", "SSE_BUCKET_KEY_ENABLED", "SSE_CUSTOMER_KEY_BASE64", "CHECKSUM_ALGORITHM", "UNSIGNED_PAYLOAD",
+        "REQUEST_PAYER", "DISABLE_TAGGING", "SKIP_SIGNATURE", "S3_EXPRESS",
+    )
+)  # fmt: skip
+
+
+def allowed_options(options: Mapping[str, str]) -> dict[str, str]:
+    """The options that a client takes where it connects by the proxy."""
+    return {name: value for name, value in options.items() if name in _OPTIONS}
+
+
 def proxied(url: str, options: Mapping[str, str]) -> dict[str, str]:
     """What lets the client of a store, which has `options`, connect through the proxy `url`.
 

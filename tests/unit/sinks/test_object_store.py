@@ -7,6 +7,7 @@ import socket
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 
 import obstore
 import pytest
@@ -99,6 +100,26 @@ def test_credentials_that_are_none_are_named(use: object, answer: bytes, tmp_pat
             use(store)  # type: ignore[operator]
     assert found.value.reason is Reason.SINK_UNREACHABLE
     assert "two" not in found.value.message
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["AWS_WEB_IDENTITY_TOKEN_FILE", "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE", "AWS_ROLE_ARN", "AWS_ENDPOINT_URL_STS",
+     "AWS_CONTAINER_CREDENTIALS_FULL_URI", "AWS_METADATA_ENDPOINT", "AWS_PROXY_URL", "PROXY_EXCLUDES", "TOMORROWS"],
+)  # fmt: skip
+def test_no_variable_of_a_secret_sends_a_file_or_goes_around_the_proxy(
+    name: str, lake: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A driver has the source's password as a file, which another Secret must not send to a host of
+    its own. On a machine without a policy the user's own Secret may have any variable."""
+    (lake / name).write_text("/secrets/source/password")
+    store = open_store("s3://lake/cdc", "https://store", "eu", str(lake))
+    assert name in store.storage_options()
+    monkeypatch.setattr(object_store, "run_proxy", lambda: SimpleNamespace(url="http://127.0.0.1:9"))
+    assert store.storage_options() == {
+        "AWS_CONDITIONAL_PUT": "etag", "AWS_ACCESS_KEY_ID": "any", "AWS_SECRET_ACCESS_KEY": "any", "AWS_REGION": "eu",
+        "AWS_ENDPOINT_URL": "https://store", "AWS_ALLOW_HTTP": "false", "proxy_url": "http://127.0.0.1:9",
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize("use", [_listed, _opened, _read, _put])

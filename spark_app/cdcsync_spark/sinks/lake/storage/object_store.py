@@ -11,7 +11,6 @@ a client of its own; clients are kept, because each has its own connections.
 from __future__ import annotations
 
 import os
-import re
 import shutil
 import tempfile
 import threading
@@ -31,7 +30,7 @@ from obstore.store import S3Store
 
 from cdcsync_core.errors import RUN_AGAIN, CdcError, Reason, fail
 from cdcsync_core.resource.networks import networks_of_the_run
-from cdcsync_lake.checked_proxy import proxied
+from cdcsync_lake.checked_proxy import allowed_options, proxied
 from cdcsync_lake.panics import requests_alone
 from cdcsync_lake.probe import PROBES
 from cdcsync_lake.proxy_process import ProxyProcess
@@ -47,8 +46,6 @@ _LARGE = 8 * 2**20
 MOST_NAMES, LONGEST_LISTING = 4_000_000, 1200.0
 #: of lakes, or of tables where each has its own credentials: every client has its own connections
 _CLIENTS = 64
-#: variables of a Secret by which a client would pass the checked proxy by
-_AROUND = re.compile(r".*(PROXY|METADATA|CONTAINER_CREDENTIALS).*")
 #: how a client reaches its store: bucket and options
 _Access = tuple[str, tuple[tuple[str, str], ...]]
 #: by process and networks
@@ -232,8 +229,8 @@ def as_policy_allows(config: dict[str, str]) -> dict[str, str]:
     proxy = run_proxy()
     if proxy is None:
         return config
-    checked = {name: value for name, value in config.items() if not _AROUND.fullmatch(name)}
-    return checked | proxied(proxy.url, checked)
+    allowed = allowed_options(config)
+    return allowed | proxied(proxy.url, allowed)
 
 
 def _too_many(folder: str) -> CdcError:
