@@ -36,7 +36,8 @@ from cdcsync_core.positions.position import (
 from cdcsync_core.remedies import RESNAPSHOT_ALL
 from cdcsync_mysql.positions.logfile import file_created_at
 from cdcsync_mysql.server import ServerFacts
-from cdcsync_mysql.sessions.connection import Connection, SourceConnection, fetch
+from cdcsync_mysql.sessions.connection import Connection, fetch
+from cdcsync_mysql.sessions.pymysql_adapter import SourceConnection
 
 #: how long a transaction may be in the binlog, and so with a reader, before `gtid_executed` has it
 #: (semi-synchronous replication)

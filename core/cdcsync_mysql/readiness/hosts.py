@@ -7,8 +7,9 @@ from typing import cast
 from cdcsync_core.errors import CdcError, Reason
 from cdcsync_mysql.checks import Check, failed, passed, warned
 from cdcsync_mysql.server import ServerFacts, read_facts
-from cdcsync_mysql.sessions.connection import Connection, Source, SourceConnection, connect, fetch
+from cdcsync_mysql.sessions.connection import Connection, Source, connect, fetch
 from cdcsync_mysql.sessions.hosts import is_demoted
+from cdcsync_mysql.sessions.pymysql_adapter import SourceConnection
 
 _NAME = "hosts"
 

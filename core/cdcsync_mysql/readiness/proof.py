@@ -21,7 +21,8 @@ from cdcsync_mysql.rds import on_rds
 from cdcsync_mysql.readiness.cascades import LOGGED_SINCE, cascades, unlogged_error
 from cdcsync_mysql.readiness.servercheck import CHECKS, Server, carry_out, read_server
 from cdcsync_mysql.server import ServerFacts, global_variables, read_facts
-from cdcsync_mysql.sessions.connection import Connection, Source, SourceConnection, connect, fetch
+from cdcsync_mysql.sessions.connection import Connection, Source, connect, fetch
+from cdcsync_mysql.sessions.pymysql_adapter import SourceConnection
 
 
 class SourceSession:

@@ -16,7 +16,8 @@ from cdcsync_mysql.checks import Check, passed, warned
 from cdcsync_mysql.positions.logfile import file_created_at
 from cdcsync_mysql.rds import KEEP_BINLOG
 from cdcsync_mysql.server import log_retention_seconds
-from cdcsync_mysql.sessions.connection import Source, SourceConnection, connect, fetch
+from cdcsync_mysql.sessions.connection import Source, connect, fetch
+from cdcsync_mysql.sessions.pymysql_adapter import SourceConnection
 
 #: a stream should be away for this part of the binlog's retention at most
 _SAFE_PART = 0.5

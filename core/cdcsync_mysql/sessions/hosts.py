@@ -18,7 +18,9 @@ from cdcsync_core.errors import CdcError, Reason, fail
 from cdcsync_mysql.sessions.version import flavor_of, parse_version
 
 if TYPE_CHECKING:
-    from cdcsync_mysql.sessions.connection import Connection, Source, SourceConnection
+    from cdcsync_mysql.sessions.connection import Connection
+    from cdcsync_mysql.sessions.pymysql_adapter import SourceConnection
+    from cdcsync_mysql.sessions.source import Source
 
 Fetch = Callable[["Connection", str], list[tuple[Any, ...]]]
 #: whether it was demoted, and whether it is another server than the one that is followed; the least

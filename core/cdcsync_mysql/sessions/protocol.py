@@ -1,8 +1,8 @@
 """The one owner of what PyMySQL keeps private: commands and packets below its cursors.
 
 Why it exists: PyMySQL has no public interface for dumps of the binlog, prepared statements and raw
-result sets. Its private names are used here, and in the subclass that
-bounds a connection (`connection.SourceConnection`), so a new version of it is checked in two files.
+result sets. Its private names are used here, and in the subclass that bounds a connection
+(`pymysql_adapter`), so a new version of it is checked in two files.
 """
 
 from __future__ import annotations

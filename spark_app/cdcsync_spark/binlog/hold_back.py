@@ -21,7 +21,8 @@ from cdcsync_core.positions.gtid import GtidSet
 from cdcsync_core.positions.lineage import Lineage
 from cdcsync_core.positions.position import GtidPosition, Position
 from cdcsync_mysql.readiness.proof import SourceMoved, open_session
-from cdcsync_mysql.sessions.connection import Source, SourceConnection, fetch
+from cdcsync_mysql.sessions.connection import Source, fetch
+from cdcsync_mysql.sessions.pymysql_adapter import SourceConnection
 from cdcsync_spark.binlog.batch import BinlogBatch
 from cdcsync_spark.logs import get_logger
 

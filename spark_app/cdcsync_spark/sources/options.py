@@ -27,7 +27,8 @@ from cdcsync_core.resource.connection_spec import is_loopback
 from cdcsync_core.tables.capture import Capture
 from cdcsync_core.tables.source_table import TableId
 from cdcsync_mysql.reading.catalog import read_table
-from cdcsync_mysql.sessions.connection import Source, Tls, TlsMode, connect
+from cdcsync_mysql.sessions.connection import Source, Tls, connect
+from cdcsync_mysql.sessions.source import TlsMode
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ import pytest
 from cdcsync_core.errors import CdcError, Reason
 from cdcsync_core.tables.source_table import TableId
 from cdcsync_mysql.sessions import connection as connections
+from cdcsync_mysql.sessions import pymysql_adapter
 from cdcsync_mysql.sessions.question import AnswerLimits
 from cdcsync_spark.sinks.sql import mysql_session, postgresql_login, postgresql_session
 from cdcsync_spark.sinks.sql.dialect import ConnectionLost, Dialect, SqlSession
@@ -250,7 +251,7 @@ def test_answers_of_a_mysql_target_are_bounded_as_those_of_a_source(
 ) -> None:
     """Its faults are the sink's, and name its fields."""
     monkeypatch.setattr(connections, "apply_profile", lambda *_: None)
-    monkeypatch.setattr(connections, "_MOST", AnswerLimits(5000, 2**20))
+    monkeypatch.setattr(pymysql_adapter, "_MOST", AnswerLimits(5000, 2**20))
     monkeypatch.setattr(mysql_session, "ROW_BYTES", 2**20)
     monkeypatch.setattr(mysql_session.MySqlSession, "_begin", lambda _: None)
     streamed: Ask = lambda session: sum(map(len, session.stream("SELECT name")))  # noqa: E731

@@ -25,8 +25,10 @@ from cdcsync_core.tables.capture import Capture
 from cdcsync_core.tables.source_table import Column, SourceTable, SourceType, TableId
 from cdcsync_mysql.positions import watermark
 from cdcsync_mysql.sessions import connection as connections
-from cdcsync_mysql.sessions.connection import Source, SourceConnection, Tls, connect, fetch, fetch_dicts, map_error
+from cdcsync_mysql.sessions import pymysql_adapter
+from cdcsync_mysql.sessions.connection import Source, Tls, connect, fetch, fetch_dicts, map_error
 from cdcsync_mysql.sessions.protocol import answered_within, load_local
+from cdcsync_mysql.sessions.pymysql_adapter import SourceConnection
 from cdcsync_mysql.sessions.question import AnswerLimits
 from cdcsync_spark.binlog.dump.client import BinlogClient
 from cdcsync_spark.snapshot.binary_select import read_select
@@ -136,7 +138,7 @@ def test_no_file_and_no_password_goes_to_a_server_that_asks(tmp_path: Path, monk
 
 
 def test_an_answer_without_end_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connections, "_MOST", AnswerLimits(5000, 2**20))
+    monkeypatch.setattr(pymysql_adapter, "_MOST", AnswerLimits(5000, 2**20))
     for way, found in ((hostile.endless_rows, "5000 rows"), (hostile.one_endless_value, "1048576 bytes")):
         with _connected(way, tmp_path, monkeypatch) as (server, connection):
             error = _ends(lambda: fetch(connection, "SELECT 1"))
@@ -239,7 +241,7 @@ def test_rows_that_ended_with_the_clock_are_not_whole(tmp_path: Path, monkeypatc
 
 
 def test_a_login_that_drips_ends_by_the_clock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connections, "LOGIN_SECONDS", 0.5)
+    monkeypatch.setattr(pymysql_adapter, "LOGIN_SECONDS", 0.5)
     for way, tls in ((hostile.dripping_greeting, "disabled"), (hostile.dripping_handshake, "required")):
         with Hostile(way).listening() as port:
             source = _source(port, tmp_path)
