@@ -181,7 +181,7 @@ def _fits(cells: Cells, width: int) -> Numbers:
 
 
 def _members(found: Members, index: Numbers, cells: Cells) -> pa.Array:
-    """Of every row the member with its index, from 1 on; 0 has no name."""
+    """The member of every row by its index, from 1 on; 0 has no name."""
     if cells.valid is not None:
         index = np.where(cells.valid, index, 0)
     if int(index.max(initial=0)) > len(found.names):

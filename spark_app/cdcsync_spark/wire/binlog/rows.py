@@ -223,7 +223,7 @@ class _Frame:
         self._nulled = self._unpacked = 0
 
     def fill(self, convert: Callable[[Column], value.ConvertedValues]) -> None:
-        """With all captured columns. Raises DecodeError with table, column and, where a row is to
+        """Adds all captured columns. Raises DecodeError with table, column and, where a row is to
         blame, its key."""
         for column in self.table.captured:
             try:

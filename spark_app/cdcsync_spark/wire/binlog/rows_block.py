@@ -24,7 +24,7 @@ class RowsBlock(NamedTuple):
 
     @property
     def size(self) -> int:
-        """Of the images, in bytes."""
+        """The size of the images, in bytes."""
         return int(self.sizes.sum())
 
     def events(self) -> Iterator[RowsEvent]:

@@ -31,7 +31,7 @@ _NO_TABLE = 0xFFFFFF
 
 
 class _EventForm(NamedTuple):
-    """Of a kind of rows event. `extra`: version 2, with extra data; `compressed`: MariaDB;
+    """The form of a kind of rows event. `extra`: version 2, with extra data; `compressed`: MariaDB;
     `partial`: MySQL's JSON differences."""
 
     operation: Operation

@@ -112,8 +112,8 @@ def collation_in(charset: str) -> int:
 
 
 def stored_charset(planned: str) -> str:
-    """Of a column's values; what has no character set of its own (a DECIMAL, JSON) is ASCII or
-    UTF-8."""
+    """The character set of a column's values; what has none of its own (a DECIMAL, JSON) is ASCII
+    or UTF-8."""
     return {"": "utf8mb4", "utf8": "utf8mb3"}.get(planned, planned)
 
 

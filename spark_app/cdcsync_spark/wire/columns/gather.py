@@ -180,6 +180,6 @@ def is_ascii(raw: pa.BinaryArray) -> bool:
 
 
 def largest_byte(raw: pa.BinaryArray) -> int:
-    """Of all slices (which are all of the array's data); 0 where there is none."""
+    """The largest byte of all slices (which are all of the array's data); 0 where there is none."""
     data = raw.buffers()[2]
     return int(np.frombuffer(data, np.uint8).max()) if data is not None and len(data) else 0

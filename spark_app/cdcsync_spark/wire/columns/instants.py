@@ -35,7 +35,7 @@ class Instants(NamedTuple):
 
 @cache
 def _calendar() -> tuple[Numbers, Numbers]:
-    """Of each `year * 13 + month` the days since 1970 before its first day, and how many days it
+    """The days since 1970 before the first day of each `year * 13 + month`, and how many days it
     has."""
     before, days = np.zeros(_MONTHS, np.int32), np.zeros(_MONTHS, np.uint8)
     months = np.arange("0001-01", "10000-01", dtype="datetime64[M]")

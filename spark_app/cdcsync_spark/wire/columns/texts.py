@@ -92,7 +92,7 @@ def without_trailing_blanks(text: pa.StringArray) -> pa.StringArray:
 
 @cache
 def _utf8_lengths(name: str, *, replaced: bool) -> Numbers:
-    """Of each byte the length of its character in UTF-8; 0 for one that has none."""
+    """The length of each byte's character in UTF-8; 0 for one that has none."""
     read = reader(name, replaced=replaced)
 
     def length(byte: int) -> int:

@@ -142,7 +142,7 @@ def _linked(data: Bytes, end: int, starts: Cursors, reached: Cursors) -> tuple[n
 
 
 def _complete(headers: Cursors, data: Bytes, end: int) -> Walked:
-    """Without the last packet where that is incomplete."""
+    """Leaves out the last packet where that is incomplete."""
     last = int(headers[-1])
     length = _WORD(data, last)[0] & FULL
     if length == FULL or last + HEADER + length > end:

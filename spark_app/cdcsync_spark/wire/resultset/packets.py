@@ -110,7 +110,7 @@ class ResultPackets:
         return bytes(self._view[start:end])
 
     def _length(self) -> int:
-        """Of the next payload; 0 where its header has not come."""
+        """The length of the next payload; 0 where its header has not come."""
         head = self._view[self._low : self._low + HEADER]
         return int.from_bytes(head[:-1], "little") if self._high - self._low >= HEADER else 0
 

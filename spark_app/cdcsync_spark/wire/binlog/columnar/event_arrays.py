@@ -50,7 +50,7 @@ class EventArrays(NamedTuple):
         return [data[a:b] for a, b in zip(starts.tolist(), ends.tolist(), strict=True)]
 
     def damaged(self, chosen: Cursors) -> Cursors:
-        """Those of the `chosen` events whose checksum is wrong."""
+        """The `chosen` events whose checksum is wrong."""
         ends = self.ends[chosen]
         expected = self.numbers(ends, "<u4").tolist()
         checksums = list(map(crc32, self.bytes(self.starts[chosen], ends)))
@@ -60,8 +60,8 @@ class EventArrays(NamedTuple):
 
 
 def event_columns(data: bytes, starts: Sequence[int] | Cursors, ends: Sequence[int] | Cursors) -> EventArrays | None:
-    """Of the events at `data[starts[i]:ends[i]]`, each with its checksum; None where one is too
-    short for a header and a checksum."""
+    """The columns of the events at `data[starts[i]:ends[i]]`, each with its checksum; None where
+    one is too short for a header and a checksum."""
     begin, after = np.asarray(starts, np.int64), np.asarray(ends, np.int64)
     if not len(begin) or int((after - begin).min()) < HEADER.size + CRC.size:
         return None

@@ -64,8 +64,8 @@ class Stretch:
 
 
 class Plain(NamedTuple):
-    """Of a buffer of events: what each is (`MAPS`, `CHANGES`, or something else), and the first
-    events of the plain transactions and those after them."""
+    """What each event of a buffer is (`MAPS`, `CHANGES`, or something else), and the first events
+    of the plain transactions and those after them."""
 
     roles: npt.NDArray[np.uint8]
     first: Cursors
@@ -148,7 +148,7 @@ def _is_row_group(found: EventArrays, at: Cursors) -> Flags:
 
 
 def _is_mysql_gtid(found: EventArrays, at: Cursors) -> Flags:
-    """With a number of an interval, and whole times."""
+    """Whether each has a number of an interval, and whole times."""
     sizes = found.ends[at] - found.bodies[at]
     right = (sizes == events.GTID_HEAD) | (sizes >= _IMMEDIATE)
     numbers = found.numbers(np.where(right, found.bodies[at] + 17, 0), "<u8")

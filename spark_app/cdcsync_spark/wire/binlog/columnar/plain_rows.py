@@ -69,7 +69,8 @@ class PlainRows:
                 yield name, events
 
     def blocks(self, events: Cursors, numbers: npt.NDArray[np.int32]) -> Iterator[RowsBlock]:
-        """Of one table's events; `numbers` are those of the transactions of the stretch."""
+        """The rows of one table's events; `numbers` are those of the transactions of the
+        stretch."""
         edges = np.flatnonzero(np.diff(self.classes[events])) + 1
         for low, high in pairwise([0, *edges.tolist(), len(events)]):
             part = events[low:high]

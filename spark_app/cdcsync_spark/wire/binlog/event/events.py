@@ -105,8 +105,8 @@ class RotatePlace(NamedTuple):
 
 
 def parse_checksum(body: Buffer) -> bool:
-    """Of a format description event (`body` with the checksum's place): whether events carry a
-    CRC32."""
+    """Whether events carry a CRC32, by a format description event (`body` has the checksum's
+    place)."""
     cursor = Cursor(body)
     version = cursor.uint(2)
     server = cursor.take(50).rstrip(b"\0").decode("ascii", "replace")
@@ -134,7 +134,7 @@ def unread_kind(kind: int) -> DecodeError:
 
 
 def parse_version(body: Buffer) -> int:
-    """Of a format description event: the server's version as 80036 for 8.0.36, 0 if it has no such
+    """The server's version by a format description event, as 80036 for 8.0.36; 0 if it has no such
     form."""
     text = bytes(body[2:52]).rstrip(b"\0").decode("ascii", "replace")
     match = re.match(r"(\d{1,3})\.(\d{1,2})\.(\d{1,2})(?!\d)", text)

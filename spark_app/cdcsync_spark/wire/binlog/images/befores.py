@@ -23,8 +23,8 @@ _WORDS = (1, 2, 4, 8)
 
 
 def needed(lanes: Lanes, starts: Cursors, befores: Flags, layouts: Sequence[Layout], key: Collection[int]) -> Flags:
-    """Of the rows that begin at `starts` those that are needed; `befores` are before images, each
-    with its after image behind it, and `key` the places of the key's columns."""
+    """Which of the rows that begin at `starts` are needed; `befores` are before images, each with
+    its after image behind it, and `key` the places of the key's columns."""
     old = np.flatnonzero(befores)
     same = np.ones(len(old), bool)
     pairs = zip(columns(lanes, starts[old], layouts), columns(lanes, starts[old + 1], layouts), strict=True)
@@ -61,7 +61,7 @@ def _is_value(cells: Cells) -> Flags:
 
 
 def _same_numbers(a: Cells, b: Cells) -> Flags:
-    """Of one width; what a NULL has means nothing."""
+    """Whether numbers of one width are equal; what a NULL has means nothing."""
     one, other = (c.lanes.items(c.at, c.width, c.shift) for c in (a, b))
     if a.width in _WORDS:
         return one.view(f"u{a.width}") == other.view(f"u{a.width}")

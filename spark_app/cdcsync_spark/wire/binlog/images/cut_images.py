@@ -71,9 +71,9 @@ class Filler:
 
 
 class _Bitmap(NamedTuple):
-    """Of an image with certain NULLs: `whole` is the bitmap of all columns, `lengths` say how far
-    it is to each length from the end of the value before it, and its width, and `last` how far it
-    is to the end."""
+    """The bitmap of an image with certain NULLs: `whole` is the bitmap of all columns, `lengths`
+    say how far it is to each length from the end of the value before it, and its width, and `last`
+    how far it is to the end."""
 
     whole: bytes
     lengths: tuple[tuple[int, int], ...]

@@ -40,7 +40,8 @@ def _fractional(width: int) -> Callable[[int], Layout]:
 
 
 def _old(widths: tuple[int, ...]) -> Callable[[int], Layout]:
-    """Of a form that TABLE_MAP events do not say the digits of (`definition.described`)."""
+    """The layout of a form that TABLE_MAP events do not say the digits of
+    (`definition.described`)."""
     return lambda digits: (widths[digits] if digits < len(widths) else 0, 0)
 
 

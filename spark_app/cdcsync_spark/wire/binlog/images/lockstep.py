@@ -81,8 +81,8 @@ _SHOWN = (np.arange(256)[:, None] >> np.arange(8) & 1 ^ 1).astype(np.uint8)
 
 
 class _Byte(NamedTuple):
-    """Of a byte of the NULL bitmap: for each of its values how far its columns that are there move
-    a cursor, in the gaps from `first` on; whether lengths are among them."""
+    """A byte of the NULL bitmap: for each of its values how far its columns that are there move a
+    cursor, in the gaps from `first` on; whether lengths are among them."""
 
     gaps: Cursors
     first: int

@@ -150,7 +150,7 @@ class _Documents:
         return np.where(byte > 0x7F, 1 << 40, lengths), at
 
     def _opaque(self, _: int, ids: Cursors, at: Cursors, __: int) -> pa.StringArray:
-        """Of the types that JSON has not, decimals."""
+        """Reads decimals; the other types that JSON has not are left."""
         kinds = self._lanes.byte(at)
         lengths, at = self._length(at + 1)
         if (kinds != _DECIMAL).any():

@@ -71,7 +71,7 @@ def _applied(before: bytes | None, diffs: bytes | None) -> bytes:
 
 
 def _values(values: _Values, layouts: Sequence[Layout]) -> list[bytes]:
-    """With their lengths."""
+    """The values that are not NULL, with their lengths."""
     return [
         len(value).to_bytes(prefix, "little") + value if prefix else value
         for value, (_, prefix) in zip(values, layouts, strict=True)

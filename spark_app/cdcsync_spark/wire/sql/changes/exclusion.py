@@ -132,7 +132,8 @@ def may_take_trigger(sql: str, default_database: str, table: TableId) -> bool:
 
 
 def _triggers_database(reading: _StatementReading, default_database: str) -> str | None:
-    """Of DROP TRIGGER and CREATE OR REPLACE TRIGGER; None for other statements."""
+    """The database of the trigger that DROP TRIGGER or CREATE OR REPLACE TRIGGER names; None for
+    other statements."""
     words = [t.text if t.name and not t.quoted else "" for t in reading.tokens]
     if "trigger" not in words or not {"drop", "replace"} & set(words[: words.index("trigger")]):
         return None
@@ -236,8 +237,8 @@ def _kind_of_set(rest: list[str], tokens: list[_Token]) -> _Kind:
 
 
 def _kind_of_definition(verb: str, rest: list[str]) -> _Kind:
-    """By the first word that names a kind of object; between the verb and it stand only modifiers
-    and a definer."""
+    """The kind by the first word that names a kind of object; between the verb and it stand only
+    modifiers and a definer."""
     object_at = next((i for i, word in enumerate(rest) if word in _OBJECTS), None)
     if object_at is None:
         return _Kind.UNKNOWN

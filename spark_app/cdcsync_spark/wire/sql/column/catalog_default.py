@@ -38,7 +38,8 @@ _HEX = re.compile(r"0x([0-9a-fA-F]*)")
 
 
 def predicted_default(column: Column, value: Value, session: Session) -> str:
-    """Of a column that a statement of `session` has added with `value` in existing rows."""
+    """The default of a column that a statement of `session` has added with `value` in existing
+    rows."""
     if isinstance(value, dt.datetime) and value == _now(column, session):
         return STATEMENT_TIME
     return _shown(column, value)
@@ -67,7 +68,7 @@ def _now(column: Column, session: Session) -> Value:
 
 
 def _tokens(column: Column, default: str | None, session: Session, *, sql: bool) -> tuple[Token, ...]:
-    """Of the text as SQL, or of the bare value."""
+    """The tokens of the text as SQL, or of the bare value."""
     if default is None:
         return ()
     if sql and not session.mariadb:

@@ -43,8 +43,8 @@ def names_column(name: str, table: Capture) -> bool:
 
 
 def is_same_column(reader: TokenReader, table: Capture, session: Session) -> None:
-    """Behind MODIFY: raises Unreadable unless the column keeps its values, its type and its
-    place."""
+    """Reads what follows MODIFY: raises Unreadable unless the column keeps its values, its type and
+    its place."""
     reader.take("COLUMN")
     reader.take("IF", "EXISTS")
     name = reader.column()
@@ -176,8 +176,8 @@ def _unique(reader: TokenReader, declared: Declared) -> None:
 
 
 def references(reader: TokenReader, _: Declared | None = None) -> None:
-    """Behind REFERENCES: a foreign key that changes no row; one that cascades changes rows which no
-    row event carries (R10)."""
+    """Reads what follows REFERENCES: a foreign key that changes no row; one that cascades changes
+    rows which no row event carries (R10)."""
     reader.table()
     reader.parentheses()
     if reader.take("MATCH"):

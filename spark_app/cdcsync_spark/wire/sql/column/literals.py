@@ -52,8 +52,8 @@ _ANY_NUMBER = re.compile(r"-?(?:\d{1,65}(?:\.\d{0,38})?|\.\d{1,38})(?:[eE][-+]?\
 
 
 def _exact(literal: Literal) -> Decimal:
-    """Of a number, or of a text that is one; with an exponent it is a DOUBLE, so it must be one
-    exactly."""
+    """The value of a number, or of a text that is one; with an exponent it is a DOUBLE, so it must
+    be one exactly."""
     if literal.kind is TokenKind.LITERAL:
         raise ValueError(literal.text)
     if _PLAIN_NUMBER.fullmatch(literal.text):

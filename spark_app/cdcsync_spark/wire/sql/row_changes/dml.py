@@ -79,12 +79,13 @@ def _read(statement: Statement, way: Callable[[Sequence[Token], Statement], Dml]
 
 
 def _of_temporary(tokens: Sequence[Token], statement: Statement) -> Dml:
-    """Of a statement that changes temporary tables alone."""
+    """The change of a statement that changes temporary tables alone."""
     return Dml(None, tables_read(tokens, statement.database, statement.temporary))
 
 
 def _of_any(tokens: Sequence[Token], statement: Statement) -> Dml:
-    """Of a statement that changes one table, which may be temporary, and others that are."""
+    """The change of a statement that changes one table, which may be temporary, and others that
+    are."""
     return Dml(*table_written(tokens, statement.database, statement.temporary))
 
 

@@ -16,7 +16,7 @@ def may_be_key(index: str, table: Capture) -> bool:
 
 
 def create_index(reader: TokenReader) -> tuple[str, TableName]:
-    """Behind CREATE [OR REPLACE]: the index and its table."""
+    """Reads what follows CREATE [OR REPLACE]: the index and its table."""
     reader.take_any("ONLINE", "OFFLINE")
     reader.take_any("UNIQUE", "FULLTEXT", "SPATIAL", "VECTOR")
     reader.need("INDEX")
@@ -40,8 +40,8 @@ def index_modifiers(reader: TokenReader) -> None:
 
 
 def index_definition(reader: TokenReader) -> None:
-    """Behind ADD or a constraint's name:
-    `[UNIQUE | ...] [INDEX | KEY] [name] [type] (parts) [options]`."""
+    """Reads what follows ADD or a constraint's name: `[UNIQUE | ...] [INDEX | KEY] [name] [type]
+    (parts) [options]`."""
     if not reader.take_any("VECTOR INDEX", "VECTOR KEY", "INDEX", "KEY"):
         reader.need_any("UNIQUE", "FULLTEXT", "SPATIAL")
         reader.take_any("INDEX", "KEY")
