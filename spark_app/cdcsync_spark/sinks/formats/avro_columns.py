@@ -123,7 +123,7 @@ def _record(schema: dict[str, Any], names: dict[str, Decoder]) -> Decoder:
 
 
 def _union(branches: list[Any], names: dict[str, Decoder]) -> Decoder:
-    """Of "null" and another type."""
+    """The decoder of a union of "null" and another type."""
     (other,) = (number for number, branch in enumerate(branches) if branch != "null")
     if len(branches) != 2:
         raise ValueError(f"a union of {len(branches)} types")

@@ -62,15 +62,16 @@ class Registered:
 
 
 def key_schema(columns: pa.Schema, origin: Origin) -> dict[str, Any]:
-    """Of the table's key columns, without Kafka Connect's names: a schema with them has another
-    id, and keys with another id go to other partitions of the topics that exist."""
+    """The schema of the table's key columns. It leaves out Kafka Connect's names: a schema with
+    them has another id, and keys with another id go to other partitions of the topics that
+    exist."""
     fields = _fields(pa.schema([columns.field(name) for name in origin.key]), origin, nullable=False)
     return {"type": "record", "name": "Key", "namespace": _namespace(origin), "fields": fields}
 
 
 def value_schema(columns: pa.Schema, origin: Origin) -> dict[str, Any]:
-    """Of the envelope; every column may be NULL, so that one that is added later does not break a
-    reader of the schema before."""
+    """The schema of the envelope; every column may be NULL, so that one that is added later does
+    not break a reader of the schema before."""
     row = {"type": "record", "name": "Value", "fields": _fields(columns, origin, nullable=True)}
     source = {"type": "record", "name": "Source", "fields": [_field(n, avro_type(t), null) for n, t, null in _SOURCE]}
     return {

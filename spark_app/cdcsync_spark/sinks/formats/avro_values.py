@@ -88,7 +88,7 @@ def _cut(data: npt.NDArray[np.uint8], sizes: npt.NDArray[np.int64]) -> pa.Array:
 
 
 def _encoded(values: pa.Array) -> pa.Array:
-    """Of a NULL anything: the union's branch leaves it out."""
+    """The values in Avro's encoding. A NULL may have any: the union's branch leaves it out."""
     for is_type, encode in _ENCODERS:
         if is_type(values.type):
             return encode(values)

@@ -31,7 +31,7 @@ ReadBack = Callable[[Any], Any]
 
 @dataclass(frozen=True)
 class DebeziumReader:
-    """Of a table with the columns `columns`."""
+    """Reads the records of a table with the columns `columns`."""
 
     columns: tuple[Column, ...] = ()
     form: str = DEBEZIUM_EXACT

@@ -61,7 +61,7 @@ def debezium_exact_json(changes: Events, origin: Origin) -> Records:
 
 
 def _source(changes: Events, origin: Origin, steps: Steps) -> list[Part]:
-    """Of each record; a snapshot has one for all rows, without a transaction."""
+    """The source block of each record; a snapshot has one for all rows, without a transaction."""
     if origin.snapshot:
         head, place = _begin(origin, origin.sent * 1000, "true", 0), _place(None, origin.place)
         return [f"{head}{place}0{_END}"]
@@ -101,7 +101,7 @@ def _version() -> str:
 
 
 def _headers(keys: pa.Array, kinds: Indices, steps: Steps) -> dict[int, Header]:
-    """By the number of the record."""
+    """The headers of records that have one, by the number of the record."""
     image, op = steps.image.to_numpy(), steps.op.to_numpy()
     ends = (op == DELETE) & (kinds[image] == ChangeKind.UPDATE_BEFORE)
     begins = (op == CREATE) & (kinds[image] == ChangeKind.UPDATE_AFTER)

@@ -121,7 +121,7 @@ def _shapes(values: pa.Array) -> Quoted:
 
 
 def _points(values: pa.Array) -> Quoted:
-    """With its coordinates."""
+    """Each point as an object that has its coordinates, too."""
 
     def text(data: bytes) -> str:
         _, _, x, y = _POINT.unpack(data[SRID_BYTES:])
@@ -144,7 +144,7 @@ def _moments(values: pa.Array) -> Quoted:
 
 
 def _instants(digits: int) -> Texts:
-    """With the digits of the second that the column has."""
+    """Prints instants with as many digits of the second as the column has."""
     length = _SECONDS_LENGTH + (digits + 1 if digits > 0 else 0)
 
     def texts(values: pa.Array) -> Quoted:
@@ -171,7 +171,8 @@ def _decimals(values: pa.Array) -> Quoted:
 
 
 def _documents(values: pa.Array) -> Quoted:
-    """Without the blanks that MySQL prints between members, and with Debezium's case of escapes."""
+    """Takes out the blanks that MySQL prints between members, and gives escapes the case that they
+    have in Debezium's records."""
     texts = pc.replace_substring_regex(values, _TEXT_OR_BLANK, r"\1\2")
     escaped = pc.fill_null(pc.match_substring(texts, "\\u00"), False)
     if pc.any(escaped).as_py():

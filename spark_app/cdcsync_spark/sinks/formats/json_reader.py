@@ -26,7 +26,7 @@ _REMOVED = frozenset(("-U", "-D"))
 
 @dataclass(frozen=True)
 class JsonReader:
-    """Of one of the JSON forms."""
+    """Reads records in one of the JSON forms."""
 
     form: str
 

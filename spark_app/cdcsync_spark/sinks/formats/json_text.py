@@ -99,7 +99,7 @@ def quoted(text: str) -> str:
 
 
 def quoted_texts(values: pa.Array, style: Style) -> Quoted:
-    """Of the values of a column as the batches have it (`arrow_schema`)."""
+    """The JSON texts of the values of a column as the batches have it (`arrow_schema`)."""
     for is_type, texts in _TEXTS:
         if is_type(values.type):
             return texts(values, style)
@@ -153,7 +153,7 @@ def _date(values: pa.Array, _: Style) -> Quoted:
 
 
 def _timestamp(values: pa.Array, style: Style) -> Quoted:
-    """With six digits of the second; instants in UTC end with Z."""
+    """Prints six digits of the second; instants in UTC end with Z."""
     texts = pc.cast(pc.cast(values, pa.timestamp("us")), pa.string())
     if style.separator != " ":
         texts = pc.binary_replace_slice(texts, _DATE_LENGTH, _DATE_LENGTH + 1, style.separator)
@@ -178,7 +178,8 @@ def bracketed(values: pa.Array, texts: pa.Array) -> Quoted:
 
 
 def _offsets(values: pa.Array) -> pa.Array:
-    """Of the flattened values, whatever is before the slice; a NULL has no values."""
+    """The offsets of lists in their flattened values, whatever is before the slice; a NULL has no
+    values."""
     lengths = pc.fill_null(pc.list_value_length(values), 0).to_numpy()
     return pa.array(np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32))
 

@@ -23,7 +23,7 @@ class LastRows(NamedTuple):
 
 
 class RecordReader(Protocol):
-    """Of the records of one topic."""
+    """Reads the records of one topic."""
 
     @property
     def form(self) -> str: ...

@@ -43,8 +43,8 @@ class _Found:
 
 @dataclass
 class BrokerCheck:
-    """Of the sync whose topics are `topics`, and of its schema registry; `session` has no role.
-    `run` once; raises no CdcError."""
+    """Checks the brokers for the sync whose topics are `topics`, and its schema registry; `session`
+    has no role. It is `run` once, which raises no CdcError."""
 
     session: KafkaSession
     topics: TopicSettings
@@ -221,7 +221,7 @@ class BrokerCheck:
                 self._warnings.append(f"this client may not {operations} the topic {name}, which {right.purpose} needs")
 
     def _described(self, names: Sequence[str]) -> dict[str, _Found]:
-        """Those that are there."""
+        """The topics that are there."""
         found: dict[str, _Found] = {}
         for start in range(0, len(names), _AT_ONCE):
             found |= self._some(names[start : start + _AT_ONCE])

@@ -73,7 +73,7 @@ class TableVersion(Protocol):
 
     @property
     def field_ids(self) -> FieldIds | None:
-        """By which its files have the columns; None where they go by names."""
+        """The ids by which its files have the columns; None where they go by names."""
         ...
 
 

@@ -131,7 +131,7 @@ def _write_checkpoint(table_path: TablePath) -> int:
 
 
 def unnamed(view: TableView, paths: Iterable[str]) -> list[str]:
-    """Those that no version within the retention names."""
+    """The paths that no version within the retention names."""
     files = view.files.values()
     named = {f.path for f in files} | {f.vector.path for f in files if f.vector} | view.gone.keys()
     return [path for path in paths if path not in named]
@@ -153,7 +153,7 @@ def aged(table_path: TablePath, view: TableView) -> list[str]:
 
 
 def staged_copies(table_path: TablePath, generation: int) -> list[TablePath]:
-    """Of generations up to this one, by their folders."""
+    """The staged copies of generations up to this one, by their folders."""
     numbers = [n.removeprefix(STAGED_PREFIX) for n in table_path.lake.listed(table_path.folder) if STAGED_PREFIX in n]
     return [
         replace(table_path, staged=f"{STAGED_PREFIX}{number}")
@@ -212,8 +212,8 @@ class DeltaExpiry:
         return MaintenanceStep("remove orphans", files_removed=len(orphans))
 
     def _remove_staged_copies(self, view: TableView) -> MaintenanceStep | None:
-        """Those up to the published generation: a run that died after the publication has left
-        them, and no run fills them any more."""
+        """Removes the staged copies up to the published generation: a run that died after the
+        publication has left them, and no run fills them any more."""
         if self._path.staged or self._copies_removed or view.state is None or not view.state.consistent:
             return None
         copies = staged_copies(self._path, view.state.generation)

@@ -122,7 +122,8 @@ def refuse_append_only(table: str, view: TableView) -> None:
 
 
 def constraint_error(table: str, view: TableView) -> CdcError:
-    """Without the values of the rows: errors are read by more people than tables."""
+    """The error where rows break a rule of the target table. It leaves out the values of the rows:
+    errors are read by more people than tables."""
     checks = sorted(n.removeprefix(CONSTRAINT) for n in view.properties if n.startswith(CONSTRAINT))
     which = f"its CHECK constraints: {', '.join(checks)}" if checks else "of its columns"
     return fail(

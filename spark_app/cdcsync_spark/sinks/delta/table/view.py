@@ -239,7 +239,7 @@ def changes_rows(actions: Iterable[Action]) -> bool:
 
 
 def actions_of(text: str) -> Iterator[Action]:
-    """Of a Delta log entry; `\\n` alone ends a line: a text in it may hold U+0085."""
+    """The actions of a Delta log entry; `\\n` alone ends a line: a text in it may hold U+0085."""
     return (json.loads(line) for line in lines_of(text) if line.strip())
 
 

@@ -29,7 +29,7 @@ LOGGED_PROPERTY = "write.metadata.previous-versions-max"
 def new_metadata(
     schema: Json, format_version: int, properties: Mapping[str, str], location: str, uuid: str
 ) -> Metadata:
-    """Those of a table without a snapshot; `location` has no slash at its end."""
+    """The metadata of a table without a snapshot; `location` has no slash at its end."""
     return {
         "format-version": format_version,
         "table-uuid": uuid,

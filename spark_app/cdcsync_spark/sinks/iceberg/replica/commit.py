@@ -184,7 +184,7 @@ class VersionPublication:
         }
 
     def _write_manifests(self, tree: NextManifests) -> tuple[ListedManifest, ...]:
-        """Those that are new are durable then."""
+        """Writes the manifests that are new; they are durable when it returns."""
         written = [
             m if isinstance(m, ListedManifest) else m.at(self.on.paths.whole(self._manifest_path(n)))
             for n, m in enumerate(tree.manifests)

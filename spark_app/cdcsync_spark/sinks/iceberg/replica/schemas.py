@@ -79,7 +79,7 @@ def _replaced(on: IcebergVersion, commit: FileCommit) -> TableSchema:
 
 
 def _schema_of(on: IcebergVersion, path: str) -> TableSchema | None:
-    """Of a staged file."""
+    """The schema that a staged file names in its path."""
     named = STAGED.fullmatch(path)
     return on.metadata.schemas.get(int(named[1])) if named else None
 

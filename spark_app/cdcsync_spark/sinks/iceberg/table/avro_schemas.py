@@ -17,7 +17,7 @@ def _field(number: int, name: str, kind: Any, doc: str = "", *, required: bool =
 
 
 def _map(key: int, value: int, kind: str) -> Schema:
-    """By column ids, for which Avro's own maps have no keys."""
+    """The schema of a map from column ids, for which Avro's own maps have no keys."""
     fields = [_field(key, "key", "int", required=True), _field(value, "value", kind, required=True)]
     items = {"type": "record", "name": f"k{key}_v{value}", "fields": fields}
     return {"type": "array", "items": items, "logicalType": "map"}

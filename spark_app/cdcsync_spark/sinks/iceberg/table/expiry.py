@@ -43,7 +43,8 @@ def expired(metadata: TableMetadata, now: int) -> list[int]:
 
 
 def _recent(metadata: TableMetadata, oldest: int) -> Iterator[int]:
-    """Those of `main`. Where a snapshot was left out, those before it are no ancestors any more."""
+    """The ids of the snapshots of `main` that stay. Where a snapshot was left out, those before it
+    are no ancestors any more."""
     minute, followed = None, bool(event_names(metadata))
     plain = (s for s in metadata.snapshots.values() if branch_in(s) == MAIN)
     for place, snapshot in enumerate(sorted(plain, key=lambda s: s.number, reverse=True)):
@@ -64,7 +65,7 @@ class Gone:
 
 
 def dead(gone: Mapping[str, Gone], metadata: TableMetadata, now: int) -> list[str]:
-    """Those that no snapshot has and no reader needs: a snapshot that has expired may still be
+    """The files that no snapshot has and no reader needs: a snapshot that has expired may still be
     read, as long as the table's properties say. Other programs' branches, and tags of them, have
     files that left `main` since, so with one of them there are none."""
     if others_have_branches(metadata):

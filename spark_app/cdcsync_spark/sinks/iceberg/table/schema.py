@@ -161,7 +161,7 @@ def same_type(field: Field, kind: pa.DataType) -> bool:
 
 
 def _plain(kind: Any) -> Any:
-    """Without what differs between writers: spaces, ids."""
+    """The type without what differs between writers: spaces, ids."""
     if isinstance(kind, dict):
         return (kind.get("type"), _plain(kind.get("element")))
     return str(kind).replace(" ", "")
@@ -177,7 +177,7 @@ def _default(origin: Origin, kind: pa.DataType) -> dict[str, Any]:
 
 
 def field_ids(schema: TableSchema) -> FieldIds:
-    """By which files have the columns."""
+    """The ids by which files have the columns."""
     defaults = {
         f["name"]: default_value(f["initial-default"], f["type"])
         for f in schema.fields

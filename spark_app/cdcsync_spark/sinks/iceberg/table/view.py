@@ -151,7 +151,7 @@ class VersionReader:
     def manifests(
         self, metadata: TableMetadata, snapshot: Snapshot, known: Mapping[str, ListedManifest]
     ) -> tuple[ListedManifest, ...]:
-        """Those of a snapshot, which are read unless they are `known`."""
+        """The manifests of a snapshot, which are read unless they are `known`."""
         paths, left, manifests = TablePaths(metadata.location), memory_limit() // _SHARE, []
         content = self._read(paths, snapshot.manifest_list)
         with parsing(snapshot.manifest_list):

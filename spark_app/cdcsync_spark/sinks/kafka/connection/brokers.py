@@ -90,7 +90,7 @@ class Brokers:
         return admin
 
     def producer(self, transactional_id: str = "") -> Producer:
-        """Without an id: one without transactions."""
+        """A producer of transactions; where there is no id, one without transactions."""
         settings = self.settings.transactional(transactional_id) if transactional_id else self.settings.plain()
         producer = self._made(Producer, settings)
         self._polled.append(producer)
@@ -224,7 +224,7 @@ def is_forbidden(error: KafkaException) -> bool:
 
 
 def sink_error(error: KafkaError, doing: str, table: str = "") -> CdcError:
-    """Of an answer."""
+    """The error that an answer of the brokers means."""
     name, text = error.name(), f"{doing}: {_text(error)}"
     if name in _TOO_LARGE:
         return too_large(table, _text(error))

@@ -39,7 +39,7 @@ class Security:
     password: Path | None = None
 
     def settings(self) -> dict[str, Any]:
-        """Of any client. Raises SpecInvalid where a file is missing."""
+        """The settings of any client. Raises SpecInvalid where a file is missing."""
         protocol = ("SASL_" if self.mechanism else "") + ("SSL" if self.tls else "PLAINTEXT")
         return {"security.protocol": protocol, **self._tls(), **self._login()}
 
@@ -95,13 +95,14 @@ class KafkaSettings:
         return Client(self.security.tls, bool(self.security.mechanism))
 
     def admin(self) -> dict[str, Any]:
-        """Of one that logs what fails, because it does not report all of it."""
+        """The settings of an admin client, which logs what fails, because it does not report all of
+        it."""
         settings = {k: v for k, v in self.common().items() if k != "allow.auto.create.topics"}
         return {**settings, "log_level": 6}
 
     def consumer(self, isolation: str) -> dict[str, Any]:
-        """Of one that is assigned its partitions and commits no offsets: the group is only a name,
-        and no right on it is needed (`rights`)."""
+        """The settings of a consumer that is assigned its partitions and commits no offsets: the
+        group is only a name, and no right on it is needed (`rights`)."""
         return {
             **self.common(),
             "group.id": "cdcsync",
@@ -114,7 +115,7 @@ class KafkaSettings:
         }
 
     def transactional(self, transactional_id: str) -> dict[str, Any]:
-        """Of a producer that sends transactions."""
+        """The settings of a producer that sends transactions."""
         return {
             **self._sending(),
             "transactional.id": transactional_id,
@@ -122,8 +123,8 @@ class KafkaSettings:
         }
 
     def plain(self) -> dict[str, Any]:
-        """Of one without; what it could not send for as long as a transaction may take is not sent
-        any more."""
+        """The settings of a producer without transactions; what it could not send for as long as a
+        transaction may take is not sent any more."""
         return {**self._sending(), "message.timeout.ms": int(self.transaction * 1000)}
 
     def _sending(self) -> dict[str, Any]:

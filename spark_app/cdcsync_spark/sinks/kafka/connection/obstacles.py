@@ -31,8 +31,8 @@ class Obstacle(NamedTuple):
 
 
 class _Row(NamedTuple):
-    """Of the clients for which `tls` and `login` are so; None: of all. Texts may have {broker} and
-    {mechanisms}."""
+    """An obstacle of the clients for which `tls` and `login` are so; None: of all. Texts may have
+    {broker} and {mechanisms}."""
 
     pattern: str
     obstacle: Obstacle

@@ -56,7 +56,7 @@ _UNNEEDED = f"GROUP{_SUFFIX}"
 
 
 def is_refusal(error: str) -> bool:
-    """By the error's name."""
+    """Whether a right is missing, by the error's name."""
     return error.endswith(_SUFFIX)
 
 

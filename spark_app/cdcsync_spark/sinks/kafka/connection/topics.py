@@ -53,7 +53,7 @@ class Topic:
 
 
 class Setting(NamedTuple):
-    """Of a topic; whether it was set for this one, else it is the brokers'."""
+    """A setting of a topic; `own`: it was set for this one, else it is the brokers'."""
 
     value: str
     own: bool
@@ -118,7 +118,7 @@ class Topics:
             raise self.brokers.error(error, f"making the topic {name}") from None
 
     def config(self, name: str) -> dict[str, Setting] | None:
-        """Of a topic that is there; None where it may not be asked for."""
+        """The settings of a topic that is there; None where they may not be asked for."""
         asked = ConfigResource(ConfigResource.Type.TOPIC, name)
         try:
             found = self.admin.describe_configs([asked], request_timeout=self.timeout)[asked].result()
@@ -156,7 +156,7 @@ class Topics:
         return self.find_all([name]).get(name)
 
     def find_all(self, names: Collection[str]) -> dict[str, Topic]:
-        """Those that are there, by one question."""
+        """The topics that are there, by one question."""
         asked = self.admin.describe_topics(TopicCollection(list(names)), request_timeout=self.timeout)
         answers = {name: self._described(name, answer) for name, answer in asked.items()}
         return {name: topic for name, topic in answers.items() if topic is not None}
@@ -196,11 +196,11 @@ class Topics:
         return tuple(self._offsets(_places(topic, partitions), OffsetSpec.earliest()))
 
     def ends(self, topic: str, partitions: int) -> tuple[int, ...]:
-        """Behind all records of each partition, those of open transactions included."""
+        """The offset behind all records of each partition, those of open transactions included."""
         return tuple(self._offsets(_places(topic, partitions), OffsetSpec.latest()))
 
     def end(self, topic: str) -> int:
-        """Behind all records of partition 0, those of open transactions included."""
+        """The offset behind all records of partition 0, those of open transactions included."""
         return self.ends(topic, 1)[0]
 
     def _offsets(self, places: list[TopicPartition], which: OffsetSpec) -> list[int]:

@@ -180,7 +180,7 @@ class TopicMain:
         return self._transact(replace(record, state=state, publication=None), ())
 
     def _unsent_rows(self, record: TableRecord) -> tuple[TableState, Parts]:
-        """With the copy's state."""
+        """The rows that are left to send, with the copy's state."""
         rows = self._rows(record.state.generation)
         if not record.state.early:
             return rows.unsent(record.publication)
@@ -233,7 +233,7 @@ class TopicMain:
         return WriterStatus(counts={"records": self._records})
 
     def counted(self, pieces: Iterable[TopicRecords]) -> Iterator[TopicRecords]:
-        """Of a new transaction."""
+        """Counts the records of a new transaction as they pass."""
         self._sending = 0
         for piece in pieces:
             self._sending += len(piece.records.keys)

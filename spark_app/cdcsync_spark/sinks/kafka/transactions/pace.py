@@ -14,7 +14,7 @@ def _now() -> float:
 
 @dataclass
 class Pace:
-    """Of one transaction, from now on."""
+    """The pace of one transaction, from now on."""
 
     clock: Callable[[], float] = _now
     _longest: float = 0.0

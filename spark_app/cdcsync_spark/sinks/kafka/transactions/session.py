@@ -65,8 +65,8 @@ class TopicRecords(NamedTuple):
 
 @dataclass
 class KafkaSession:
-    """Of the sync `namespace/name`; `role` is the kind of run, empty for who only reads; `state`
-    is the name of the state topic."""
+    """The connection of the sync `namespace/name`; `role` is the kind of run, empty for who only
+    reads; `state` is the name of the state topic."""
 
     settings: KafkaSettings
     sync: str
@@ -97,7 +97,7 @@ class KafkaSession:
         return self._states.records.get(table)
 
     def records(self) -> Mapping[str, TableRecord]:
-        """Of all tables, as far as is known."""
+        """The records of all tables, as far as is known."""
         return self._states.records
 
     @property

@@ -42,7 +42,7 @@ class Hits(NamedTuple):
     row: Rows
 
     def where(self, kept: npt.NDArray[Any]) -> Hits:
-        """Those of a mask or of indices."""
+        """The hits of a mask or of indices."""
         return Hits(self.query[kept], self.file[kept], self.row[kept])
 
 

@@ -158,7 +158,8 @@ class _CheckedFile:
         return PageWatch(self._chunks[self._path], self._bounds, self._spelled)
 
     def _spelled(self, chunk: Chunk, content: bytes) -> int:
-        """By another reading of the footer, which is not kept; the content is what Arrow gets."""
+        """The size by another reading of the footer, which is not kept; the content is what Arrow
+        gets."""
         at = self._file.tell()
         footer = pq.read_metadata(self._file)
         self._file.seek(at)

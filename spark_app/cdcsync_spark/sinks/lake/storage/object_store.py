@@ -85,8 +85,8 @@ class ObjectStore(LocatedStore):
         return super().panic_error(table, doing)
 
     def files(self) -> pafs.FileSystem:
-        """By delta-rs' own client, which holds up all threads of Python while it lists, deletes or
-        opens a file."""
+        """Goes through delta-rs' own client, which holds up all threads of Python while it lists,
+        deletes or opens a file."""
         return _file_system(self.uri, tuple(sorted(self.storage_options().items())))
 
     def read(self, relative: str) -> bytes | None:
@@ -107,8 +107,8 @@ class ObjectStore(LocatedStore):
         return True
 
     def listed(self, relative: str) -> dict[str, float | None]:
-        """By what is in the folders, too: what is asked without them comes as a whole, however much
-        it is."""
+        """Asks for what is in the folders, too: an answer without them comes as a whole, however
+        much it is."""
         times: dict[str, float | None] = {}
         inside = len(self._key(relative)) + 1
         for each in self._objects(relative):
@@ -152,7 +152,7 @@ class ObjectStore(LocatedStore):
 
     @contextmanager
     def new_file(self, relative: str) -> Iterator[Path]:
-        """By way of the local disk, so that an upload never sends half a file."""
+        """Writes to the local disk first, so that an upload never sends half a file."""
         folder = Path(tempfile.mkdtemp(prefix="cdcsync-"))
         try:
             yield folder / "upload"
@@ -161,7 +161,7 @@ class ObjectStore(LocatedStore):
             shutil.rmtree(folder, ignore_errors=True)
 
     def _upload(self, source: Path, relative: str) -> None:
-        """By one request unless the file is large."""
+        """Sends one request unless the file is large."""
         with _os_errors():
             obstore.put(self._client(), self._key(relative), source, chunk_size=_LARGE)
 

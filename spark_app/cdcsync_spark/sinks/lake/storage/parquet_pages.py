@@ -193,7 +193,8 @@ def _signed(zigzag: int) -> int:
 
 
 def longest_text(page: Page, content: memoryview, codec: str) -> int:
-    """Of a dictionary; at most all of its bytes, which counts where its content is not known."""
+    """The length of the longest text of a dictionary; at most all of its bytes, which counts where
+    its content is not known."""
     if len(content) < page.packed:
         return page.unpacked
     try:
@@ -260,8 +261,8 @@ class _PageWalk:
         self._collected: _Collected | None = None
 
     def pages(self, start: int, data: memoryview) -> Iterator[Page]:
-        """Those whose header ends within these bytes, which begin at `start` of the file. Raises
-        TooHeavy, and ValueError."""
+        """The pages whose header ends within these bytes, which begin at `start` of the file.
+        Raises TooHeavy, and ValueError."""
         if self._collected:
             self._collect(self._collected, start, data)
         while self._values < self.chunk.values and self._at < min(start + len(data), self.chunk.end):

@@ -83,7 +83,7 @@ class Store(Protocol):
         ...
 
     def delete_folder(self, relative: str) -> None:
-        """With all that is in it; one that is not there is no error."""
+        """Deletes the folder with all that is in it; one that is not there is no error."""
         ...
 
     def make_folder(self, relative: str) -> None:
