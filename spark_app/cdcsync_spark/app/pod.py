@@ -53,7 +53,7 @@ def read_config(folder: Path) -> RunConfig:
 
 
 def _here(config: RunConfig) -> RunConfig:
-    """With the folders made, and with this pod's address and name where it has executors."""
+    """Makes the run's folders, and adds this pod's address and name where it has executors."""
     Path(config.plan_dir).mkdir(parents=True, exist_ok=True)
     Path(config.scratch_dir).mkdir(parents=True, exist_ok=True)
     if not config.spark:

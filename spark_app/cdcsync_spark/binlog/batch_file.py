@@ -142,7 +142,7 @@ def _changing(rows: list[KeptRows], transactions: TransactionIds) -> GtidSet:
 
 
 def _pieces(rows: list[KeptRows]) -> Iterator[list[RowsBlock]]:
-    """Of about the same size: a small one costs as many steps as a large one."""
+    """Pieces of about the same size: a small one costs as many steps as a large one."""
     sizes = np.cumsum([item.size for _, item in rows])
     counts = np.cumsum([len(item.sizes) if isinstance(item, RowsBlock) else 1 for _, item in rows])
     total = int(sizes[-1])

@@ -33,8 +33,8 @@ _READ_SECONDS = 10.0
 
 
 class HoldBack:
-    """Of the source whose binlog `lineage` ends with; nothing is held unless `active`. It gives
-    batches to one thread; any may close it."""
+    """Holds batches back until the source whose binlog `lineage` ends with has committed them;
+    nothing is held unless `active`. It gives batches to one thread; any may close it."""
 
     def __init__(self, source: Source, lineage: Lineage, active: bool = True) -> None:
         self._source, self._lineage, self._active = source, lineage, active

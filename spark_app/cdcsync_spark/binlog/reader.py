@@ -361,7 +361,7 @@ class BinlogReader:
         return handed_over
 
     def _feed_alone(self, fact: Fact) -> None:
-        """Behind the batch that it ends."""
+        """Feeds the fact into a batch of its own, behind the batch that it ends."""
         if self._assembler.reached.moved:
             self._hand_over()
         self._assembler.feed(fact)

@@ -41,7 +41,8 @@ class Changelog(NamedTuple):
 
 @contextmanager
 def open_changelog(part: TableBatch, batch: BinlogBatch) -> Iterator[Changelog]:
-    """Of a part that has rows. The images are in a mapped file, and good inside only."""
+    """Opens the changes of a part that has rows. The images are in a mapped file, and good inside
+    only."""
     with pa.memory_map(part.file) as source:
         images, transactions = pa.ipc.open_file(source).read_all(), read_transactions(batch.transactions)
         yield Changelog(images, transactions, Path(part.file).parent)

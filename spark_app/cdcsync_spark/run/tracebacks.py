@@ -10,6 +10,6 @@ from cdcsync_core.quoting import visible
 
 
 def log_traceback() -> None:
-    """Of the exception at hand, on stderr."""
+    """Writes the traceback of the exception at hand to stderr."""
     for line in traceback.format_exc().splitlines():
         sys.stderr.write(visible(line) + "\n")

@@ -79,7 +79,7 @@ class ExactView:
         raise _written_all_the_time(self.table, tries)
 
     def _complete(self, position: Position) -> Position:
-        """With what proves that its file is the one that it was."""
+        """Adds to the position what proves that its file is the one that it was."""
         if isinstance(position, GtidPosition):
             return position
         created = file_created_at(self.source, position.at.file, self.lineage.newest)
@@ -139,7 +139,8 @@ def _end_of(fact: binlog.Fact) -> LogOffset | None:
 
 
 def _has(position: Position, end: LogOffset) -> bool:
-    """Of a position of GTIDs only what it has not is read."""
+    """Whether the position has what ends there; where it is one of GTIDs, only what it has not is
+    read."""
     return isinstance(position, FilePosition) and position.at.covers(end)
 
 

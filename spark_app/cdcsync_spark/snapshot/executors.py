@@ -107,8 +107,8 @@ def why_waiting(pods: list[Object] | str) -> str:
 
 @dataclass
 class ExecutorWatch:
-    """Those of `session`; none are watched where it works by itself. `pods` lists theirs; `clock`
-    counts seconds."""
+    """Watches the executors of `session`; none are watched where it works by itself. `pods` lists
+    theirs; `clock` counts seconds."""
 
     session: SparkSession
     watched: bool

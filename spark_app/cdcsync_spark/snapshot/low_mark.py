@@ -58,8 +58,8 @@ class LowMark:
 
 
 def prepared_xids(source: Source, lineage: Lineage) -> set[str]:
-    """Those that are prepared, as the binlog spells them. Raises PrivilegeMissing where the account
-    may not see them."""
+    """The XA transactions that are prepared, as the binlog spells them. Raises PrivilegeMissing
+    where the account may not see them."""
     with open_session(source) as session:
         return {_xid(*row) for row in watermark.prepared(session.proved(lineage))}
 

@@ -296,8 +296,8 @@ class SnapshotRun:
         self.executors.check()
 
     def _resumable(self, wave: list[WaveSplit]) -> list[WaveSplit]:
-        """Without the tables whose earlier LOW the binlog does not reach any more: the wave would
-        be read in vain (R6)."""
+        """Leaves out the tables whose earlier LOW the binlog does not reach any more: the wave
+        would be read in vain (R6)."""
         with self.source.history() as verify:
             for table in [self.tables[number] for number in sorted({w.table for w in wave})]:
                 try:
@@ -359,8 +359,8 @@ class SnapshotRun:
 
 
 def _marks(read: list[tuple[Split, SplitResult]], low: Position, high: Watermark) -> tuple[Position, Watermark]:
-    """Those of the wave; of a table that was read in one exact view the position of that: it is
-    consistent from there on."""
+    """The marks of the wave; for a table that was read in one exact view, the position of that: it
+    is consistent from there on."""
     position = read[0][1].position
     return (low, high) if position is None else (position, reached_by(position))
 

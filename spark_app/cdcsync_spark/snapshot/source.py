@@ -34,7 +34,8 @@ class SnapshotSource(Protocol):
         """A position whose transactions every later SELECT sees."""
 
     def high(self, lineage: Lineage, low: Position) -> LogOffset:
-        """Behind all that any SELECT has seen so far, on a binlog that leads on from `low`."""
+        """The place behind all that any SELECT has seen so far, on a binlog that leads on from
+        `low`."""
 
     def history(self) -> AbstractContextManager[Verify]:
         """The binlog as it is now, for several questions."""

@@ -133,7 +133,8 @@ class Applier:
         return position.join(reader) if table.flowing and table.name not in self.taken_back else position
 
     def consistent(self, table: StreamTable) -> bool:
-        """Without the joined position, which is large where the source's GTID set is."""
+        """Whether the table is consistent; asks without the joined position, which is large where
+        the source's GTID set is."""
         position, high = table.state.position, table.state.high
         if position is None or high is None or table.name in self._crash.doubtful or table.name in self.taken_back:
             return False

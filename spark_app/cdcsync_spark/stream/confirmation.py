@@ -63,8 +63,8 @@ class CatalogTable:
 
 @dataclass(frozen=True)
 class CatalogAnswer:
-    """By table name what the catalog shows, or why that cannot be read; true of some moment between
-    `low` and `high`."""
+    """What the catalog shows of each table, by its name, or why that cannot be read; true of some
+    moment between `low` and `high`."""
 
     low: Position
     high: LogOffset
@@ -110,9 +110,9 @@ class _Waiting:
 
 
 class DefinitionConfirmation:
-    """Of the run's `tables`; `clock` counts seconds; `recheck` as RECHECK_SECONDS. `begin` and
-    `settle` are called between two batches, and `begin` where the reader has reached the binlog's
-    end."""
+    """Confirms the definitions of the run's `tables`; `clock` counts seconds; `recheck` as
+    RECHECK_SECONDS. `begin` and `settle` are called between two batches, and `begin` where the
+    reader has reached the binlog's end."""
 
     def __init__(
         self,

@@ -10,7 +10,7 @@ from cdcsync_spark.sinks.contract.sink import Capabilities
 
 
 def policy_of(spec: Spec, name: str, sink: Capabilities) -> FollowPolicy:
-    """Of the table `name`."""
+    """The policy of the table `name`."""
     asked = spec.schema_change_of(name)
     return FollowPolicy(
         follow=asked.behavior == "evolve" and Evolve in sink.changes,

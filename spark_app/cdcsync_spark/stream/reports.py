@@ -28,7 +28,7 @@ _QUIET_SECONDS = 5.0
 
 @dataclass
 class StreamReports:
-    """Of a run of `kind` and its `applier` to `reporter`; `received` is what its reader notes.
+    """Reports a run of `kind` and its `applier` to `reporter`; `received` is what its reader notes.
 
     `clock` counts seconds and measures all pauses, because `wall` (unix seconds) may be adjusted:
     it is only reported.

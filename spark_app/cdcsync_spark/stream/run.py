@@ -118,7 +118,7 @@ def _goal(context: RunContext, connection: Connection) -> LogOffset | None:
 
 
 def reader_settings(context: RunContext, tables: list[StreamTable]) -> ReaderSettings:
-    """Of the reader of `tables`, in the run's scratch folder."""
+    """The settings of the reader of `tables`, in the run's scratch folder."""
     spec, scratch = context.resource.spec, Path(context.config.scratch_dir)
     replica_id, *spare_ids = replica_ids_of(context.resource, context.config.kind)
     return ReaderSettings(

@@ -96,7 +96,7 @@ def _noted(state: TableState, found: Followed | Emptied, step: SchemaStep) -> La
 
 
 def _not_named(last: LastChange | None, step: SchemaStep) -> LastChange | None:
-    """Without the defaults that the statement may have changed: what the catalog shows is the
+    """Takes out the defaults that the statement may have changed: what the catalog shows is the
     newest. In doubt it has."""
     if last is None or not last.defaults:
         return last
@@ -105,7 +105,7 @@ def _not_named(last: LastChange | None, step: SchemaStep) -> LastChange | None:
 
 
 def _defaults(found: Followed, step: SchemaStep) -> tuple[tuple[str, str], ...]:
-    """Of the columns that the statement adds."""
+    """The defaults of the columns that the statement adds."""
     return tuple(
         (column.name, predicted_default(column, origin.value, step.statement.session))
         for column, origin in zip(found.after.columns, found.origins, strict=True)

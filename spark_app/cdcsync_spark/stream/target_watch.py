@@ -22,8 +22,8 @@ _AT_ONCE = 8
 
 
 class TargetWatch:
-    """Of the run's `tables`; `clock` counts seconds. `begin` and `news` are called between two
-    batches."""
+    """Watches the targets of the run's `tables`; `clock` counts seconds. `begin` and `news` are
+    called between two batches."""
 
     def __init__(
         self,

@@ -68,7 +68,7 @@ class Digester:
 
 @dataclass(frozen=True)
 class Digesters:
-    """Of keys and of whole rows of one table, for one verification."""
+    """The digesters of keys and of whole rows of one table, for one verification."""
 
     keys: Digester
     rows: Digester

@@ -75,7 +75,7 @@ def start_workers(count: int) -> ProcessPoolExecutor:
 
 
 def count_rows(snapshot: TargetSnapshot) -> int:
-    """Of the target, by its first key column."""
+    """Counts the rows of the target, by its first key column."""
     return sum(batch.num_rows for batch in snapshot.scan(columns=snapshot.state.capture.key[:1]))
 
 

@@ -29,7 +29,7 @@ class Reach:
 
 
 class KnownReach:
-    """By change."""
+    """The reach of each change that was asked for, by change."""
 
     def __init__(self) -> None:
         self._reaches: dict[Dml, Reach] = {}

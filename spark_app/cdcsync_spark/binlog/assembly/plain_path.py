@@ -34,8 +34,8 @@ LEAST_TRANSACTIONS = 16
 
 
 class PlainPath:
-    """Of one dump. `limit` is the size of a batch that is full; a buffer of fewer events, or a
-    stretch of fewer transactions, is not worth the fixed steps."""
+    """The path of one dump's plain transactions. `limit` is the size of a batch that is full; a
+    buffer of fewer events, or a stretch of fewer transactions, is not worth the fixed steps."""
 
     def __init__(
         self,

@@ -42,7 +42,7 @@ class PlainTransactions:
 
     @property
     def timestamp(self) -> float | None:
-        """Of the last one that has one."""
+        """The timestamp of the last transaction that has one."""
         known = np.flatnonzero(self.stretch.times[: self.count])
         return float(self.stretch.times[known[-1]]) if len(known) else None
 

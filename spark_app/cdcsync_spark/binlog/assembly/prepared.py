@@ -18,7 +18,7 @@ from cdcsync_spark.binlog.assembly.spool import Spool
 
 
 class PreparedTransactions:
-    """By xid."""
+    """The transactions that are prepared, by xid."""
 
     def __init__(self, spool: Spool) -> None:
         self._spool = spool

@@ -75,7 +75,7 @@ class Spooled(NamedTuple):
 
     @property
     def size(self) -> int:
-        """Of the body, in bytes."""
+        """The size of the body, in bytes."""
         return len(self.head.body) if self.segment is None else self.length
 
     def event(self) -> RowsEvent:

@@ -37,8 +37,8 @@ _Session = tuple[int, int]
 
 
 class TemporaryTables:
-    """By session; None where they are not known. A transaction that is read once more begins with
-    those that were there before it (`go_back`)."""
+    """The temporary tables of each session; None where they are not known. A transaction that is
+    read once more begins with the tables that were there before it (`go_back`)."""
 
     def __init__(self) -> None:
         self._sessions: dict[_Session, frozenset[TableName] | None] = {}

@@ -201,8 +201,8 @@ def _transaction(
 
 
 def intervals_of(numbers: npt.NDArray[Any]) -> list[Interval]:
-    """Of numbers, at least one, each of which is one more than the one before or begins another
-    interval."""
+    """The intervals of at least one number, each of which is one more than the one before or begins
+    another interval."""
     breaks = np.flatnonzero(np.diff(numbers) != 1) + 1
     first, last = numbers[np.append(0, breaks)], numbers[np.append(breaks, len(numbers)) - 1]
     return list(zip(first.tolist(), last.tolist(), strict=True))

@@ -27,7 +27,8 @@ _NO_POLICIES: Mapping[TableId, FollowPolicy] = MappingProxyType({})
 
 
 class Definitions(Mapping[TableId, Capture]):
-    """By table. A table without a policy has the one definition, and stops where it may change."""
+    """The definition of each table. A table without a policy has the one definition, and stops
+    where it may change."""
 
     def __init__(
         self,
@@ -51,8 +52,8 @@ class Definitions(Mapping[TableId, Capture]):
     def meaning(
         self, table: TableId, statement: Statement, fault: str | None = None
     ) -> Followed | Emptied | CdcError | None:
-        """Of the statement for the table as it is here; `fault` is why a change in statement format
-        may reach it.
+        """What the statement means for the table as it is here; `fault` is why a change in
+        statement format may reach it.
 
         While the last change waits for the catalog, and where rows do not name their columns, every
         statement that names the table is a step: what the catalog shows is compared with the last

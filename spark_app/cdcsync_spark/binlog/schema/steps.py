@@ -150,13 +150,13 @@ def repeatable(step: Followed | Emptied) -> bool:
 
 
 def unproved_tables(states: Iterable[TableState]) -> frozenset[TableId]:
-    """Those whose last change no row has confirmed yet."""
+    """The tables whose last change no row has confirmed yet."""
     return frozenset(s.capture.id for s in states if s.change is not None and s.change.unproved)
 
 
 def unconfirmed_tables(states: Iterable[TableState]) -> frozenset[TableId]:
-    """Those of which every statement counts: the catalog has not confirmed the last change yet, or
-    rows did not name their columns."""
+    """The tables of which every statement counts: the catalog has not confirmed the last change
+    yet, or rows did not name their columns."""
     return frozenset(s.capture.id for s in states if s.undescribed or (s.change is not None and s.change.unconfirmed))
 
 

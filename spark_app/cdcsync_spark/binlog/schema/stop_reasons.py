@@ -45,7 +45,7 @@ def statement_error(
 
 
 def incident_error(text: str) -> CdcError:
-    """Of all tables."""
+    """The error that stops all tables."""
     return PermanentError(
         Reason.LOG_INCOMPLETE,
         f"the server reports an incident in its binlog: {text}",
