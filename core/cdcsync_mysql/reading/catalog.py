@@ -243,8 +243,8 @@ def _open(connection: Connection, table_id: TableId) -> None:
 
 
 def check_spelling(table_id: TableId, lower_case_table_names: int) -> None:
-    """With the value 2 the server keeps a name as it was given and writes it to the binlog in lower
-    case. Raises LogIncomplete."""
+    """Raises LogIncomplete for a name with capitals where lower_case_table_names is 2: the server
+    keeps the name as it was given and writes it to the binlog in lower case."""
     if lower_case_table_names == 2 and str(table_id) != str(table_id).lower():
         raise fail(
             Reason.LOG_INCOMPLETE,

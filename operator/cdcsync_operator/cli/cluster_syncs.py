@@ -86,7 +86,8 @@ class ClusterSyncs:
             return sorted(pods, key=lambda pod: str(pod["metadata"].get("creationTimestamp")))
 
     def drivers(self, name: str) -> list[Object]:
-        """Of the runs that there are; where there is none, of the last ones that are kept."""
+        """The driver pods of the runs that there are; where there is none, those of the last runs
+        that are kept."""
         return next((pods for part in _DRIVERS if (pods := self.pods(name, part))), [])
 
     def log(self, pod: str, container: str, lines: int) -> str:

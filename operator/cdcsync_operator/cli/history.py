@@ -68,7 +68,7 @@ class SyncHistory:
 
 @dataclass
 class Histories:
-    """By the full name of a sync."""
+    """The history of each sync, by the sync's full name."""
 
     _of: dict[str, SyncHistory] = field(default_factory=dict)
 

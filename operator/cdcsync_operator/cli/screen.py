@@ -34,7 +34,7 @@ _TEXT_WIDTH, _LEAST_SAMPLES = 100, 6
 
 @dataclass(frozen=True)
 class Size:
-    """Of a terminal; `plain`: it has no block characters."""
+    """The size of a terminal; `plain`: it has no block characters."""
 
     width: int
     height: int
@@ -93,7 +93,8 @@ def _fleet(syncs: Sequence[ShownSync], now: float) -> Text:
 
 
 def _syncs(syncs: Sequence[ShownSync], histories: Histories, size: Size) -> Grid:
-    """With lines of the last seconds, as far as the terminal is wide enough for them."""
+    """A row for each sync, with lines of the last seconds as far as the terminal is wide enough for
+    them."""
     samples = min(SAMPLES, (size.width - _TEXT_WIDTH) // 2)
     titles = ["SYNC", "PHASE", "REASON", "TABLES", "LAG", "READS"]
     if samples >= _LEAST_SAMPLES:
@@ -152,7 +153,7 @@ def _left_out(number: int, what: str) -> list[RenderableType]:
 
 
 def _tables_of(syncs: Sequence[ShownSync]) -> list[tuple[ShownSync, TableStatus]]:
-    """Those that are not consistent, or that another program has written; the worst first."""
+    """The tables that are not consistent, or that another program has written; the worst first."""
     named = [(s, t) for s in syncs for t in s.status.table_status if t.phase not in CONSISTENT or t.written]
     return sorted(named, key=lambda entry: (_rank(entry[1]), entry[0].full_name, entry[1].name))
 

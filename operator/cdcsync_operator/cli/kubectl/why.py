@@ -98,7 +98,8 @@ def why(output: Output, syncs: ClusterSyncs, table: str, name: str) -> ExitCode:
 
 
 def _answer(output: Output, syncs: ClusterSyncs, resource: Object, status: Status, table: TableStatus) -> Explanation:
-    """Without events or log where the user may not read them."""
+    """The explanation of a table's state; it has no events, or no log, where the user may not read
+    them."""
     name = resource["metadata"]["name"]
     events: list[Object] = []
     log: list[str] = []
