@@ -104,7 +104,7 @@ def test_without_gtids_the_remedy_is_gtids(server: Server, database: str) -> Non
 @both
 @pytest.mark.parametrize(("hours", "seconds"), [(None, 300), (24, 86400)])
 def test_the_retention_is_that_of_rds(server: Server, database: str, hours: int | None, seconds: int) -> None:
-    """By default a file is purged as soon as possible, whatever binlog_expire_logs_seconds is."""
+    """RDS purges a file as soon as possible by default, whatever binlog_expire_logs_seconds is."""
     with _rds(server, hours):
         with connected(server) as (connection, _):
             assert log_retention_seconds(connection) == seconds

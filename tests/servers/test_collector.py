@@ -1,5 +1,5 @@
-"""With the collector off, nothing grows: what a reader leaves in cycles does not depend on how much
-it has read."""
+"""Nothing grows while the collector is off: what a reader leaves in cycles does not depend on how
+much it has read."""
 
 from __future__ import annotations
 

@@ -156,7 +156,7 @@ def of_table(records: list[DebeziumRecord], table: str) -> list[Sent]:
 
 
 def masked(records: list[Sent], patterns: tuple[bytes, ...]) -> list[Sent]:
-    """Without what differs."""
+    """The records without what differs."""
     return [r._replace(value=_masked(r.value, patterns)) for r in records]
 
 

@@ -79,7 +79,7 @@ def test_a_driver_that_dies_while_it_reads_the_catalog(sync: Sync) -> None:
 
 @pytest.mark.long
 def test_a_change_that_the_binlog_does_not_have_is_found_and_resnapshotted(sync: Sync) -> None:
-    """By the catalog, where rows do not name their columns."""
+    """The catalog shows it, where rows do not name their columns."""
     database = str(sync.database)  # type: ignore[attr-defined]
     name, swap = f"{database}.a", "ALTER TABLE a CHANGE v w VARCHAR(20), CHANGE w v VARCHAR(20)"
     sync.server.run("ALTER TABLE a ADD w VARCHAR(20)", db=database)

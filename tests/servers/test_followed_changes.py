@@ -73,7 +73,7 @@ def last_change(copy: Stepwise) -> LastChange:
 @servers
 @pytest.mark.parametrize("name", CLASSES)
 def test_the_copy_equals_the_source_after_each_class(copy: Stepwise, name: str) -> None:
-    """With writes before and after, read by one run, which sees rows of both definitions."""
+    """Writes before and after it are read by one run, which sees rows of both definitions."""
     kind, statements = CLASSES[name]
     write(copy, 10)
     alter(copy, *statements)
@@ -226,7 +226,7 @@ def test_a_table_ahead_skips_its_rows_and_its_step(copy: Stepwise) -> None:
 def test_what_is_not_followed_stops_its_table(
     copy: Stepwise, statements: list[str], reasons: dict[str, Reason]
 ) -> None:
-    """By a reason that says whether a resnapshot fixes it; rows before the statement are there."""
+    """The reason says whether a resnapshot fixes it; rows before the statement are there."""
     alter(copy, "UPDATE a SET n = NULL WHERE id = 2", "DELETE FROM a WHERE id = 1", "UPDATE a SET n = 1")
     alter(copy, *statements)
     stops(copy, **reasons)
@@ -316,8 +316,8 @@ def test_an_alter_in_two_phases(copy: Stepwise) -> None:
 
 @servers
 def test_dropped_columns_are_kept(copy: Stepwise) -> None:
-    """With the values that they had, NULL in all that is written later; a name that comes back
-    brings no value back."""
+    """They keep the values that they had, and are NULL in all that is written later; a name that
+    comes back brings no value back."""
     copy.policy = FollowPolicy(follow=True)
     alter(copy, "ALTER TABLE a DROP v", "INSERT INTO a (id) VALUES (10)")
     copy.follow()
@@ -358,7 +358,7 @@ HIDDEN_FACTS = "ALTER TABLE a MODIFY id INT AUTO_INCREMENT"
     [(DEFAULTS,), (IMPLICIT,), ("SET time_zone = '+05:30'", TIMES), (WIDER,), CLASSES["charset"].statements],
 )
 def test_the_catalog_confirms_what_was_predicted(copy: Stepwise, statements: tuple[str, ...]) -> None:
-    """Without a row since; a later run does not ask again."""
+    """It does so though no row came since; a later run does not ask again."""
     copy.confirm = lambda: None
     alter(copy, *statements)
     equal(copy)

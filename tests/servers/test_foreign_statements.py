@@ -84,8 +84,8 @@ def _stops(copy: Stepwise, why: str) -> None:
 
 @servers
 def test_the_heartbeat_of_amazon_rds(copy: Stepwise) -> None:
-    """With the rights that the documentation asks for: no right on triggers, which the schema
-    `mysql` has none of."""
+    """The account has the rights that the documentation asks for: no right on triggers, which the
+    schema `mysql` has none of."""
     grants = ["SELECT", "REPLICATION SLAVE", "REPLICATION CLIENT"]
     copy.server.create_user("stepwise", "only for tests", grants)
     behind = "SET STATEMENT max_statement_time=60 FOR " if copy.server.flavor == "mariadb" else ""

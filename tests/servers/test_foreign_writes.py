@@ -126,7 +126,7 @@ def verified(sync: Sync) -> int:
 
 @pytest.mark.long
 def test_a_restore_to_before_the_binlog_is_a_lost_position(mariadb1011: Server, database: str, tmp_path: Path) -> None:
-    """Of the table that was restored; the others go on."""
+    """The table that was restored has lost its position; the others go on."""
     with Sync(mariadb1011, [rf"{database}\.(rest|busy)"], tmp_path) as sync:
         sync.run_to_completion()
         version = sync.delta(f"{database}.rest").version()

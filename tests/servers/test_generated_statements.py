@@ -23,8 +23,8 @@ _AT_ONCE = 500
 
 
 def judged(server: Server, seed: int, accepted: int) -> list[Verdict]:
-    """Of so many statements that the server accepts, or some more; what is wrong is printed at
-    once."""
+    """The verdicts on so many statements that the server accepts, or some more; what is wrong is
+    printed at once."""
     cases = generated_columns.statements(seed, server.flavor)
     found: list[Verdict] = []
     while len(found) < accepted:

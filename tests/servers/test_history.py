@@ -38,7 +38,7 @@ def own_server(
 
 @pytest.fixture
 def server(own_server: Server) -> Server:
-    """With an empty log and an empty table."""
+    """A server that has an empty log and an empty table."""
     if not own_server.is_running():
         own_server.start()
     own_server.run("DROP DATABASE IF EXISTS h", "CREATE DATABASE h", "CREATE TABLE h.t (id INT PRIMARY KEY)")

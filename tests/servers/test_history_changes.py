@@ -130,7 +130,7 @@ def test_a_run_that_dies_at_a_step_is_gone_on_from(copy: Stepwise, statement: st
 
 @servers
 def test_a_column_with_a_metadata_columns_name_stops_the_table(copy: Stepwise) -> None:
-    """With the remedy; nothing of it is written."""
+    """The error has the remedy; nothing of the change is written."""
     read(copy)
     copy.follow()
     before = events(copy)

@@ -56,7 +56,8 @@ def _tls(way: Way) -> Tls:
 
 
 def test_packets_before_the_login_are_bounded(account: Path) -> None:
-    """Of any connection, a driver's too: what is joined without end would take all memory."""
+    """Any connection has the bound, a driver's too: what is joined without end would take all
+    memory."""
     server = Hostile(hostile.endless_packets)
     with server.listening() as port, pytest.raises(CdcError, match="before the login") as caught:
         connect(_source(port, account, Tls("disabled")))
@@ -246,7 +247,7 @@ def test_a_plan_ends(way: Way, account: Path) -> None:
 def test_a_plan_of_a_real_server_is_whole_and_leaves_no_connection(
     mariadb1011: Server, fresh_database: FreshDatabase, account: Path
 ) -> None:
-    """Of two tables on one connection; also where one is left before its end."""
+    """Plans two tables on one connection; also where one is left before its end."""
     database, source = fresh_database(mariadb1011), ClusterSource()
     mariadb1011.run("CREATE TABLE t (id INT PRIMARY KEY)", "INSERT INTO t SELECT seq FROM seq_1_to_900", db=database)
     mariadb1011.create_user("cdc", "pw")
@@ -284,7 +285,7 @@ def test_every_preflight_ends(way: Way, account: Path) -> None:
 
 
 def test_what_a_question_holds_is_taken_and_given_back(mariadb1011: Server) -> None:
-    """Of an answer as long as it is read, of what is kept until the end."""
+    """Memory for an answer is taken as long as it is read, for what is kept until the end."""
     taken = [0]
 
     def take(size: int) -> bool:

@@ -132,7 +132,7 @@ INVALID = {"action": "set-snapshot-ref", "ref-name": "other", "type": "branch", 
 
 
 def test_a_table_that_was_taken_back_is_refused(sink: IcebergSink) -> None:
-    """By any program, here by the catalog's protocol."""
+    """Any program may have done it, here by the catalog's protocol."""
     target = sink.target(ORDERS.id)
     whole_snapshot(target, FIRST)
     before = metadata_of(sink)

@@ -46,7 +46,7 @@ def sync_of(server: Server, database: str, folder: Path, kafka: KafkaBroker, url
 
 
 def decoded(registry: SchemaRegistry, text: bytes | None) -> Any:
-    """By the schema whose id is in the record."""
+    """Decodes by the schema whose id is in the record."""
     if text is None:
         return None
     assert text[0] == 0

@@ -76,7 +76,7 @@ class Early:
         self.worker = Worker(self.brokers, folder, seed, ("early", *["plain"] * plain))
 
     def sink(self, role: str) -> KafkaSink:
-        """Of a new process."""
+        """The sink of a new process."""
         return early_sink(self.brokers, self.folder, role, exactly_once=not self.plain)
 
     def follow(self, scratch: Path, end: int = END) -> KafkaSink:

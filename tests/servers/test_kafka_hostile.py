@@ -56,7 +56,7 @@ class End(NamedTuple):
 
 @pytest.fixture(scope="module")
 def starts() -> tuple[dict[str, tuple[str, End]], int]:
-    """By behaviour the broker's address and how its start ended; by how many bytes the process of
+    """The broker's address and how its start ended, by behaviour; by how many bytes the process of
     a round grew at most."""
     ends: dict[str, tuple[str, End]] = {}
     grown = [_round(behaviours, ends) for behaviours in ROUNDS]

@@ -30,14 +30,14 @@ pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 
 
 def kafka_spec(kafka: KafkaBroker, **more: Any) -> dict[str, Any]:
-    """Of a sync whose topics are named after it, because databases of two servers may have one
-    name."""
+    """The spec of a sync whose topics are named after it, because databases of two servers may have
+    one name."""
     sink = {"bootstrapServers": kafka.bootstrap, **more}
     return {"sink": {"kafka": sink}, "snapshot": {"chunkSize": 500, "parallelism": 2}}
 
 
 def new_name() -> str:
-    """Of a sync that no other test has."""
+    """The name of a sync that no other test has."""
     return f"s{uuid.uuid4().hex[:12]}"
 
 
@@ -129,7 +129,7 @@ def _check_orders(kafka: KafkaBroker, topic: str, gtids: list[str | None]) -> No
 
 
 def test_a_run_counts_the_records_that_are_acknowledged(kafka: KafkaBroker, tmp_path: Path) -> None:
-    """Those of the snapshot, which a stream's run sends, and those of changes."""
+    """Counts the records of the snapshot, which a stream's run sends, and those of changes."""
     source = Source(random.Random(7))
     read_snapshot(kafka_sink(kafka.bootstrap, tmp_path, "snapshot"), source.snapshot())
     sink = kafka_sink(kafka.bootstrap, tmp_path, "stream")

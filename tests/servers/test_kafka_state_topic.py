@@ -42,7 +42,7 @@ def numbered(record: TableRecord, number: int, epoch: int = 1) -> TableRecord:
 
 
 def written_before(case: Case, tables: Sequence[str], record: TableRecord, size: int) -> None:
-    """By a version that repeated nothing: states of the tables in turns, in transactions."""
+    """Writes as a version that repeated nothing: states of the tables in turns, in transactions."""
     producer = Producer({"bootstrap.servers": case.kafka.bootstrap, "transactional.id": case.name, "linger.ms": 5})
     producer.init_transactions(60)
     text = numbered(record, 12345).to_json("before")

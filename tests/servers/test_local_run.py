@@ -39,7 +39,7 @@ def fill(server: Server, database: str, table: str, rows: int = ROWS) -> None:
 
 @pytest.fixture
 def sync(request: pytest.FixtureRequest, tmp_path: Path, fresh_database: FreshDatabase) -> Iterator[Sync]:
-    """Of two tables `a` and `b`; the server is the test's parameter."""
+    """A sync of two tables `a` and `b`; the server is the test's parameter."""
     server: Server = request.getfixturevalue(request.param)
     database = fresh_database(server)
     fill(server, database, "a")

@@ -36,7 +36,7 @@ _LOCKED = [f"a{number}" for number in range(6)]
 
 @pytest.fixture
 def database(any_server: Server, fresh_database: FreshDatabase) -> str:
-    """With six tables that are locked later and two others, the second with a trigger."""
+    """A database of six tables that are locked later and two others, the second with a trigger."""
     name = fresh_database(any_server)
     tables = [f"CREATE TABLE {t} (id INT PRIMARY KEY)" for t in (*_LOCKED, "b", "c")]
     child = "CREATE TABLE a_child (id INT PRIMARY KEY, p INT, FOREIGN KEY (p) REFERENCES b (id) ON DELETE CASCADE)"
@@ -264,7 +264,8 @@ def test_many_other_warnings_hide_no_locked_table(any_server: Server, database: 
 
 
 def test_an_answer_whose_warnings_are_not_all_listed_is_refused(any_server: Server) -> None:
-    """By MariaDB alone: MySQL waits for what it answers from, and lists what its settings say."""
+    """MariaDB alone answers so: MySQL waits for what it answers from, and lists what its settings
+    say."""
     with connected(any_server) as (connection, _):
         assert fetch(connection, "SELECT CAST('x' AS SIGNED)") == [(0,)]
         fetch(connection, "SET SESSION max_error_count = 0")

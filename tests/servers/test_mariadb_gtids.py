@@ -46,7 +46,7 @@ def test_each_transaction_has_the_gtid_that_the_server_shows(
 
 
 def small(connection: Connection) -> Iterator[str]:
-    """Of one row, as of two masters: domains and servers alternate."""
+    """Transactions of one row, as of two masters: domains and servers alternate."""
     for number in range(SMALL):
         yield last_gtid(connection, *group(number), "INSERT INTO t (v) VALUES ('a')")
     yield last_gtid(connection, *group(0), "BEGIN", *["INSERT INTO t (v) VALUES ('b')"] * 3, "COMMIT")

@@ -24,7 +24,7 @@ _SOON = PREFLIGHT_EVERY * 0.9
 
 @pytest.fixture
 def sync(any_server: Server, fresh_database: FreshDatabase, tmp_path: Path) -> Iterator[Sync]:
-    """Of the table `a` of a database of its own."""
+    """A sync of the table `a` of a database of its own."""
     database = fresh_database(any_server)
     fill(any_server, database, "a")
     with Sync(any_server, [rf"{database}\..*"], tmp_path / "sync") as found:

@@ -73,7 +73,7 @@ class Writer:
 
 @pytest.fixture
 def sync(request: pytest.FixtureRequest, variant: str, fresh_database: FreshDatabase, tmp_path: Path) -> Iterator[Sync]:
-    """Of all tables of a database; only `orders` and `other` are there."""
+    """A sync of all tables of a database; only `orders` and `other` are there."""
     server: Server = request.getfixturevalue(variant)
     database = fresh_database(server)
     make_table(server, database, ROWS)

@@ -58,8 +58,8 @@ def _document(rnd: random.Random, depth: int = 0) -> Any:
 
 
 def _path(rnd: random.Random, document: Any) -> str:
-    """Of what is there, mostly; of what is one step beyond, counted from the end, or wrapped into
-    an array that is none."""
+    """A path of what is there, mostly; else of what is one step beyond, counted from the end, or
+    wrapped into an array that is none."""
     path, at = "$", document
     while True:
         if isinstance(at, dict) and at and rnd.random() < 0.9:

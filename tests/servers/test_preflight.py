@@ -53,7 +53,7 @@ def _only(found: Preflight) -> TableCheck:
 
 @pytest.fixture
 def database(any_server: Server, fresh_database: FreshDatabase) -> str:
-    """With one plain table `t`."""
+    """A database of one plain table `t`."""
     name = fresh_database(any_server)
     any_server.run("CREATE TABLE t (id INT PRIMARY KEY, d DATE, v VARCHAR(9))", db=name)
     return name

@@ -42,7 +42,8 @@ def secured(tmp_path_factory: pytest.TempPathFactory, authority: Authority) -> I
 def sync_of(
     tmp_path: Path, kafka: KafkaBroker, mariadb1011: Server, fresh_database: FreshDatabase, authority: Authority
 ) -> MakeSync:
-    """Of a table of three rows; the Secret `authority` has the registry's authority."""
+    """Makes a sync of a table of three rows; the Secret `authority` has the registry's
+    authority."""
     database = fresh_database(mariadb1011)
     mariadb1011.run("CREATE TABLE t (id INT PRIMARY KEY)", "INSERT INTO t VALUES (1), (2), (3)", db=database)
 
@@ -72,7 +73,7 @@ def check(sync: SmallSync) -> tuple[CdcError, ...]:
 
 
 def refusal(sync: SmallSync, kafka: KafkaBroker) -> CdcError:
-    """Of the check and of a run, which has sent nothing."""
+    """The refusal of the check and of a run, which has sent nothing."""
     (checked,) = check(sync)
     with pytest.raises(CdcError) as refused:
         sync.copy()
@@ -139,7 +140,7 @@ EXAMPLE = Path(__file__).parents[2] / "examples" / "kafka-avro.yaml"
 def test_the_sink_of_the_example(
     tmp_path: Path, mariadb1011: Server, fresh_database: FreshDatabase, secured: SchemaRegistry, authority: Authority
 ) -> None:
-    """With other hosts, and what its Secrets are for in them: TLS and a login, at brokers and
+    """Replaces the hosts, and makes what its Secrets are for: TLS and a login, at brokers and
     registry."""
     sink = load_manifest([EXAMPLE.read_text()]).resource.to_dict()["spec"]["sink"]["kafka"]
     sink["schemaRegistry"]["url"] = secured.secure()

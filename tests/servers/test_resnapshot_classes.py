@@ -77,7 +77,7 @@ CLASSES = {
 @variants("mariadb1011", also=("mariadb114", "mysql97_gtid", "mysql97_nogtid"))
 @pytest.mark.parametrize("name", CLASSES)
 def test_the_copy_equals_the_source_after_the_resnapshot(copy: Stepwise, name: str) -> None:
-    """With rows before and after the statement, and other tables that flow."""
+    """Rows are written before and after the statement, and other tables flow."""
     statements, flavors, reason = CLASSES[name]
     if copy.server.flavor not in flavors:
         pytest.skip(f"{copy.server.flavor} refuses the statement, or has none like it")

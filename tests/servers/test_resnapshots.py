@@ -34,7 +34,7 @@ def fill(server: Server, database: str, *tables: str) -> None:
 
 @pytest.fixture
 def sync(mariadb1011: Server, fresh_database: FreshDatabase, tmp_path: Path) -> Iterator[Sync]:
-    """Of the tables `a` and `b`."""
+    """A sync of the tables `a` and `b`."""
     database = fresh_database(mariadb1011)
     fill(mariadb1011, database, "a", "b")
     with Sync(mariadb1011, [rf"{database}\..*"], tmp_path / "sync", spec=SPEC) as found:

@@ -27,7 +27,7 @@ NEVER = "0 0 29 2 *"
 
 @pytest.fixture(params=["mariadb1011", pytest.param("mysql97_gtid", marks=pytest.mark.long)])
 def sync(request: pytest.FixtureRequest, tmp_path: Path, fresh_database: FreshDatabase) -> Iterator[Sync]:
-    """Of one table `t` of three rows, in a sync that is caught up at no time of its own."""
+    """A sync of one table `t` of three rows, which is caught up at no time of its own."""
     server: Server = request.getfixturevalue(request.param)
     database = fresh_database(server)
     server.run("CREATE TABLE t (id INT PRIMARY KEY, v INT)", "INSERT INTO t VALUES (1,1),(2,2),(3,3)", db=database)

@@ -108,7 +108,7 @@ class World:
             return read_table(connection, TableId(self.database, name))
 
     def outcomes(self) -> list[dict[str, object]]:
-        """Of each statement since then, by the table's name."""
+        """The outcome of each statement since then, by the table's name."""
         facts = [f for f in read_log(self.server, self.start) if isinstance(f, Statement)]
         return [{table.name: found for table, found in apply(self.definitions, f).items()} for f in facts]
 

@@ -41,7 +41,7 @@ def own_server(
 
 @pytest.fixture
 def server(own_server: Server) -> Server:
-    """With a binlog of one file, which every RESET begins with the same name."""
+    """A server whose binlog has one file, which every RESET begins with the same name."""
     own_server.run("TRUNCATE TABLE h.t")
     _reset(own_server)
     _write(own_server, 1)

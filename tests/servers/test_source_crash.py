@@ -202,7 +202,7 @@ def test_a_table_that_is_locked_is_repaired_later_and_the_others_go_on(copy: For
 
 @variants
 def test_an_idle_source_that_crashed_and_was_restarted_since(copy: Forgetful) -> None:
-    """With GTIDs no transaction is missing, so the server begins its dump behind the crash."""
+    """No transaction is missing by GTIDs, so the server begins its dump behind the crash."""
     copy.snapshot("a")
     copy.snapshot("b")
     copy.server.run(*LOST, db=copy.database)
@@ -267,7 +267,8 @@ def test_an_xa_transaction_that_was_prepared_before_the_tail(copy: Forgetful) ->
 def test_a_driver_that_is_killed_while_it_repairs(
     variant: str, gate: str, fresh_server: FreshServer, tmp_path: Path
 ) -> None:
-    """With the processes of a run, under a live stream; `verify` compares both sides in the end."""
+    """Kills the processes of a run, under a live stream; `verify` compares both sides in the
+    end."""
     server = fresh_server(variant)
     database = server.create_database()
     server.run(*TABLES, db=database)
@@ -319,7 +320,7 @@ class Credulous(Stepwise):
 @pytest.mark.long
 @variants
 def test_many_crashes_under_fire(variant: str, fresh_server: FreshServer, tmp_path: Path) -> None:
-    """With what a killed server really forgets."""
+    """Loses what a killed server really forgets."""
     server = fresh_server(variant, innodb_flush_log_at_trx_commit=0)
     server.run("SET GLOBAL innodb_flush_log_at_trx_commit = 1")  # tables and accounts are not forgotten
     database = server.create_database()

@@ -145,7 +145,7 @@ def test_a_query_goes_on_from_its_checkpoint(
 
 @each_on("mariadb1011", "mysql97_gtid")
 def test_a_batch_is_read_again_by_offsets_that_name_no_binlog(server: Server, options: dict[str, str]) -> None:
-    """Those of a checkpoint that an earlier version wrote."""
+    """The offsets are those of a checkpoint that an earlier version wrote."""
     source = MySqlBinlog(options)
     reader = source.simpleStreamReader(source.schema())
     start = reader.initialOffset()

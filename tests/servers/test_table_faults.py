@@ -47,7 +47,7 @@ def fill_dates(server: Server, database: str, table: str) -> None:
 
 @pytest.fixture
 def sync(any_server: Server, fresh_database: FreshDatabase, tmp_path: Path) -> Iterator[Sync]:
-    """Of the tables `a` and `c` of a database of its own; a test adds what has the fault."""
+    """A sync of the tables `a` and `c` of a database of its own; a test adds what has the fault."""
     database = fresh_database(any_server)
     fill(any_server, database, "a", "c")
     spec = {"snapshot": {"chunkSize": _CHUNK}}
@@ -101,7 +101,7 @@ def test_a_plan_is_shown_of_the_tables_that_can_be_planned(sync: Sync) -> None:
 
 @contextmanager
 def locked(sync: Sync, table: str) -> Iterator[None]:
-    """By another session, until the block ends."""
+    """Has another session lock the table until the block ends."""
     with sync.server.connect(db=sync.database) as session, session.cursor() as cursor:  # type: ignore[attr-defined]
         cursor.execute(f"LOCK TABLES {table} WRITE")
         yield

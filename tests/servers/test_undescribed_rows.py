@@ -37,7 +37,7 @@ def server(request: pytest.FixtureRequest, variant: str) -> Iterator[Server]:
 
 
 def _copy(server: Server, database: str, folder: Path) -> Stepwise:
-    """Of the tables a and b, confirmed by the catalog after each run."""
+    """A copy of the tables a and b, confirmed by the catalog after each run."""
     server.run(*TABLES, db=database)
     folder.mkdir()
     policy = FollowPolicy(follow=True, dropped=DroppedColumns.DROP)
@@ -77,7 +77,7 @@ def _errors(copy: Stepwise) -> dict[str, tuple[Reason, str]]:
 def test_the_copy_equals_the_source_after_each_class(
     server: Server, names: tuple[str, ...], fresh_database: FreshDatabase, tmp_path: Path
 ) -> None:
-    """With writes before and after, read by one run; the catalog has confirmed each definition."""
+    """Writes before and after it are read by one run; the catalog has confirmed each definition."""
     for name in names:
         kind, statements = CLASSES[name]
         copy = _copy(server, fresh_database(server), tmp_path / name)
@@ -106,7 +106,8 @@ def test_a_change_that_rows_cannot_show_is_found_by_the_catalog(copy: Stepwise) 
 
 @servers
 def test_a_change_that_rows_show_stops_the_table_before_them(copy: Stepwise) -> None:
-    """By what they carry on either server: lengths, and whether a column may be NULL."""
+    """Rows show it on either server by what they carry: lengths, and whether a column may be
+    NULL."""
     _write(copy, 10)
     assert _errors(copy) == {}
     for number, (name, clauses) in enumerate({"a": "v VARCHAR(50)", "b": "v VARCHAR(40) NOT NULL"}.items()):

@@ -109,7 +109,7 @@ def insert(number: int, values: str) -> str:
 def test_the_extremes_of_every_type_are_equal(
     any_server: Server, fresh_database: FreshDatabase, sync_of: MakeSync
 ) -> None:
-    """By the snapshot and by the stream."""
+    """Reads them by the snapshot and by the stream."""
     database = fresh_database(any_server)
     rows = (LEAST, GREATEST)
     any_server.run("SET time_zone = '+00:00'", TYPES, *(insert(n, row) for n, row in enumerate(rows)), db=database)

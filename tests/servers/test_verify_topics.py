@@ -34,7 +34,7 @@ def sync_of(tmp_path: Path, kafka: KafkaBroker) -> MakeSync:
 
 
 def send(kafka: KafkaBroker, topic: str, *records: tuple[Any, Any]) -> None:
-    """Behind the product's back; None is a tombstone."""
+    """Sends records behind the product's back; None is a tombstone."""
     producer = Producer({"bootstrap.servers": kafka.bootstrap, "partitioner": "murmur2_random"})
     for key, value in records:
         text = json.dumps(key, separators=(",", ":"))

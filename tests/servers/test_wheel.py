@@ -18,7 +18,7 @@ def run(*command: str | Path, cwd: Path) -> subprocess.CompletedProcess[str]:
 
 
 def test_a_wheel_alone_runs_the_demo(tmp_path: Path) -> None:
-    """Without the packages of drivers it says what to install."""
+    """The wheel says what to install where the packages of drivers are missing."""
     built = run(sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", tmp_path / "wheels", cwd=ROOT)
     assert built.returncode == 0, built.stderr
     (wheel,) = (tmp_path / "wheels").iterdir()

@@ -51,7 +51,7 @@ def _prepare(copy: Stepwise, xid: str, *statements: str, connection: Connection 
 
 
 def _end(copy: Stepwise, verb: str, xid: str) -> None:
-    """By another connection."""
+    """Ends the transaction by another connection."""
     copy.server.run(f"XA {verb} {xid}")
 
 
