@@ -150,7 +150,7 @@ def reconcile_until(controller: KubeController, what: Callable[[], object]) -> N
 
 
 def streaming(**spec: Any) -> Status:
-    """Of a sync whose stream is to be begun."""
+    """The status of a sync whose stream is to be begun."""
     world = ControllerHarness(resource=resource(**spec), now=time.time() - 100)
     world.to_streaming()
     return world.status.with_(runs=type(world.status.runs)())
@@ -309,7 +309,7 @@ def test_tables_that_a_run_was_started_without_are_told_whatever_fails(
 def test_what_cannot_be_cleared_away_keeps_no_successor_from_its_start(
     cluster: Cluster, start: Start, part: str
 ) -> None:
-    """With `autoRestart.enabled: false`, where a failure would be final."""
+    """The sync has `autoRestart.enabled: false`, where a failure would be final."""
     spec = {"autoRestart": {"enabled": False}}
     cluster.create(status=streaming(**spec), **spec)
     controller = start()

@@ -31,7 +31,7 @@ def kinds() -> dict[str, str]:
 
 
 def labels() -> dict[str, frozenset[str]]:
-    """By metric, of a line that is served."""
+    """The labels of a line that is served, by metric."""
     lines = re.findall(r"^(cdcsync_\w+)(?:{(.*)})? \S+$", served(), re.M)
     return {name: frozenset(re.findall(r'(\w+)="', found)) for name, found in lines}
 
@@ -87,7 +87,8 @@ class Query:
         return by
 
     def _joined(self, node: Any) -> frozenset[str] | None:
-        """Without `on` both sides match by all their labels, so they must have the same."""
+        """The labels of both sides: where there is no `on` they match by all of them, so they must
+        have the same."""
         left, right = self._of(node.lhs), self._of(node.rhs)
         assert node.modifier is None or node.modifier.matching is None
         if left is not None and right is not None and str(node.op) not in _SET_OPERATORS:

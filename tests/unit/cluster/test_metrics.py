@@ -70,14 +70,14 @@ def test_the_documentation_names_every_metric() -> None:
 
 
 def shown_names() -> list[str]:
-    """Of the operator and of drivers."""
+    """The names of the metrics of the operator and of drivers."""
     names = re.findall(r"^# TYPE (\S+)", served(), re.M)
     assert {m.name for m in (*OF_SYNC, *OF_TABLE, *OF_RUN)} <= set(names)
     return names
 
 
 def test_a_page_has_no_more_samples_than_prometheus_takes() -> None:
-    """Those that need attention stay, and a metric says how many do not."""
+    """Syncs that need attention stay, and a metric says how many do not."""
     well = with_condition(Status(phase=Phase.STREAMING), "Ready", True, "Streaming", "", 0.0)
     syncs = {("ns", f"s{n:04d}"): well for n in range(2000)}
     syncs["ns", "s1999"] = with_condition(Status(phase=Phase.FAILED), "Stalled", True, "TableGone", "", 0.0)
@@ -113,7 +113,8 @@ def test_tables_are_served_where_they_are_asked_for() -> None:
 
 
 def test_tables_that_need_attention_are_served_first() -> None:
-    """Of each sync, and where the page has no room; what is left out is counted."""
+    """They come first within each sync, and where the page has no room; what is left out is
+    counted."""
     well, bad = [TablePhase.STREAMING] * 3, [TablePhase.PENDING, TablePhase.FAILED]
     lines = table_lines(Metrics(tables_of_sync=2), shop=tables(*well, *bad))
     assert {part for line in lines for part in re.findall(r'table="([^"]+)', line)} == {"shop.t3", "shop.t4"}

@@ -30,7 +30,7 @@ class Peer:
 
 
 def admits(policy: dict[str, Any], direction: str, peer: Peer, port: int | str, protocol: str = "TCP") -> bool:
-    """Of a pod that the policy selects; a direction that no policy has is free."""
+    """Whether a pod that the policy selects may do it; a direction that no policy has is free."""
     spec = policy["spec"]
     if direction.capitalize() not in spec["policyTypes"]:
         return True

@@ -163,7 +163,7 @@ def test_a_sync_of_another_release_is_left_alone(cluster: Cluster) -> None:
 
 
 def test_a_start_begins_with_the_newest_change(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of all that there are, before Kopf has brought any of them."""
+    """It is the newest of all syncs, before Kopf has brought any of them."""
     cluster.operator.settings = OperatorSettings(Image("x"), namespaces=("lake",), workers=1)
     for n in range(100):
         cluster.add(f"s{n:02d}")
@@ -185,7 +185,7 @@ def test_a_start_begins_with_the_newest_change(cluster: Cluster, monkeypatch: py
 
 
 def test_no_file_is_kept_open_for_a_sync(cluster: Cluster) -> None:
-    """Of open files an operator has as many as its workers need, whatever the number of syncs."""
+    """An operator has as many open files as its workers need, whatever the number of syncs."""
     for n in range(50):
         cluster.add(f"s{n}")
     before = len(list(Path("/proc/self/fd").iterdir()))

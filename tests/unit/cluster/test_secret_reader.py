@@ -53,7 +53,7 @@ def texts(values: Secrets) -> dict[str, dict[str, str]]:
 
 
 def test_they_are_asked_for_by_name(api: ListingApi) -> None:
-    """Of a thousand large ones in the namespace no answer has more than the one that is named."""
+    """No answer has more than the one that is named, of a thousand large ones in the namespace."""
     for name in ("login", "other"):
         add(api, name, LOGIN)
     found = SecretReader(api, "lake", "shop").read(spec())
@@ -64,7 +64,7 @@ def test_they_are_asked_for_by_name(api: ListingApi) -> None:
 
 
 def test_only_the_wanted_keys_are_kept(api: ListingApi) -> None:
-    """Of the sink's those that are variables; also where one Secret is both."""
+    """The sink's keys are those that are variables; also where one Secret is both."""
     large = "x" * 500_000
     variables = {"AWS_ACCESS_KEY_ID": "a", "AWS_SECRET_ACCESS_KEY": "b"}
     add(api, "login", LOGIN | {"notes": large, "AWS_REGION": "r"})

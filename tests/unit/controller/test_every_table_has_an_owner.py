@@ -50,7 +50,7 @@ def first_words(world: ControllerHarness) -> None:
 
 
 def widened(*tables: str) -> ControllerHarness:
-    """Of a flowing sync: more tables, which a snapshot beside the stream reads."""
+    """A flowing sync that got more tables, which a snapshot beside the stream reads."""
     world = flowing("shop.a", "shop.b")
     world.tables = ("shop.a", "shop.b", *tables)
     world.change(**WIDER)

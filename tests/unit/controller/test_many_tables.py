@@ -21,7 +21,7 @@ NAMES = tuple(f"shop.t{n:06d}" for n in range(TABLES))
 
 
 def cpu_seconds(work: Callable[[], object]) -> float:
-    """Of this process, so that a loaded machine counts as an idle one."""
+    """The CPU seconds of this process, so that a loaded machine counts as an idle one."""
     before = time.process_time()
     work()
     return time.process_time() - before

@@ -145,7 +145,7 @@ def test_a_table_that_the_user_asks_for_and_that_cannot_be_captured_has_failed()
 
 
 def test_a_table_whose_fault_is_cured_is_captured() -> None:
-    """Of the source; a fault that a run found waits for the user."""
+    """The fault is one of the source; one that a run found waits for the user."""
     world = ControllerHarness(table_errors={"shop.b": fail(Reason.NO_PRIMARY_KEY, "none", table="shop.b")})
     world.steps()
     world.read("shop.a")

@@ -46,7 +46,7 @@ def reported(world: ControllerHarness, **flow: Any) -> None:
 def test_an_outage_is_reported_within_a_minute_and_its_end_too(
     side: str, flow: str, condition: str, doubt: str
 ) -> None:
-    """By a stream that waits. Until a preflight has answered, the condition is Unknown."""
+    """A stream that waits reports it. Until a preflight has answered, the condition is Unknown."""
     world, error = streaming(), NO_SOURCE if side == "errors" else NO_SINK
     setattr(world, side, (error,))
     seen = []

@@ -18,7 +18,7 @@ KEEP, DROP = DroppedColumns
 
 
 def capture(*columns: str, excluded: frozenset[str] = frozenset(), key: str = "id") -> Capture:
-    """Of columns as `name type`."""
+    """A capture of columns as `name type`."""
     parsed = tuple(Column(name, SourceType.parse(kind)) for name, kind in (c.split(" ", 1) for c in columns))
     return Capture(SourceTable(TableId("shop", "orders"), parsed), (key,), excluded)
 

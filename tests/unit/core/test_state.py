@@ -176,7 +176,7 @@ NEW = "7e11fa47-71ca-11e1-9e33-c80aa9429562"
 
 
 def test_a_table_knows_which_transactions_changed_it() -> None:
-    """Those of its snapshot, of which any may have; then its own. Many are spanned but for the
+    """Any transaction of its snapshot may have; then its own have. Many are spanned but for the
     latest."""
     state = EMPTY.after_wave([Split(None, None)], gtid("1-8"), at(300), rows=0, nulled_dates=0)
     assert state.touched == GtidSet.parse(f"{UUID}:1-8")

@@ -57,7 +57,8 @@ def _jwt(end: float, name: str) -> str:
 
 @contextmanager
 def _issuer(answer: dict[str, Any] | None) -> Iterator[str]:
-    """Of tokens; None: one whose first answer does not end, though each of its bytes comes soon."""
+    """An issuer of tokens; None: one whose first answer does not end, though each of its bytes
+    comes soon."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:

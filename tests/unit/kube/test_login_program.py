@@ -24,7 +24,7 @@ _CREDENTIAL = '{"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCr
 
 
 def _kubeconfig(folder: Path, script: str, mode: str = "IfAvailable") -> Path:
-    """Of a user whose program is the script; it runs in the folder."""
+    """The kubeconfig of a user whose program is the script; it runs in the folder."""
     program = folder / "login"
     program.write_text(f"#!/bin/sh\n{script}\n")
     program.chmod(0o755)

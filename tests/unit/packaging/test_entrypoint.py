@@ -26,7 +26,7 @@ EXECUTOR = {
 
 
 def run(folder: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    """With a `java` that prints its arguments, one a line."""
+    """Runs the entrypoint with a `java` that prints its arguments, one a line."""
     java = folder / "java"
     java.write_text("#!/bin/dash\nprintf '%s\\n' \"$@\"\n")
     java.chmod(0o755)
@@ -45,8 +45,8 @@ def test_an_executor_is_started_as_its_driver_describes_it(tmp_path: Path) -> No
 
 
 def test_no_variable_makes_it_run_other_code(tmp_path: Path) -> None:
-    """Those of a shell and of Python; what the dynamic linker and the JVM read, the operator's
-    policy keeps out of a pod."""
+    """The variables are those of a shell and of Python; what the dynamic linker and the JVM read,
+    the operator's policy keeps out of a pod."""
     (tmp_path / "code.sh").write_text("touch was-run\n")
     (tmp_path / "json.py").write_text("open('was-run', 'w')\n")
     (tmp_path / "sitecustomize.py").write_text("open('was-run', 'w')\n")

@@ -51,7 +51,7 @@ print(len(names))
 
 
 def commands(site: Path) -> str:
-    """Of the command line that is installed there, and nowhere else."""
+    """The commands of the command line that is installed there, and nowhere else."""
     third_party = [p for p in sys.path if Path(p).name in ("site-packages", "dist-packages")]
     path = os.pathsep.join([str(site), *third_party])
     code = (

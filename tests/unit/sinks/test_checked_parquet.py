@@ -117,12 +117,12 @@ def test_a_footer_beyond_the_first_read_is_found(tmp_path: Path) -> None:
 
 
 def _zeros() -> pa.Table:
-    """Of one page."""
+    """A table of one page."""
     return pa.table({"id": [1, 2], "text": ["x" * 2**25, ""]})
 
 
 def _groups() -> pa.Table:
-    """Of many small pages."""
+    """A table of many small pages."""
     return pa.table({"id": range(20_000), "text": ["x" * 1000] * 20_000})
 
 
@@ -200,7 +200,7 @@ def test_a_large_dictionary_is_not_unpacked(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("small")
 def test_a_long_text_among_short_ones_is_counted_as_often_as_it_stands_there(tmp_path: Path) -> None:
-    """By the longest text each column would take 2 GB."""
+    """Counted by the longest text, each column would take 2 GB."""
     files = pafs.SubTreeFileSystem(str(tmp_path), pafs.LocalFileSystem())
     (tmp_path / "a").write_bytes(_words(100_000, 50, often=10))
     read = pa.Table.from_batches(file_batches(files, "a", _TEXTS, _TEXTS.names))

@@ -160,7 +160,8 @@ def _remote(lake: Path) -> Iterator[Store]:
 def test_a_panic_over_what_a_table_has_is_the_tables(
     opened: Callable[[Path], AbstractContextManager[Store]], lake: Path
 ) -> None:
-    """Of delta-rs over a checkpoint, for example: the credentials are good, and no retry helps."""
+    """Such a panic is delta-rs' over a checkpoint, for example: the credentials are good, and no
+    retry helps."""
     with opened(lake) as store:
         with pytest.raises(CdcError) as found, store.translating_errors("shop.orders", "committing"):
             _panic()

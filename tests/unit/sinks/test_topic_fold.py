@@ -43,7 +43,7 @@ def test_a_record_whose_key_is_not_its_rows_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_topic_is_read_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By rows, and by bytes where records are large; a filter takes keys of each."""
+    """A piece ends by rows, and by bytes where records are large; a filter takes keys of each."""
     records = [(f'{{"id":{n}}}', f'{{"id":{n},"note":"{n}"}}' if n % 3 else None) for n in range(20)]
     wanted = [{"id": n, "note": str(n)} for n in range(20) if n % 3]
     for rows, size in ((10_000, 1 << 20), (3, 1 << 20), (10_000, 50)):

@@ -66,7 +66,7 @@ def _source(port: int, folder: Path) -> Source:
 def _connected(
     way: Way, folder: Path, monkeypatch: pytest.MonkeyPatch, *, loads: bool = False
 ) -> Iterator[tuple[Hostile, SourceConnection]]:
-    """Without the profile, which such a server does not take."""
+    """Connects without the profile, which such a server does not take."""
     monkeypatch.setattr(connections, "apply_profile", lambda *_: None)
     server = Hostile(way)
     with server.listening() as port:

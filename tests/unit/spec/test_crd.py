@@ -181,7 +181,7 @@ def test_nothing_unseen_passes_for_healthy() -> None:
 
 
 def test_plain_apply_works() -> None:
-    """With room for another version's worth of fields."""
+    """Leaves room for another version's worth of fields."""
     assert len(json.dumps(yaml.safe_load(CRD.read_text()))) < APPLY_LIMIT * 5 // 8
 
 

@@ -31,7 +31,7 @@ ALL_TYPES = Origin(TableId("shop", "orders"), ("id",), "mysql", 7, "cdc", sent=5
 
 
 def reader(columns: pa.Schema, origin: Origin = ORIGIN) -> AvroReader:
-    """Of records with `IDS`, whose schemas go through JSON as through a registry."""
+    """A reader of records with `IDS`, whose schemas go through JSON as through a registry."""
     schemas = {1: key_schema(columns, origin), 2: value_schema(columns, origin)}
     return AvroReader(lambda number: json.loads(json.dumps(schemas[number])))
 

@@ -36,7 +36,8 @@ def changelog(*images: tuple[int, int, int, str | None]) -> Events:
 
 
 def read(records: Records, origin: Origin = ORIGIN) -> list[tuple[Any, Any]]:
-    """By the schemas alone; None is a tombstone. The head is the magic byte and the schema's id."""
+    """Reads by the schemas alone; None is a tombstone. The head is the magic byte and the schema's
+    id."""
     found = []
     for key, value in zip(records.keys.to_pylist(), records.values.to_pylist(), strict=True):
         assert key[:5] == b"\x00\x00\x00\x00\x01"
@@ -125,7 +126,7 @@ def test_columns_that_would_have_one_name_are_refused() -> None:
 
 
 def test_a_column_that_is_added_is_null_in_records_of_the_schema_before() -> None:
-    """By Avro's resolution of schemas, as registries demand it."""
+    """Avro's resolution of schemas reads them, as registries demand it."""
     wider = value_schema(COLUMNS.append(pa.field("more", pa.int64())), ORIGIN)
     narrow = fastavro.parse_schema(value_schema(COLUMNS, ORIGIN))
     (data,) = debezium_avro(changelog((INSERT, 0, 1, "a")), ORIGIN, IDS).values.to_pylist()

@@ -494,8 +494,8 @@ def test_stopping_ends_a_thread_that_waits_to_connect_again(settings: ReaderSett
 
 
 def test_a_thread_with_a_backlog_shuts_nobody_out(settings: ReaderSettings, started: Start) -> None:
-    """Without rows of captured tables no batch ever fills up; who asks gets the position all the
-    same."""
+    """No batch ever fills up where no rows of captured tables come; who asks gets the position all
+    the same."""
 
     class Endless(list[list[Fact]]):
         def __len__(self) -> int:

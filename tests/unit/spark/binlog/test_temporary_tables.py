@@ -56,7 +56,8 @@ def test_a_statement_on_a_temporary_table_is_nothing(tables: TemporaryTables, sq
 
 @pytest.mark.parametrize("sql", ON_T)
 def test_without_the_table_the_statement_counts_or_is_in_doubt(tables: TemporaryTables, sql: str) -> None:
-    """With the mark: the table's creation may not have been written, or not been read."""
+    """A statement with the mark is in doubt: the table's creation may not have been written, or not
+    been read."""
     judged(tables, CREATE, number=51)
     for number, server in ((50, SERVER), (51, SERVER + 1)):
         assert counts(tables.judge(statement(sql, number, server=server, marked=False)))

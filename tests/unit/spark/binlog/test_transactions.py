@@ -111,7 +111,7 @@ def test_a_batch_ends_after_its_last_whole_transaction(reader: Reader) -> None:
 
 
 def test_rows_know_their_transaction(reader: Reader) -> None:
-    """By membership a table may have one transaction of a batch and lack the one before it (rule
+    """A table may have one transaction of a batch by membership and lack the one before it (rule
     R5)."""
     reader.transaction(rows(ORDERS, b"1"), rows(ITEMS, b"a"))
     reader.transaction()
@@ -167,7 +167,8 @@ def test_heartbeats_and_rotations_move_the_reader(reader: Reader) -> None:
 
 
 def test_a_dump_that_begins_in_an_earlier_file_takes_the_reader_nowhere_back(tmp_path: Path) -> None:
-    """With GTIDs a server begins with the first file that may hold something new, and says so."""
+    """A server that has GTIDs begins with the first file that may hold something new, and says
+    so."""
     reader = Reader(tmp_path, gtid("1-3", 400))
     reader.feed(Progress(at(4), 1.0))
     assert reader.assembler.reached.position == gtid("1-3", 400)

@@ -28,7 +28,7 @@ CLUSTER = {"spark.master": "k8s://https://kubernetes.default.svc:443"}
 
 
 class Sessions:
-    """Those that were started, by their settings."""
+    """The sessions that were started, by their settings."""
 
     def __init__(self) -> None:
         self.started: list[dict[str, Any]] = []

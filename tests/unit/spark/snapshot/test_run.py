@@ -337,7 +337,7 @@ def test_a_superseded_run_ends(world: World) -> None:
 
 
 def test_a_new_run_goes_beyond_every_epoch_in_its_targets(world: World) -> None:
-    """With the status deleted, epochs begin at 1 again."""
+    """Epochs begin at 1 again where the status was deleted."""
     world.epoch = 7
     world.run({"orders": 2})
     world.epoch = 1

@@ -148,7 +148,7 @@ CASES: list[tuple[str, list[tuple[bytes, Any]]]] = [
 
 @pytest.mark.parametrize(("declared", "cells"), CASES, ids=[f"{c[0]}-{i}" for i, c in enumerate(CASES)])
 def test_every_printed_value_is_the_value(declared: str, cells: list[tuple[bytes, Any]]) -> None:
-    """With a NULL among them, which stays a NULL."""
+    """A NULL among them stays a NULL."""
     found, nulled = column(declared, [*(cell for cell, _ in cells), None])
     assert found.to_pylist() == [*(value for _, value in cells), None]
     assert [repr(v) for v in found.to_pylist()[:-1] if isinstance(v, float)] == [

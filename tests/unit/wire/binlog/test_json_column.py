@@ -78,8 +78,8 @@ def _damaged(raw: bytes, rnd: random.Random) -> bytes:
 
 @pytest.mark.parametrize("seed", range(6))
 def test_damaged_documents(seed: int) -> None:
-    """Those that can still be read give the same texts; all together are an error if one of them
-    is."""
+    """Documents that can still be read give the same texts; all together are an error if one of
+    them is."""
     rnd = random.Random(seed)
     whole = [document(shape(i)) for i in range(40) for name, shape in SHAPES.items() if name != "many"]
     readable, texts = [], []

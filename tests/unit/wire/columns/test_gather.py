@@ -18,7 +18,7 @@ AT = np.array([0, 1, 5, 8, 16, 20])
 @pytest.mark.parametrize("width", range(1, 9))
 @pytest.mark.parametrize("shift", [0, 2])
 def test_numbers_of_every_width(width: int, shift: int) -> None:
-    """Behind the buffer lie zeros, so the last number, which is cut, reads as if padded."""
+    """Zeros lie behind the buffer, so the last number, which is cut, reads as if padded."""
     lanes = Lanes(PARTS)
     raw = [(DATA + bytes(16))[a + shift :][:width] for a in AT]
     assert lanes.little(AT, width, shift).tolist() == [int.from_bytes(r, "little") for r in raw]

@@ -135,7 +135,7 @@ CASES: list[tuple[str, int, list[tuple[bytes, Any]]]] = [
 
 @pytest.mark.parametrize(("declared", "code", "cells"), CASES, ids=[f"{c[0]}-{i}" for i, c in enumerate(CASES)])
 def test_every_value_is_the_printed_one(declared: str, code: int, cells: list[tuple[bytes, Any]]) -> None:
-    """Without a NULL, between NULLs, and each alone."""
+    """Decodes them without a NULL, between NULLs, and each alone."""
     table, wire, wanted = a_table(declared), [c for c, _ in cells], [v for _, v in cells]
     for mixed, expected in ((wire, wanted), ([None, *wire, None], [None, *wanted, None])):
         found = decode(table, code, mixed)

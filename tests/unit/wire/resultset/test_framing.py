@@ -18,7 +18,7 @@ from support.results import packets
 
 
 def places(data: bytes) -> tuple[list[int], int]:
-    """By the definition: length, number, payload, next."""
+    """The places of packets by the definition: length, number, payload, next."""
     found, at = [], 0
     while at + 4 <= len(data):
         end = at + 4 + int.from_bytes(data[at : at + 3], "little")

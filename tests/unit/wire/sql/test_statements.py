@@ -53,8 +53,8 @@ def test_comments_and_blanks_do_nothing(expected: bool, session: str, database: 
 
 
 def test_what_cannot_be_read_with_certainty_stops_the_tables_that_it_names() -> None:
-    """Without the session's settings, or in a character set in which a byte of a character may look
-    like a quote."""
+    """A statement cannot be read without the session's settings, or in a character set in which a
+    byte of a character may look like a quote."""
     sql = "ALTER TABLE orders COMMENT 'ü'"
     assert not changes(sql, _MYSQL)
     assert changes(sql, replace(_MYSQL, charset="sjis"))
@@ -162,7 +162,7 @@ def test_a_text_in_the_key_keeps_its_collation() -> None:
 
 
 def test_names_that_a_server_may_take_for_one() -> None:
-    """By lower_case_table_names a name is compared in lower case, by the server's own rules."""
+    """A name is compared in lower case by lower_case_table_names, by the server's own rules."""
     table = Capture(SourceTable(TableId("shop", "größe"), ORDERS.columns), ("id",), key_index="PRIMARY")
     for name in ("GRÖSSE", "grosse", "größe"):
         assert changes(f"DROP TABLE `{name}`", _MYSQL, table=table)
