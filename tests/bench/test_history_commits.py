@@ -43,7 +43,7 @@ _TRANSACTIONS = 100
 
 
 def updates(number: int) -> Events:
-    """Of random keys: the row before, and the row after."""
+    """Updates of random keys: the row before, and the row after."""
     count = CHANGES // 2
     ids = np.sort(np.random.default_rng(number).choice(ROWS, count, replace=False))
     before, after = rows_of(ids, number - 1), rows_of(ids, number)
@@ -78,7 +78,7 @@ def timed(commit: Callable[[int, Events], object]) -> tuple[float, float]:
 
 
 def filled(target: Target, scratch: Path) -> Writer:
-    """With `ROWS` rows that were read of a source at rest."""
+    """A writer whose target has `ROWS` rows that were read of a source at rest."""
     target.prepare(first_state(TABLE))
     append = Append(target.stage(TABLE, rows_of(np.arange(ROWS), 0).to_batches(), "wave"))
     target.commit(

@@ -38,8 +38,9 @@ _LATEST = 10.0
 
 @dataclass
 class Lateness:
-    """Of the honest syncs' statuses, in seconds, with what no operator can help: the time for which
-    its threads could have run and had no CPU, and that of the API server's answer here."""
+    """The lateness of the honest syncs' statuses, in seconds, and what no operator can help: the
+    time for which its threads could have run and had no CPU, and that of the API server's answer
+    here."""
 
     api: Api
     process: Operator
@@ -60,7 +61,7 @@ class Lateness:
         self.beyond = max(self.beyond, max(late) - answered - self._waited(now - max(late)))
 
     def _waited(self, since: float) -> float:
-        """Of the thread that waited longest."""
+        """The wait of the thread that waited longest."""
         before = next((waits for at, waits in reversed(self._waits) if at <= since), self._waits[0][1])
         return max(waited - before.get(thread, 0.0) for thread, waited in self._waits[-1][1].items())
 
@@ -97,7 +98,7 @@ def test_hostile_tenant(tmp_path: Path) -> None:
 
 
 def _watched(late: Lateness, process: Operator, seconds: float) -> tuple[Lateness, float]:
-    """With the most memory, in MiB."""
+    """The lateness, sampled each second, and the most memory, in MiB."""
     memory, ends = 0.0, time.monotonic() + seconds
     while time.monotonic() < ends:
         time.sleep(1)

@@ -123,7 +123,7 @@ def _without_start(small: Figures, *large: Figures) -> list[float]:
 
 
 def _wide(events: Events) -> Events:
-    """With the table's columns again under other names, until there are as many as wanted."""
+    """Adds the table's columns again under other names, until there are `COLUMNS`."""
     images, columns = events.images, events.images.drop_columns([KIND, TRANSACTION])
     for n in range(COLUMNS - columns.num_columns):
         source = columns.column_names[n % columns.num_columns]
@@ -153,7 +153,8 @@ def _send(producer: Producer, topic: str, records: Records) -> None:
 
 
 def _cpu_seconds(work: Callable[[Events], object], batches: Sequence[Events]) -> float:
-    """Of all batches, as the later ones cost: the first ones open connections and buffers."""
+    """The CPU seconds of all batches, as the later ones cost: the first ones open connections and
+    buffers."""
     spent = []
     for events in batches:
         begin = time.process_time()

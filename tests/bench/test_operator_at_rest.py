@@ -69,7 +69,8 @@ def test_paused_at_rest(tmp_path: Path) -> None:
 
 
 def test_start_at_rest(tmp_path: Path) -> None:
-    """Of new specs, and again of ones that were observed before but for the one that changed."""
+    """Starts with new specs, and again with ones that were observed before but for the one that
+    changed."""
     with api_server(tmp_path) as api:
         paused(api, SYNCS)
         for which in ("new", "known"):

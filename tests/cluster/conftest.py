@@ -76,7 +76,7 @@ def refused(request: pytest.FixtureRequest, node: Node, source: Server) -> None:
 
 @pytest.fixture(scope="session")
 def shop(node: Node, source: Server, store: str) -> Iterator[NodeSync]:
-    """Of MariaDB, with two executors."""
+    """A sync of MariaDB, with two executors."""
     made = NodeSync(node, source, store, "shop", PACE, executors=2)
     made.create()
     yield made
@@ -85,7 +85,7 @@ def shop(node: Node, source: Server, store: str) -> Iterator[NodeSync]:
 
 @pytest.fixture(scope="session")
 def mysql_shop(node: Node, mysql: Server, store: str) -> Iterator[NodeSync]:
-    """Of MySQL, with one executor."""
+    """A sync of MySQL, with one executor."""
     made = NodeSync(node, mysql, store, "mysql", PACE, executors=1)
     made.create()
     yield made

@@ -155,8 +155,8 @@ def _planned(node: Node) -> dict[str, int]:
 
 
 def _is_met(node: Node, server: Hostile) -> Callable[[], bool]:
-    """By a client. The API server is asked meanwhile, because it closes connections that are
-    idle."""
+    """Whether a client has met the server. The API server is asked meanwhile, because it closes
+    connections that are idle."""
     return lambda: bool(_operator(node)) and server.met.acquire(blocking=False)
 
 

@@ -23,8 +23,8 @@ def test_the_operator_has_its_rights(node: Node) -> None:
 
 
 def test_kills_while_tables_are_read(shop: NodeSync, mysql_shop: NodeSync) -> None:
-    """Of one sync an executor, which its driver replaces; of the other one everything, and the
-    operator with it."""
+    """Kills an executor of one sync, which its driver replaces, and everything of the other one,
+    the operator with it."""
     runs: dict[str, set[str]] = {shop.name: set(), mysql_shop.name: set()}
     executors: set[str] = set()
     killed: set[str] = set()

@@ -61,7 +61,7 @@ def merge(table: Capture, upserts: list[Row], deletes: list[Row] | None = None) 
 
 
 def read(target: DeltaTarget) -> list[Row]:
-    """By delta-rs and by DuckDB, which agree."""
+    """The rows that delta-rs and DuckDB read, which agree."""
     found = all_rows(DeltaTable(target.uri))
     rows = in_order(zip(*(found[name].to_pylist() for name in found.schema.names), strict=True))
     assert rows == read_by_duckdb(target.uri)

@@ -162,7 +162,7 @@ def test_other_programs_commits_and_their_clean_up_leave_the_state(local: DeltaT
 
 
 def test_a_log_that_was_cleaned_by_hand_is_refused_and_not_taken_for_empty(local: DeltaTarget) -> None:
-    """Without its state a table may hold anything: stop, never start over on top of it."""
+    """A table that has lost its state may hold anything: stop, never start over on top of it."""
     whole_snapshot(local, [(1, "a")])
     opened(local).alter.set_table_properties({"delta.logRetentionDuration": "interval 0 seconds"})
     opened(local).create_checkpoint()

@@ -68,7 +68,7 @@ def deleted(target: DeltaTarget) -> int:
 
 
 def assert_read(target: DeltaTarget, rows: list[Row]) -> None:
-    """By our reader, by delta-rs and by DuckDB."""
+    """Asserts that our reader, delta-rs and DuckDB read these rows."""
     assert content(target) == read_by_delta_rs(target.uri) == read_by_duckdb(target.uri) == in_order(rows)
 
 

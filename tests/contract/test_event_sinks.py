@@ -273,7 +273,7 @@ def read_early(
 
 
 def folded(events: list[Event]) -> dict[int, str]:
-    """By an independent consumer: rows first, then the changes in their order."""
+    """The rows that an independent consumer gets: rows first, then the changes in their order."""
     rows: dict[int, str] = {}
     for event in sorted(events, key=lambda e: e.ordinal):
         if event.operation in ("+I", "+U"):
@@ -338,7 +338,7 @@ def test_an_early_resnapshot_replaces_the_history_by_one_commit(tmp_path: Path, 
 
 @dataclass
 class Suspicious:
-    """Of the source that crashed: one key of each table may have been lost."""
+    """Suspects the source that crashed: one key of each table may have been lost."""
 
     def keys(self, left: FileLeft, tables: Mapping[TableId, Capture]) -> Mapping[TableId, pa.Table | CdcError]:
         return {i: pa.table({"id": pa.array([1], pa.int64())}) for i in tables}

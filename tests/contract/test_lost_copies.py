@@ -45,7 +45,7 @@ def opened(sink: Sink, folder: Path, *, early: bool = False) -> SnapshotTable:
 
 
 def read_again(sink: Sink, folder: Path, *, early: bool = False) -> SnapshotTable:
-    """With one row, to the end, and not published yet."""
+    """Reads the table again, with one row, to the end; it is not published yet."""
     table = opened(sink, folder, early=early)
     assert not table.published
     table.state = table.target.commit(2, wave(Split(), stage(table.target, ORDERS, [(1, "new")]), 2))
@@ -103,7 +103,7 @@ def test_a_table_of_events_keeps_its_state_where_the_copy_is_lost(
 
 @pytest.mark.parametrize("kind", [kind for kind in HISTORIES if kind != "memory"])
 def test_a_history_refuses_a_copy_that_changes_while_it_is_published(tmp_path: Path, kind: str) -> None:
-    """Of early delivery, where the commit that claims the copy names its files."""
+    """Publishes by early delivery, where the commit that claims the copy names its files."""
     sink = HISTORIES[kind](tmp_path)
     target = sink.target(ORDERS.id)
     before = whole_snapshot(target, [(1, "old")])

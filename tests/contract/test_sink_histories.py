@@ -125,7 +125,7 @@ def test_a_target_holds_what_its_history_says(kind: str, data: st.DataObject, tm
 @checked(examples=3 if "CDCSYNC_NEW_EXAMPLES" in os.environ else 2)
 @given(data=st.data())
 def test_so_does_one_whose_files_are_rewritten(kind: str, data: st.DataObject, tmp_path: Path) -> None:
-    """By delta-rs, which takes longer: fewer histories."""
+    """Has delta-rs rewrite the files, which takes longer: fewer histories."""
     live(kind, data, tmp_path, vectors=False)
 
 

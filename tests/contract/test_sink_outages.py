@@ -126,7 +126,8 @@ def test_a_commit_whose_answer_was_lost_is_found_by_the_retry(
 
 @pytest.fixture
 def keys_read(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Of how many files the keys were read, for each time that the index is synchronized."""
+    """Counts, for each time that the index is synchronized, of how many files the keys were
+    read."""
     counts: list[int] = []
     sync = KeyIndex.sync
 

@@ -283,7 +283,7 @@ def test_several_replicas_are_replaced_one_by_one_and_spread() -> None:
     ],
 )
 def test_the_cluster_may_give_the_ids_of_all_pods(ids: dict[str, Any] | None, expected: dict[str, int]) -> None:
-    """Those of runs are the operator's; None is what an upgrade with --reuse-values has."""
+    """Pods of runs have the operator's ids; None is what an upgrade with --reuse-values has."""
     template = deployment(podSecurityContext=ids)["template"]["spec"]
     context = template["securityContext"]
     rest = {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}

@@ -159,7 +159,8 @@ def test_no_pause_between_attempts_is_shorter_than_the_policy_says(sync: InProce
 
 
 def test_the_secrets_of_others_are_neither_read_nor_written(sync: InProcessSync) -> None:
-    """By name, whatever else is in the namespace and however large, and the wanted keys only."""
+    """Reads by name and only the keys that the spec names, whatever else is in the namespace and
+    however large."""
     for n in range(3):
         about = {"name": f"large-{n}", "labels": {"cdcsync.io/source": "true"}}
         body = {"apiVersion": "v1", "kind": "Secret", "metadata": about, "stringData": {"password": "x" * 700_000}}

@@ -103,7 +103,7 @@ def test_it_sees_what_is_there_and_what_comes_and_ends_in_order(
 
 
 def test_the_syncs_that_there_are_can_be_listed(sync: InProcessSync) -> None:
-    """With when their specs were changed, which a write of their status does not move."""
+    """Lists also when their specs were changed, which a write of their status does not move."""
     assert list(list_syncs(sync.api, (sync.namespace,))) == []
     began = int(time.time())
     sync.create(state="paused")

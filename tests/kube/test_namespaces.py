@@ -45,7 +45,7 @@ class Release:
     environment: dict[str, str]
 
     def namespace(self, **labels: str) -> InProcessSync:
-        """With a paused sync in it."""
+        """Creates a namespace that has a paused sync."""
         about = {"name": f"tenant-{next(_numbers)}", "labels": {f"example.com/{k}": v for k, v in labels.items()}}
         self.api.create("/api/v1/namespaces", {"apiVersion": "v1", "kind": "Namespace", "metadata": about})
         sync = InProcessSync(self.api, about["name"])
@@ -115,7 +115,7 @@ def operator(release: Release) -> Iterator[subprocess.Popen[bytes]]:
 
 
 def test_a_namespace_is_served_while_it_has_the_labels(release: Release, operator: subprocess.Popen[bytes]) -> None:
-    """Without a restart, whatever becomes of the others."""
+    """Needs no restart, whatever becomes of the others."""
     log = release.folder / "log"
 
     def is_observed(sync: InProcessSync, generation: int) -> Callable[[], bool]:
@@ -142,7 +142,7 @@ def test_a_namespace_is_served_while_it_has_the_labels(release: Release, operato
 
 
 def test_the_operator_gives_itself_rights_in_selected_namespaces_only(release: Release) -> None:
-    """With them, it can give a run its own."""
+    """Its own rights let it give a run its own."""
     eventually(lambda: not missing(release.account, "", BY_SELECTOR))
     other, selected = release.namespace(cdc="no"), release.namespace(cdc="yes")
     uid = release.api.get(f"{_RBAC}/clusterroles/{ROLE}")["metadata"]["uid"]

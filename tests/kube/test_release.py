@@ -66,7 +66,7 @@ def test_the_source_builds_the_same_wheel(release: Path, tmp_path: Path) -> None
 
 
 def test_the_wheel_has_its_programs_and_the_demos_example(release: Path, tmp_path: Path) -> None:
-    """By its files alone, with other packages as they are installed here."""
+    """Imports from the wheel's files alone, with other packages as they are installed here."""
     with zipfile.ZipFile(one(release, "*.whl")) as archive:
         archive.extractall(tmp_path)
     third_party = [p for p in sys.path if Path(p).name in ("site-packages", "dist-packages")]

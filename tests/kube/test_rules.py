@@ -281,7 +281,8 @@ def test_the_examples_are_accepted(api: Api, namespace: str) -> None:
 
 
 def test_every_field_of_a_pod_template_is_one_of_kubernetes(api: Api) -> None:
-    """With its type: by the API server's own description of a PodTemplateSpec."""
+    """Compares each field and its type with the API server's own description of a
+    PodTemplateSpec."""
     known = api.get("/openapi/v3/api/v1")["components"]["schemas"]
     version = yaml.safe_load(CRD.read_text())["spec"]["versions"][0]
     spec = version["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]

@@ -17,7 +17,7 @@ KINDS = ("pods", "configmaps", "serviceaccounts")
 
 
 def objects(sync: InProcessSync) -> list[str]:
-    """Of runs."""
+    """The objects of runs."""
     found = [(kind, sync.api.items(f"{sync.base}/{kind}", labelSelector="cdcsync.io/run")) for kind in KINDS]
     return [f"{kind}/{o['metadata']['name']}" for kind, items in found for o in items]
 
@@ -37,7 +37,7 @@ def catch_up(sync: InProcessSync, controller: KubeController) -> Status:
 
 @pytest.fixture
 def controller(sync: InProcessSync) -> KubeController:
-    """Of a sync that has caught up for the first time."""
+    """The controller of a sync that has caught up for the first time."""
     found = sync.create(stream={"schedule": {"cron": "0 2 * * *", "timeZone": "Europe/Berlin"}}).operator()
     sync.until(found, lambda s: s.runs.snapshot and sync.pods())
     sync.read(sync.driver(RunKind.SNAPSHOT), *sync.tables)

@@ -230,7 +230,7 @@ class Cluster:
     # -- what must hold at every reconciliation
 
     def _blame(self, merged: Status) -> set[str]:
-        """Those that a run which has just been found ended may make fail."""
+        """The names that a run which has just been found ended may make fail."""
         blamed: set[str] = set()
         for driver in self.drivers.values():
             new = driver.ended and driver.action.id not in self.booked

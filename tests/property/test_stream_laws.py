@@ -96,7 +96,7 @@ class Source:
         return TransactionId(place(index + 1), Gtid(UUID, self.order[index]) if self.gtids else None)
 
     def position(self, prefix: int) -> Position:
-        """Of who has the first `prefix` transactions."""
+        """The position of who has the first `prefix` transactions."""
         if not self.gtids:
             return FilePosition(place(prefix))
         return GtidPosition(GtidSet().with_gtids(Gtid(UUID, n) for n in self.order[:prefix]), place(prefix))

@@ -47,7 +47,7 @@ _REQUESTS = 4
 @pytest.mark.spark
 @pytest.mark.timeout(1800)
 def test_a_short_round_on_one_server(mariadb1011: Server, tmp_path: Path) -> None:
-    """Of changes that are followed, one kill: what every run of the tests can afford."""
+    """Changes that are followed and one kill: what every run of the tests can afford."""
     database = mariadb1011.create_database()
     Round(mariadb1011, database, SHORT_STEP_PLAN, SEED, tmp_path, SHORT_PACE, harsh_changes=0).run(0, changes=8)
     mariadb1011.drop_database(database)
@@ -165,7 +165,7 @@ class Round:
         raise AssertionError(f"tables still wait for the user: {waiting}")
 
     def _resnapshots(self) -> list[str]:
-        """Of each table the last one, and why."""
+        """The last resnapshot of each table, and why."""
         decided = ((t["name"], t["resnapshot"]) for t in self.sync.status()["tableStatus"] if t["resnapshot"])
         return [f"{name} {found['generation']}: {found['message'][:300]}" for name, found in decided]
 

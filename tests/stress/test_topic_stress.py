@@ -92,7 +92,7 @@ class TopicRound(Round):
         assert verified.returncode == ExitCode.DONE, verified.stdout + verified.stderr
 
     def _generations(self) -> dict[str, list[Sequence[int]]]:
-        """Of each table, where each of its snapshots begins in the partitions of its topic."""
+        """Where each snapshot of each table begins in the partitions of its topic."""
         found: dict[str, list[Sequence[int]]] = {}
         for record in self.kafka.read(state_topic(f"default/{self.name}")):
             begins = json.loads(record.value or b"{}").get("begins")

@@ -62,7 +62,7 @@ def _equal(server: Server, database: str, sync: Sync) -> None:
 
 
 def test_a_zombie_after_its_successors_first_commit(mysql97_gtid: Server, database: str, tmp_path: Path) -> None:
-    """With a MERGE of the successor and an OPTIMIZE of a third program in between."""
+    """A MERGE of the successor and an OPTIMIZE of a third program come in between."""
     first, second = _syncs(mysql97_gtid, database, tmp_path)
     with first, second:
         _stopped_before_its_commit(first, mysql97_gtid, database)

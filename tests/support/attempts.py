@@ -12,7 +12,7 @@ from cdcsync_kube.client import ApiError
 
 
 def attempt(attempts: list[dict[str, Any]]) -> list[list[Any]]:
-    """Of each POST its status and the server's words; 0 where it never came there."""
+    """The status of each POST and the server's words; 0 where it never came there."""
     api, ends = in_pod(), []
     for one in attempts:
         try:

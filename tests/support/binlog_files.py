@@ -99,7 +99,7 @@ class Read:
 
 
 def read(file: Expected, excluded: frozenset[str] = frozenset()) -> Read:
-    """With columns of these names, all tables leave them out."""
+    """Reads the file; all tables leave out the columns that are `excluded`."""
     parser, found = EventParser(file.flavor), Read()
     maps: dict[int, tuple[Capture, TableMap]] = {}
     try:

@@ -215,7 +215,8 @@ class History:
         self.rows()
 
     def next_file(self) -> None:
-        """With or without the event that ends a file; checksums may be switched."""
+        """Begins the next file, with or without the event that ends one; checksums may be
+        switched."""
         name = f"binlog.{self.draw(st.integers(1, 3)):06}"
         if self.draw(st.booleans()):
             self.events.append(rotate(name, end=self.log.offset + 40, checksum=self.log.checksum))

@@ -86,8 +86,8 @@ BROKEN = (
 
 
 def of(server: Server, *, files: bool, count: int = 0) -> list[Broken]:
-    """Those that the server has, one of each, and more of them up to `count`; `files`: also those
-    whose files are damaged."""
+    """The broken tables that the server has, one of each, and more of them up to `count`; `files`:
+    also those whose files are damaged."""
     kinds = [b for b in BROKEN if server.flavor in b.flavors and (files or not b.file)]
     more = itertools.islice(itertools.cycle(kinds), max(0, count - len(kinds)))
     return [*kinds, *(replace(b, name=f"{b.name}_{number}") for number, b in enumerate(more))]

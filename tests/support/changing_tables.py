@@ -115,7 +115,7 @@ def _text(value: object) -> str:
 
 
 def literal(random: Random, column: ColumnNow) -> str:
-    """Of the column's type; about one in six is NULL where that is allowed."""
+    """A literal of the column's type; about one in six is NULL where that is allowed."""
     if column.nullable and random.random() < 0.16:
         return "NULL"
     return _LITERALS[column.base](random, column.declared, column.charset)

@@ -65,7 +65,7 @@ def fetch() -> list[Path]:
 
 
 def settings() -> dict[str, str]:
-    """Those of a session that knows Delta."""
+    """The settings of a session that knows Delta."""
     assert installed(), "run: make setup"
     return {
         "spark.jars": ",".join(map(str, installed())),

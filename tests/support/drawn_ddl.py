@@ -167,7 +167,7 @@ def _type(column: ColumnNow) -> str:
 
 
 def _declared(column: ColumnNow) -> str:
-    """Without its default."""
+    """The column's declaration without its default."""
     return f"{_type(column)} {'NULL' if column.nullable else 'NOT NULL'}"
 
 

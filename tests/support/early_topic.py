@@ -46,7 +46,7 @@ def seen(brokers: str, topic: str) -> dict[int, list[Seen]]:
 
 
 def early_rows(brokers: str, topic: str) -> list[Event]:
-    """Those of the snapshot."""
+    """The rows of the snapshot."""
     found = seen(brokers, topic)
     return [Event("+I", {"id": key, "note": r.after}, 0) for key, rs in found.items() for r in rs if r.op == "r"]
 
@@ -74,8 +74,8 @@ def changes(source: Source, upto: int = END) -> dict[int, list[Seen]]:
 
 
 def check(source: Source, brokers: str, topic: str, upto: int = END, *, repeats: bool = False) -> None:
-    """Of a topic that has everything up to `upto`, at HIGH or behind it; with `repeats` a record
-    may be there more than once."""
+    """Checks a topic that has everything up to `upto`, at HIGH or behind it; with `repeats` a
+    record may be there more than once."""
     found, due = seen(brokers, topic), changes(source, upto)
     for key in found.keys() | due.keys():
         records = found.get(key, [])
@@ -92,7 +92,7 @@ def check(source: Source, brokers: str, topic: str, upto: int = END, *, repeats:
 
 
 def events_behind(brokers: str, topic: str, begins: tuple[int, ...]) -> Iterator[Event]:
-    """Those of the newest snapshot, and the changes since."""
+    """The events of the newest snapshot, and the changes since."""
     behind = [r for r in read_topic(brokers, topic) if r.offset >= begins[r.partition]]
     return debezium_events((json.loads(r.key or b""), r.value and json.loads(r.value)) for r in behind)
 

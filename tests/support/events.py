@@ -138,7 +138,7 @@ class Log:
 
     @classmethod
     def begun(cls, *, checksum: bool = False) -> tuple[Self, list[bytes]]:
-        """With the two events that begin every dump."""
+        """A log, and the two events that begin every dump."""
         log = cls(checksum=checksum)
         return log, [rotate("binlog.000001", checksum=checksum), format_event(checksum=checksum)]
 

@@ -36,7 +36,7 @@ def history(sync: Sync, table: str, key: Mapping[str, Any]) -> list[str]:
 
 
 def _state(commit: Mapping[str, Any]) -> str:
-    """Of the state that the commit carries: its number, epoch, run, low and position."""
+    """The state that the commit carries: its number, epoch, low, high and position."""
     for value in commit.values():
         try:
             state = json.loads(value) if isinstance(value, str) else None

@@ -217,7 +217,8 @@ class _Draw:
         return self._definition(*self._type(), default=0.75)
 
     def _redefined(self, name: str) -> str:
-        """Of the same type as often as of another one, which is near it as often as not."""
+        """A definition of the same type as often as of another one, which is near it as often as
+        not."""
         own = _OF_TABLE.get(self.table, {}).get(name) or _COLUMNS[name][0].removesuffix(" DEFAULT 'q'")
         bare = own.removesuffix(" NULL").removesuffix(" NOT").partition(" CHARACTER SET")[0].partition(" COLLATE")[0]
         kind, literals = self._rng.choices(((own, ()), (bare, ()), self._near(bare), self._type()), (2, 3, 4, 1))[0]
@@ -298,7 +299,7 @@ class _Draw:
 
 
 def statements(seed: int, flavor: str) -> Iterator[Case]:
-    """Without end; the same ones for the same seed."""
+    """Statements without end; the same ones for the same seed."""
     rng = random.Random(seed)
     while True:
         draw = _Draw(rng, flavor)

@@ -88,7 +88,7 @@ def dripping_greeting(server: Hostile, client: socket.socket) -> None:
 
 
 def dripping_handshake(server: Hostile, client: socket.socket) -> None:
-    """Of TLS: a record of handshake data that never ends."""
+    """Begins a record of TLS's handshake that never ends."""
     server.packet(client, 0, _WITH_TLS)
     client.recv(4096)
     server.send(client, b"\x16\x03\x03\x3f\xff")

@@ -200,7 +200,7 @@ class HostileTenant:
         self._api.merge(f"{_SYNCS.format(self._namespace)}/{self._name()}", {"spec": self._spec()})
 
     def _event(self) -> None:
-        """Of a sync of another tenant, or of its own."""
+        """Creates an event of a sync of another tenant, or of its own."""
         target = _KIND | {"namespace": self._namespace, "name": self._name(), "uid": self._random.choice(_TEXTS)[:60]}
         body = {
             "metadata": {"generateName": "hostile-"}, "involvedObject": target, "reason": "x" * 128,
@@ -222,7 +222,8 @@ class HostileTenant:
         )
 
     def _status(self) -> None:
-        """Of a sync of its own, of any form, and runs and tables that are not there."""
+        """Writes a status of any form to a sync of its own, with runs and tables that are not
+        there."""
         named = {
             "id": f"{self._name()}-{self._random.randrange(2**16):04x}-1",
             "epoch": self._random.choice((1, 2**62)),

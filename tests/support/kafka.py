@@ -68,7 +68,7 @@ class KafkaBroker:
 
     @property
     def outside(self) -> str:
-        """Of a broker that has been started."""
+        """The outside address of a broker that has been started."""
         return f"{self._address}:{self._outside_port}" if self._address else ""
 
     def admin(self) -> AdminClient:
@@ -88,7 +88,7 @@ class KafkaBroker:
         return read_topic(self.bootstrap, topic, committed=committed)
 
     def _choose_ports(self) -> None:
-        """Those beside the one that `ServerProcess` chooses."""
+        """Chooses the ports beside the one that `ServerProcess` chooses."""
         self._controller, self._outside_port = free_port(), free_port()
 
     def _command(self, port: int) -> Sequence[str]:

@@ -38,7 +38,7 @@ class Fault:
 
 @dataclass
 class Injector:
-    """Of `sync`; `random` chooses the moments, `kills` counts the faults."""
+    """Injects faults into `sync`; `random` chooses the moments, `kills` counts the faults."""
 
     sync: Sync
     random: Random

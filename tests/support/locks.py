@@ -37,7 +37,7 @@ def locked_for_ddl(server: Server, database: str, tables: Sequence[str]) -> Iter
 
 @contextmanager
 def locked(server: Server, database: str, tables: Sequence[str]) -> Iterator[None]:
-    """By LOCK TABLES, until the block ends."""
+    """Locks the tables by LOCK TABLES until the block ends."""
     with server.connect(db=database) as session:
         _run(session, "LOCK TABLES " + ", ".join(f"{t} WRITE" for t in tables))
         yield

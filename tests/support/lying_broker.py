@@ -44,7 +44,7 @@ class LyingBroker:
             each.close()
 
     def named(self, answer: bytes, port: int) -> bytes:
-        """With `port` as that of each broker: it stands behind the host."""
+        """The answer with `port` as that of each broker: it stands behind the host."""
         return answer.replace(_HOST + struct.pack(">i", self.target), _HOST + struct.pack(">i", port))
 
     def _accept(self) -> None:

@@ -41,7 +41,7 @@ def make_table(server: Server, database: str, rows: int) -> None:
 
 @dataclass
 class Migration(ABC):
-    """Of `TABLE` in `database`; `alter` is what is asked of the tool."""
+    """A migration of `TABLE` in `database`; `alter` is what is asked of the tool."""
 
     server: Server
     database: str

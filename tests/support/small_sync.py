@@ -56,9 +56,9 @@ USER, PASSWORD = "cdc", "a secret of the test"
 
 @dataclass
 class SmallSync:
-    """Of the tables of `database` on `server`, into `folder`; `kafka` is a section of a sink, whose
-    topics are those of the sync `name`. With `follow`, changes of definitions are followed.
-    `excluded` are columns that are left out, by table."""
+    """A sync of the tables of `database` on `server`, into `folder`; `kafka` is a section of a
+    sink, whose topics are those of the sync `name`. With `follow`, changes of definitions are
+    followed. `excluded` are columns that are left out, by table."""
 
     server: Server
     database: str

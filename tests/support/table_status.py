@@ -8,7 +8,7 @@ from support.sync_process import Sync
 
 
 def name_of(sync: Sync, table: str) -> str:
-    """Of a table of the sync's one database."""
+    """The full name of a table of the sync's one database."""
     return f"{sync.database}.{table}"  # type: ignore[attr-defined]
 
 

@@ -33,7 +33,7 @@ class Tap:
 
 @contextmanager
 def tapped(*ports: int) -> Iterator[Tap]:
-    """Of all interfaces of this network namespace; for root."""
+    """Taps all interfaces of this network namespace; for root."""
     tap, ending = Tap(ports), threading.Event()
     with socket.socket(socket.AF_PACKET, socket.SOCK_DGRAM, socket.ntohs(_EVERY_PROTOCOL)) as listener:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _BUFFER)
