@@ -56,7 +56,7 @@ def _imported(path: Path) -> Iterator[str]:
 
 
 def _reduced(pairs: Arrows) -> Arrows:
-    """Without those that a longer way makes, too."""
+    """The arrows without those that a longer way makes, too."""
     direct: dict[str, set[str]] = {}
     for a, b in pairs:
         direct.setdefault(a, set()).add(b)

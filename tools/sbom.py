@@ -24,7 +24,7 @@ Component = dict[str, Any]
 
 
 def bill(root: Path, name: str, version: str) -> dict[str, Any]:
-    """Of the image whose file system is at `root`."""
+    """The bill of materials of the image whose file system is at `root`."""
     components = sorted([*debian(root), *python(root), *java(root)], key=lambda c: str(c["bom-ref"]))
     content = json.dumps([name, version, components], sort_keys=True)
     image = {"type": "container", "name": name, "version": version, "bom-ref": f"{name}@{version}"}

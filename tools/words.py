@@ -114,7 +114,7 @@ def read_trees(folders: tuple[str, ...], root: Path = ROOT) -> dict[str, ast.Mod
 
 
 def faults_by_rule() -> dict[str, dict[str, list[Fault]]]:
-    """By rule and file, or by class name."""
+    """The faults by rule and file, or by class name."""
     trees = read_trees((*PRODUCT, *TESTS))
     faults: dict[str, dict[str, list[Fault]]] = {}
     for rule, (check, folders) in RULES.items():
@@ -135,7 +135,8 @@ def unexcused(faults: Mapping[str, Mapping[str, list[Fault]]], excused: Mapping[
 def write_exceptions(excused: Mapping[str, list[str]]) -> None:
     lines = ["# Files, and class names, that are older than a rule of tools/words.py. The lists only shrink."]
     for rule, subjects in excused.items():
-        lines += ["", f"{rule} = [", *(f'  "{subject}",' for subject in sorted(subjects)), "]"]
+        if subjects:
+            lines += ["", f"{rule} = [", *(f'  "{subject}",' for subject in sorted(subjects)), "]"]
     EXCEPTIONS.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
