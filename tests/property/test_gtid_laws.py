@@ -8,7 +8,7 @@ from itertools import pairwise
 from hypothesis import given
 
 from cdcsync_core.positions.gtid import Gtid, GtidSet
-from support.strategies import SOURCES, gtid_set, gtid_sets, gtid_worlds, gtids
+from support.strategies import SOURCES, gtid_set, gtid_sets, gtids, sets_of_gtids
 
 UNIVERSE = [Gtid(source, number) for source in SOURCES for number in range(1, 14)]
 
@@ -17,32 +17,32 @@ def members(found: GtidSet) -> set[Gtid]:
     return {g for g in UNIVERSE if g in found}
 
 
-@given(gtid_worlds)
-def test_a_set_has_exactly_its_transactions(world: set[Gtid]) -> None:
-    assert members(gtid_set(world)) == world
+@given(sets_of_gtids)
+def test_a_set_has_exactly_its_transactions(transactions: set[Gtid]) -> None:
+    assert members(gtid_set(transactions)) == transactions
 
 
-@given(gtid_worlds, gtid_worlds)
+@given(sets_of_gtids, sets_of_gtids)
 def test_union_is_the_union(a: set[Gtid], b: set[Gtid]) -> None:
     assert members(gtid_set(a).union(gtid_set(b))) == a | b
 
 
-@given(gtid_worlds, gtid_worlds)
+@given(sets_of_gtids, sets_of_gtids)
 def test_intersection_is_the_intersection(a: set[Gtid], b: set[Gtid]) -> None:
     assert members(gtid_set(a).intersection(gtid_set(b))) == a & b
 
 
-@given(gtid_worlds, gtid_worlds)
+@given(sets_of_gtids, sets_of_gtids)
 def test_covers_is_superset(a: set[Gtid], b: set[Gtid]) -> None:
     assert gtid_set(a).covers(gtid_set(b)) is (a >= b)
 
 
-@given(gtid_worlds, gtid_worlds)
+@given(sets_of_gtids, sets_of_gtids)
 def test_with_gtids_adds_those_transactions(a: set[Gtid], b: set[Gtid]) -> None:
     assert gtid_set(a).with_gtids(b) == gtid_set(a | b)
 
 
-@given(gtid_worlds, gtid_worlds)
+@given(sets_of_gtids, sets_of_gtids)
 def test_equality_and_hash_are_structural(a: set[Gtid], b: set[Gtid]) -> None:
     """Intervals are merged, so however a set came about, equal members make equal sets."""
     assert (gtid_set(a) == gtid_set(b)) is (a == b)

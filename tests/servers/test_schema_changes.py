@@ -95,7 +95,7 @@ def test_clauses_together(judge: Judge) -> None:
     check(judge(list(alterations.combinations(7, 600)), followed_only=True), 120)
 
 
-class World:
+class LoggedTables:
     """Some captured tables, and what is written to the binlog from then on."""
 
     def __init__(self, server: Server, database: str, *names: str) -> None:
@@ -125,10 +125,10 @@ def test_a_statement_about_several_tables(server: Server, fresh_database: FreshD
     database = fresh_database(server)
     create = [f"CREATE TABLE {n} (id INT PRIMARY KEY, {n}_v INT)" for n in "abcd"]
     server.run(*create, db=database)
-    world = World(server, database, *"abcd")
+    logged = LoggedTables(server, database, *"abcd")
     server.run("RENAME TABLE a TO z, b TO a, z TO b", "RENAME TABLE c TO e", "DROP TABLE a, b", db=database)
-    swapped, renamed, dropped = world.outcomes()
-    old = {name: world.definitions[TableId(database, name)] for name in "abcd"}
+    swapped, renamed, dropped = logged.outcomes()
+    old = {name: logged.definitions[TableId(database, name)] for name in "abcd"}
     assert swapped == {
         "a": Renamed(f"{database}.b", f"{database}.b", old["b"].named(TableId(database, "a"))),
         "b": Renamed(f"{database}.a", f"{database}.a", old["a"].named(TableId(database, "b"))),
@@ -142,10 +142,10 @@ def test_the_swap_of_an_online_schema_changer(server: Server, fresh_database: Fr
     """Nothing before the swap; then the definition and the rows are the other table's."""
     database = fresh_database(server)
     server.run("CREATE TABLE t (id INT PRIMARY KEY, v INT)", "INSERT INTO t VALUES (1, 1)", db=database)
-    world = World(server, database, "t")
+    logged = LoggedTables(server, database, "t")
     server.run("CREATE TABLE _t_gho LIKE t", "ALTER TABLE _t_gho ADD w INT DEFAULT 5", "TRUNCATE _t_gho",
                "RENAME TABLE t TO _t_del, _t_gho TO t", db=database)  # fmt: skip
-    *before, swap = world.outcomes()
+    *before, swap = logged.outcomes()
     assert before == [{}, {}, {}]
     assert swap == {"t": Renamed(f"{database}._t_del", f"{database}._t_gho")}
 
@@ -155,9 +155,9 @@ def test_emptied_tables(server: Server, fresh_database: FreshDatabase) -> None:
     database = fresh_database(server)
     server.run("CREATE TABLE t (id INT PRIMARY KEY)", db=database)
     server.run("CREATE TABLE p (id INT PRIMARY KEY) PARTITION BY HASH(id) PARTITIONS 2", db=database)
-    world = World(server, database, "t", "p")
+    logged = LoggedTables(server, database, "t", "p")
     server.run("TRUNCATE t", "ALTER TABLE p TRUNCATE PARTITION ALL", db=database)
-    assert world.outcomes() == [{name: Emptied(world.definitions[TableId(database, name)])} for name in ("t", "p")]
+    assert logged.outcomes() == [{name: Emptied(logged.definitions[TableId(database, name)])} for name in ("t", "p")]
 
 
 @pytest.mark.parametrize("variant", ["mariadb1011", "mariadb114"])
@@ -165,15 +165,15 @@ def test_an_alter_in_two_phases(server: Server, fresh_database: FreshDatabase) -
     """It is one statement, at its COMMIT ALTER; one that failed is none."""
     database = fresh_database(server)
     server.run("CREATE TABLE t (id INT PRIMARY KEY, v INT)", "INSERT INTO t VALUES (1, 3), (2, 3)", db=database)
-    world = World(server, database, "t")
+    logged = LoggedTables(server, database, "t")
     with pytest.raises(Exception, match="Duplicate"):
         server.run("SET binlog_alter_two_phase = 1", "ALTER TABLE t ADD w INT DEFAULT 7, ADD UNIQUE (v)", db=database)
     server.run("SET binlog_alter_two_phase = 1", "ALTER TABLE t ADD w INT DEFAULT 7", "DELETE FROM t", db=database)
-    (outcome,) = world.outcomes()
+    (outcome,) = logged.outcomes()
     found = outcome["t"]
     assert isinstance(found, Followed)
     assert found.kind is Kind.FILL
-    rows = [f for f in read_log(server, world.start) if isinstance(f, RowsEvent)]
+    rows = [f for f in read_log(server, logged.start) if isinstance(f, RowsEvent)]
     assert [differences(found.after, f.map) for f in rows] == [[]]
     assert differences(found.before, rows[0].map) != []
 
@@ -185,12 +185,12 @@ def test_the_next_row_event_proves_a_prediction(server: Server, fresh_database: 
     database = fresh_database(server)
     shape = "id INT, v VARCHAR(10), d DECIMAL(5,2) UNSIGNED, tx TEXT, n INT NOT NULL, st SET('a'), PRIMARY KEY (id, n)"
     server.run(f"CREATE TABLE t ({shape})", db=database)
-    world = World(server, database, "t")
+    logged = LoggedTables(server, database, "t")
     server.run("INSERT INTO t VALUES (1, '', 0, '', 1, '')", db=database)
-    (row,) = [f for f in read_log(server, world.start) if isinstance(f, RowsEvent)]
-    assert differences(world.definition("t"), row.map) == []
+    (row,) = [f for f in read_log(server, logged.start) if isinstance(f, RowsEvent)]
+    assert differences(logged.definition("t"), row.map) == []
     for clause in ("MODIFY v VARCHAR(11)", "MODIFY v CHAR(10)", "MODIFY v VARCHAR(10) NOT NULL", "MODIFY d DECIMAL(5,2)",
                    "MODIFY tx MEDIUMTEXT", "DROP PRIMARY KEY, ADD PRIMARY KEY (n, id)", "MODIFY n BIGINT NOT NULL",
                    "MODIFY st SET('a','b','c','d','e','f','g','h','i')", "ADD x INT", "RENAME COLUMN d TO e"):  # fmt: skip
         server.run("DROP TABLE t", f"CREATE TABLE t ({shape})", f"ALTER TABLE t {clause}", db=database)
-        assert differences(world.definition("t"), row.map) != [], clause
+        assert differences(logged.definition("t"), row.map) != [], clause

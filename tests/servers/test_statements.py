@@ -26,7 +26,7 @@ pytestmark = pytest.mark.server
 servers = variants("mariadb1011", "mysql97_gtid", also=("mariadb114",))
 
 
-class World:
+class LoggedTable:
     """A table `t` as a case wants it, and what is written to the binlog from then on."""
 
     def __init__(self, server: Server, database: str, case: Case) -> None:
@@ -57,27 +57,27 @@ class World:
 
 
 @pytest.fixture
-def world(request: pytest.FixtureRequest, variant: str, case: Case, fresh_database: FreshDatabase) -> World:
+def logged(request: pytest.FixtureRequest, variant: str, case: Case, fresh_database: FreshDatabase) -> LoggedTable:
     server: Server = request.getfixturevalue(variant)
     if case.flavor not in ("", server.flavor):
         pytest.skip(f"for {case.flavor}")
-    return World(server, fresh_database(server), case)
+    return LoggedTable(server, fresh_database(server), case)
 
 
 @servers
 @pytest.mark.parametrize("case", NOTHING, ids=str)
-def test_what_leaves_the_table_as_it_is(world: World) -> None:
-    before = world.rows()
-    world.run()
-    assert world.stops() == []
-    after = world.rows()
+def test_what_leaves_the_table_as_it_is(logged: LoggedTable) -> None:
+    before = logged.rows()
+    logged.run()
+    assert logged.stops() == []
+    after = logged.rows()
     assert {key: after.get(key) for key in before} == before
-    assert world.table.reads_as(world.definition())
-    world.server.run("SET sql_mode = ''", "REPLACE INTO t (id) VALUES (29)", db=world.database)
-    rows = [fact for fact in world.facts() if isinstance(fact, RowsEvent)]
+    assert logged.table.reads_as(logged.definition())
+    logged.server.run("SET sql_mode = ''", "REPLACE INTO t (id) VALUES (29)", db=logged.database)
+    rows = [fact for fact in logged.facts() if isinstance(fact, RowsEvent)]
     assert rows
     for event in rows:
-        check_table_map(event.map, world.table)
+        check_table_map(event.map, logged.table)
 
 
 @servers
@@ -86,22 +86,22 @@ def test_what_leaves_the_table_as_it_is(world: World) -> None:
 @pytest.mark.parametrize(
     "column", ["tx TEXT", "l VARCHAR(20)", "v VARCHAR(10) NOT NULL", "ts TIMESTAMP NULL, MODIFY dt DATETIME NOT NULL"]
 )
-def test_strict_mode_refuses_what_would_lose_something(world: World, mode: str, column: str) -> None:
+def test_strict_mode_refuses_what_would_lose_something(logged: LoggedTable, mode: str, column: str) -> None:
     """A column without a character set of its own gets the table's; NULLs have no place in NOT
     NULL."""
     with pytest.raises(MySQLError):
-        world.server.run(mode, f"ALTER TABLE t MODIFY {column}", db=world.database)
+        logged.server.run(mode, f"ALTER TABLE t MODIFY {column}", db=logged.database)
 
 
 @servers
 @pytest.mark.parametrize("case", CHANGES, ids=str)
-def test_what_changes_the_table(world: World) -> None:
+def test_what_changes_the_table(logged: LoggedTable) -> None:
     try:
-        world.run()
+        logged.run()
     except MySQLError as e:
-        if world.stops():
+        if logged.stops():
             return
         pytest.skip(f"the server refuses it: {e.args[-1]}")
-    assert world.stops()
+    assert logged.stops()
     with suppress(MySQLError):
-        world.server.run(f"CREATE DATABASE IF NOT EXISTS {world.database}")
+        logged.server.run(f"CREATE DATABASE IF NOT EXISTS {logged.database}")

@@ -1,4 +1,4 @@
-"""Hypothesis strategies for the core's value objects: small worlds, in which overlaps and gaps are
+"""Hypothesis strategies for the core's value objects: small universes, in which overlaps and gaps are
 the rule."""
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ SOURCES = (
 )
 
 gtids = st.builds(Gtid, st.sampled_from(SOURCES), st.integers(1, 12))
-gtid_worlds = st.sets(gtids, max_size=25)
+sets_of_gtids = st.sets(gtids, max_size=25)
 log_offsets = st.builds(
     LogOffset,
     st.sampled_from(("binlog.000001", "binlog.000002", "binlog.999999", "binlog.1000000")),
@@ -30,7 +30,7 @@ def gtid_set(members: set[Gtid]) -> GtidSet:
     return GtidSet().with_gtids(members)
 
 
-gtid_sets = gtid_worlds.map(gtid_set)
+gtid_sets = sets_of_gtids.map(gtid_set)
 file_positions = st.builds(
     FilePosition,
     log_offsets,

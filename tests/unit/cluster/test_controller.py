@@ -151,9 +151,9 @@ def reconcile_until(controller: KubeController, what: Callable[[], object]) -> N
 
 def streaming(**spec: Any) -> Status:
     """The status of a sync whose stream is to be begun."""
-    world = ControllerHarness(resource=resource(**spec), now=time.time() - 100)
-    world.to_streaming()
-    return world.status.with_(runs=type(world.status.runs)())
+    harness = ControllerHarness(resource=resource(**spec), now=time.time() - 100)
+    harness.to_streaming()
+    return harness.status.with_(runs=type(harness.status.runs)())
 
 
 # ---- another resource of the name

@@ -236,13 +236,13 @@ def _avro(registry: dict[str, Any]) -> Spec:
 
 
 def test_executors_of_a_snapshot_to_come_do_not_stop_the_stream() -> None:
-    world = ControllerHarness()
-    world.to_streaming()
-    first = world.live(RunKind.STREAM)
-    world.change(executors={"instances": 9}, snapshot={"chunkSize": 7})
-    world.steps()
-    assert world.live(RunKind.STREAM) == first
-    assert world.status.observed_generation == 2
+    harness = ControllerHarness()
+    harness.to_streaming()
+    first = harness.live(RunKind.STREAM)
+    harness.change(executors={"instances": 9}, snapshot={"chunkSize": 7})
+    harness.steps()
+    assert harness.live(RunKind.STREAM) == first
+    assert harness.status.observed_generation == 2
 
 
 def _base(field: str) -> Spec:

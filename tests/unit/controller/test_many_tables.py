@@ -28,30 +28,30 @@ def cpu_seconds(work: Callable[[], object]) -> float:
 
 
 def test_no_decision_of_a_snapshots_end_looks_through_all_tables_for_each() -> None:
-    world = ControllerHarness(NAMES, resource())
-    world.steps()
-    world.read(*NAMES)
-    assert cpu_seconds(world.step) < CPU_SECONDS
-    world.end(RunKind.SNAPSHOT)
-    assert cpu_seconds(world.step) < CPU_SECONDS
-    world.steps(2)
-    world.flow(*NAMES)
-    assert cpu_seconds(world.step) < CPU_SECONDS
-    assert world.status.tables.streaming == TABLES
+    harness = ControllerHarness(NAMES, resource())
+    harness.steps()
+    harness.read(*NAMES)
+    assert cpu_seconds(harness.step) < CPU_SECONDS
+    harness.end(RunKind.SNAPSHOT)
+    assert cpu_seconds(harness.step) < CPU_SECONDS
+    harness.steps(2)
+    harness.flow(*NAMES)
+    assert cpu_seconds(harness.step) < CPU_SECONDS
+    assert harness.status.tables.streaming == TABLES
 
 
 def test_nor_does_one_when_all_of_them_wait_for_a_definition() -> None:
     names = NAMES[:4000]
-    world = ControllerHarness(names, resource(onPositionLost="resnapshot"))
-    world.steps()
-    world.read(*names)
-    world.end(RunKind.SNAPSHOT)
-    world.steps()
+    harness = ControllerHarness(names, resource(onPositionLost="resnapshot"))
+    harness.steps()
+    harness.read(*names)
+    harness.end(RunKind.SNAPSHOT)
+    harness.steps()
     lost = {"phase": "Failed", "reason": "PositionLost", "message": "purged"}
-    world.say(RunKind.STREAM, tables=[{"name": name, **lost} for name in names])
-    world.end(RunKind.STREAM, 3, "PositionLost", "purged")
-    assert cpu_seconds(lambda: world.steps(12)) < 2 * CPU_SECONDS
-    assert len(world.live(RunKind.SNAPSHOT).tables) == len(names)
+    harness.say(RunKind.STREAM, tables=[{"name": name, **lost} for name in names])
+    harness.end(RunKind.STREAM, 3, "PositionLost", "purged")
+    assert cpu_seconds(lambda: harness.steps(12)) < 2 * CPU_SECONDS
+    assert len(harness.live(RunKind.SNAPSHOT).tables) == len(names)
 
 
 def test_a_plan_finds_each_table_at_once() -> None:

@@ -45,11 +45,11 @@ def test_content_is_what_the_resource_asks_for_and_the_stream_has(
 
 def test_no_table_changes_what_another_one_needs() -> None:
     """R5: the needs of all tables are those of each alone."""
-    world = ControllerHarness()
+    harness = ControllerHarness()
     tables = [TableStatus(name=f"shop.{p.value}", phase=p) for p in TablePhase]
-    together = needs(world.resource.spec, only_tables(world.status, tables), {})
+    together = needs(harness.resource.spec, only_tables(harness.status, tables), {})
     alone = [
-        needs(world.resource.spec, only_tables(world.status, [t]), {}) for t in sorted(tables, key=lambda t: t.name)
+        needs(harness.resource.spec, only_tables(harness.status, [t]), {}) for t in sorted(tables, key=lambda t: t.name)
     ]
     assert together.unread == tuple(found for n in alone for found in n.unread)
     assert together.behind == tuple(found for n in alone for found in n.behind)

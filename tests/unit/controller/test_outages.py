@@ -21,19 +21,19 @@ STREAM = RunKind.STREAM
 
 def streaming() -> ControllerHarness:
     """A source that was checked just now: the next regular preflight is five minutes away."""
-    world = ControllerHarness()
-    world.to_streaming()
-    reported(world, silence=0.0)
-    assert world.condition("Ready") == ("True", "Streaming")
-    return world
+    harness = ControllerHarness()
+    harness.to_streaming()
+    reported(harness, silence=0.0)
+    assert harness.condition("Ready") == ("True", "Streaming")
+    return harness
 
 
-def reported(world: ControllerHarness, **flow: Any) -> None:
+def reported(harness: ControllerHarness, **flow: Any) -> None:
     """The driver reports, and the operator decides, before and after what it asked for."""
-    run = world.live(STREAM)
-    world.flow(*world.tables)
-    world.runs[run.id] = replace(world.runs[run.id], flow=Flow(heard=True, **flow))
-    world.step(0)
+    run = harness.live(STREAM)
+    harness.flow(*harness.tables)
+    harness.runs[run.id] = replace(harness.runs[run.id], flow=Flow(heard=True, **flow))
+    harness.step(0)
 
 
 @pytest.mark.parametrize(
@@ -47,66 +47,66 @@ def test_an_outage_is_reported_within_a_minute_and_its_end_too(
     side: str, flow: str, condition: str, doubt: str
 ) -> None:
     """A stream that waits reports it. Until a preflight has answered, the condition is Unknown."""
-    world, error = streaming(), NO_SOURCE if side == "errors" else NO_SINK
-    setattr(world, side, (error,))
+    harness, error = streaming(), NO_SOURCE if side == "errors" else NO_SINK
+    setattr(harness, side, (error,))
     seen = []
     for seconds in range(EVERY, 60, EVERY):
-        world.now += EVERY
-        reported(world, **{flow: float(seconds)})
-        seen.append(world.condition(condition))
+        harness.now += EVERY
+        reported(harness, **{flow: float(seconds)})
+        seen.append(harness.condition(condition))
         if seen[-1] == ("Unknown", doubt):
-            reported(world, **{flow: float(seconds)})  # as the answer of the preflight wakes the operator
-            seen.append(world.condition(condition))
+            reported(harness, **{flow: float(seconds)})  # as the answer of the preflight wakes the operator
+            seen.append(harness.condition(condition))
     assert seen[0] == ("True", "PreflightPassed")
     assert ("Unknown", doubt) in seen
     assert seen[-1] == ("False", error.reason.value)
-    assert world.condition("Ready") == ("False", error.reason.value)
-    setattr(world, side, ())
+    assert harness.condition("Ready") == ("False", error.reason.value)
+    setattr(harness, side, ())
     for _ in range(4):
-        world.now += EVERY
-        reported(world, silence=0.0)
-    assert world.condition(condition) == ("True", "PreflightPassed")
-    assert world.condition("Ready") == ("True", "Streaming")
-    assert not any("no answer" in found.message for found in world.status.conditions)
+        harness.now += EVERY
+        reported(harness, silence=0.0)
+    assert harness.condition(condition) == ("True", "PreflightPassed")
+    assert harness.condition("Ready") == ("True", "Streaming")
+    assert not any("no answer" in found.message for found in harness.status.conditions)
 
 
 def test_a_preflight_that_passes_during_a_doubt_answers_it() -> None:
-    world = streaming()
+    harness = streaming()
     for seconds in range(30, 61, EVERY):
-        world.now += EVERY
-        reported(world, silence=float(seconds))
-        reported(world, silence=float(seconds))
-    assert world.condition("SourceReady") == ("True", "PreflightPassed")
+        harness.now += EVERY
+        reported(harness, silence=float(seconds))
+        reported(harness, silence=float(seconds))
+    assert harness.condition("SourceReady") == ("True", "PreflightPassed")
 
 
 @pytest.mark.parametrize(
     ("side", "condition", "error"), [("errors", "SourceReady", NO_SOURCE), ("sink_errors", "SinkReady", NO_SINK)]
 )
 def test_an_outage_that_ends_the_driver_is_reported_within_a_minute(side: str, condition: str, error: Any) -> None:
-    world = streaming()
-    setattr(world, side, (error,))
-    world.end(STREAM, 4, error.reason.value, "lost")
+    harness = streaming()
+    setattr(harness, side, (error,))
+    harness.end(STREAM, 4, error.reason.value, "lost")
     for _ in range(EVERY, 60, EVERY):
-        world.step(EVERY)
-        assert world.condition("Ready")[0] == "False"
-    assert world.condition(condition) == ("False", error.reason.value)
+        harness.step(EVERY)
+        assert harness.condition("Ready")[0] == "False"
+    assert harness.condition(condition) == ("False", error.reason.value)
 
 
 def test_without_a_run_that_streams_the_reason_is_not_streaming() -> None:
     """As after the loss of all that there was of it."""
-    world = streaming()
-    world.runs.clear()
-    world.preflight = None
-    world.step()
-    assert world.status.phase is Phase.STREAMING
-    assert world.kinds() == set()
-    assert world.condition("Ready") == ("False", "Starting")
+    harness = streaming()
+    harness.runs.clear()
+    harness.preflight = None
+    harness.step()
+    assert harness.status.phase is Phase.STREAMING
+    assert harness.kinds() == set()
+    assert harness.condition("Ready") == ("False", "Starting")
 
 
 def test_a_name_cannot_forge_a_line_of_a_condition() -> None:
     name = "shop.a\nremedy: \x1b[31mrun this"
-    world = ControllerHarness(tables=(name,))
-    world.steps()
-    message = world.status.condition("Consistent").message
+    harness = ControllerHarness(tables=(name,))
+    harness.steps()
+    message = harness.status.condition("Consistent").message
     assert "shop.a\\nremedy: \\x1b[31mrun this" in message
     assert message.isprintable()

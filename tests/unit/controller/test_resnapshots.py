@@ -24,141 +24,141 @@ def stopped(generation: int = 0, reason: str = "SchemaChangeRefused") -> dict[st
 
 
 def flowing(*, names: tuple[str, ...] = ("shop.a", "shop.b"), rows: int = 10, **spec: Any) -> ControllerHarness:
-    world = ControllerHarness(names, resource(**spec), rows=dict.fromkeys(names, rows))
-    world.to_streaming()
-    return world
+    harness = ControllerHarness(names, resource(**spec), rows=dict.fromkeys(names, rows))
+    harness.to_streaming()
+    return harness
 
 
-def entry(world: ControllerHarness, name: str = "shop.b") -> TableStatus:
-    found = world.status.table(name)
+def entry(harness: ControllerHarness, name: str = "shop.b") -> TableStatus:
+    found = harness.status.table(name)
     assert found is not None
     return found
 
 
-def read(world: ControllerHarness, generation: int, *names: str, nonce: int = 0) -> None:
+def read(harness: ControllerHarness, generation: int, *names: str, nonce: int = 0) -> None:
     """The snapshot run has published that generation."""
     whole = {"finished": WHOLE, "low": place(300), "high": {"file": place(0)["file"], "offset": 310}}
     more = {"phase": "CatchingUp", "position": place(300), "generation": generation, "nonce": nonce}
-    world.say(SNAPSHOT, tables=[{"name": name, **whole, **more} for name in names or ("shop.b",)])
+    harness.say(SNAPSHOT, tables=[{"name": name, **whole, **more} for name in names or ("shop.b",)])
 
 
-def wait_for_definition(world: ControllerHarness) -> None:
+def wait_for_definition(harness: ControllerHarness) -> None:
     """At most as long as two preflights are apart."""
-    world.steps(12)
+    harness.steps(12)
 
 
 def test_a_table_that_cannot_be_followed_is_resnapshotted_beside_the_stream() -> None:
-    world = flowing(**EVOLVE)
-    stream = world.live(STREAM).id
-    world.say(STREAM, tables=[stopped()])
-    world.step()
-    assert entry(world).phase is TablePhase.PENDING
-    assert world.condition("Consistent") == ("False", "Resnapshotting")
-    assert world.status.condition("Stalled").status == "False"
-    wait_for_definition(world)
-    assert world.live(SNAPSHOT).tables == (("shop.b", 1),)
-    assert (world.live(STREAM).id, world.live(STREAM).stop_asked) == (stream, False)
-    read(world, 1)
-    world.end(SNAPSHOT)
-    world.steps()
-    assert world.live(CATCH_UP).tables == (("shop.b", 1),)
-    world.end(CATCH_UP)
-    world.step()
-    world.end(STREAM)
-    world.steps()
-    assert dict(world.live(STREAM).tables) == {"shop.a": 0, "shop.b": 1}
-    world.flow("shop.a", "shop.b", offset=400)
-    world.steps()
-    assert world.condition("Consistent") == ("True", "Consistent")
-    assert not entry(world).is_resnapshotted
+    harness = flowing(**EVOLVE)
+    stream = harness.live(STREAM).id
+    harness.say(STREAM, tables=[stopped()])
+    harness.step()
+    assert entry(harness).phase is TablePhase.PENDING
+    assert harness.condition("Consistent") == ("False", "Resnapshotting")
+    assert harness.status.condition("Stalled").status == "False"
+    wait_for_definition(harness)
+    assert harness.live(SNAPSHOT).tables == (("shop.b", 1),)
+    assert (harness.live(STREAM).id, harness.live(STREAM).stop_asked) == (stream, False)
+    read(harness, 1)
+    harness.end(SNAPSHOT)
+    harness.steps()
+    assert harness.live(CATCH_UP).tables == (("shop.b", 1),)
+    harness.end(CATCH_UP)
+    harness.step()
+    harness.end(STREAM)
+    harness.steps()
+    assert dict(harness.live(STREAM).tables) == {"shop.a": 0, "shop.b": 1}
+    harness.flow("shop.a", "shop.b", offset=400)
+    harness.steps()
+    assert harness.condition("Consistent") == ("True", "Consistent")
+    assert not entry(harness).is_resnapshotted
 
 
 def test_nothing_is_read_before_a_preflight_that_was_asked_for_after_the_stop() -> None:
     """What an earlier one found of the table is its definition before the statement."""
-    world = flowing(**EVOLVE)
-    world.say(STREAM, tables=[stopped()])
-    world.step()
-    asked = world.preflight
+    harness = flowing(**EVOLVE)
+    harness.say(STREAM, tables=[stopped()])
+    harness.step()
+    asked = harness.preflight
     assert asked is not None
-    world.preflight = replace(asked, prompt="")
-    world.steps()
-    assert SNAPSHOT.value not in world.kinds()
-    wait_for_definition(world)
-    assert SNAPSHOT.value in world.kinds()
+    harness.preflight = replace(asked, prompt="")
+    harness.steps()
+    assert SNAPSHOT.value not in harness.kinds()
+    wait_for_definition(harness)
+    assert SNAPSHOT.value in harness.kinds()
 
 
 def test_a_sync_of_one_table_goes_on_too() -> None:
     """Its stream has ended with all its tables."""
-    world = flowing(names=("shop.b",), **EVOLVE)
-    world.say(STREAM, tables=[stopped()])
-    world.step()
-    world.end(STREAM, 3, "SchemaChangeRefused", MESSAGE)
-    wait_for_definition(world)
-    assert world.status.phase is not Phase.FAILED
-    assert world.live(SNAPSHOT).tables == (("shop.b", 1),)
-    read(world, 1)
-    world.end(SNAPSHOT)
-    world.steps()
-    assert world.live(STREAM).tables == (("shop.b", 1),)
+    harness = flowing(names=("shop.b",), **EVOLVE)
+    harness.say(STREAM, tables=[stopped()])
+    harness.step()
+    harness.end(STREAM, 3, "SchemaChangeRefused", MESSAGE)
+    wait_for_definition(harness)
+    assert harness.status.phase is not Phase.FAILED
+    assert harness.live(SNAPSHOT).tables == (("shop.b", 1),)
+    read(harness, 1)
+    harness.end(SNAPSHOT)
+    harness.steps()
+    assert harness.live(STREAM).tables == (("shop.b", 1),)
 
 
 def test_a_first_snapshot_begins_again_under_the_new_definition() -> None:
-    world = ControllerHarness(("shop.b",), resource(**EVOLVE))
-    world.steps()
-    world.say(SNAPSHOT, tables=[stopped()])
-    world.step()
-    world.end(SNAPSHOT, 3, "SchemaChangeRefused", MESSAGE)
-    wait_for_definition(world)
-    assert world.live(SNAPSHOT).tables == (("shop.b", 1),)
-    assert entry(world).resnapshot.at == (entry(world).resnapshot.at[0],), "one stop is one decision"  # type: ignore[union-attr]
+    harness = ControllerHarness(("shop.b",), resource(**EVOLVE))
+    harness.steps()
+    harness.say(SNAPSHOT, tables=[stopped()])
+    harness.step()
+    harness.end(SNAPSHOT, 3, "SchemaChangeRefused", MESSAGE)
+    wait_for_definition(harness)
+    assert harness.live(SNAPSHOT).tables == (("shop.b", 1),)
+    assert entry(harness).resnapshot.at == (entry(harness).resnapshot.at[0],), "one stop is one decision"  # type: ignore[union-attr]
 
 
 def test_a_second_statement_meanwhile_makes_the_next_generation() -> None:
-    world = flowing(**EVOLVE)
-    world.say(STREAM, tables=[stopped()])
-    wait_for_definition(world)
-    world.say(SNAPSHOT, tables=[{"name": "shop.b", "phase": "Snapshotting", "generation": 1, "nonce": 0}])
-    world.step()
-    world.say(SNAPSHOT, tables=[stopped(1)])
-    world.step()
-    world.end(SNAPSHOT, 3, "SchemaChangeRefused", MESSAGE)
-    wait_for_definition(world)
-    assert world.live(SNAPSHOT).tables == (("shop.b", 2),)
+    harness = flowing(**EVOLVE)
+    harness.say(STREAM, tables=[stopped()])
+    wait_for_definition(harness)
+    harness.say(SNAPSHOT, tables=[{"name": "shop.b", "phase": "Snapshotting", "generation": 1, "nonce": 0}])
+    harness.step()
+    harness.say(SNAPSHOT, tables=[stopped(1)])
+    harness.step()
+    harness.end(SNAPSHOT, 3, "SchemaChangeRefused", MESSAGE)
+    wait_for_definition(harness)
+    assert harness.live(SNAPSHOT).tables == (("shop.b", 2),)
 
 
 def test_a_report_of_the_same_stop_decides_nothing_more() -> None:
     """A stream reports all its tables when it ends."""
-    world = flowing(**EVOLVE)
-    world.say(STREAM, tables=[stopped()])
-    world.steps()
-    world.say(STREAM, tables=[stopped()])
-    wait_for_definition(world)
-    world.say(STREAM, tables=[stopped()])
-    world.steps()
-    assert entry(world).resnapshot.generation == 1  # type: ignore[union-attr]
-    assert len(entry(world).resnapshot.at) == 1  # type: ignore[union-attr]
+    harness = flowing(**EVOLVE)
+    harness.say(STREAM, tables=[stopped()])
+    harness.steps()
+    harness.say(STREAM, tables=[stopped()])
+    wait_for_definition(harness)
+    harness.say(STREAM, tables=[stopped()])
+    harness.steps()
+    assert entry(harness).resnapshot.generation == 1  # type: ignore[union-attr]
+    assert len(entry(harness).resnapshot.at) == 1  # type: ignore[union-attr]
 
 
-def stop_again(world: ControllerHarness, generation: int) -> None:
-    world.say(SNAPSHOT, tables=[stopped(generation)])
-    world.step()
-    world.end(SNAPSHOT, 3, "SchemaChangeRefused", MESSAGE)
-    wait_for_definition(world)
+def stop_again(harness: ControllerHarness, generation: int) -> None:
+    harness.say(SNAPSHOT, tables=[stopped(generation)])
+    harness.step()
+    harness.end(SNAPSHOT, 3, "SchemaChangeRefused", MESSAGE)
+    wait_for_definition(harness)
 
 
 def test_after_three_decisions_within_an_hour_the_user_is_asked() -> None:
-    world = flowing(**EVOLVE)
-    world.say(STREAM, tables=[stopped()])
-    wait_for_definition(world)
-    stop_again(world, 1)
-    stop_again(world, 2)
-    stop_again(world, 3)
-    assert SNAPSHOT.value not in world.kinds()
-    assert world.condition("Stalled") == ("True", "SchemaChangePending")
-    assert "spec.resnapshot: [{table: shop.b" in entry(world).message
-    world.change(**EVOLVE, resnapshot=[{"table": "shop.b", "nonce": 1}])
-    wait_for_definition(world)
-    assert world.live(SNAPSHOT).tables == (("shop.b", 4),)
+    harness = flowing(**EVOLVE)
+    harness.say(STREAM, tables=[stopped()])
+    wait_for_definition(harness)
+    stop_again(harness, 1)
+    stop_again(harness, 2)
+    stop_again(harness, 3)
+    assert SNAPSHOT.value not in harness.kinds()
+    assert harness.condition("Stalled") == ("True", "SchemaChangePending")
+    assert "spec.resnapshot: [{table: shop.b" in entry(harness).message
+    harness.change(**EVOLVE, resnapshot=[{"table": "shop.b", "nonce": 1}])
+    wait_for_definition(harness)
+    assert harness.live(SNAPSHOT).tables == (("shop.b", 4),)
 
 
 @pytest.mark.parametrize(
@@ -175,28 +175,28 @@ def test_after_three_decisions_within_an_hour_the_user_is_asked() -> None:
 def test_statements_in_a_row_count_as_one_decision(seconds: int, more: dict[str, Any], decisions: int) -> None:
     """While the resnapshot that the first of them needs has read nothing, and for a while only; the
     generation is another one each time."""
-    world = flowing(**EVOLVE)
-    world.say(STREAM, tables=[stopped()])
-    wait_for_definition(world)
-    world.now += seconds
-    world.say(SNAPSHOT, tables=[stopped() | more])
-    world.step()
-    decided = entry(world).resnapshot
+    harness = flowing(**EVOLVE)
+    harness.say(STREAM, tables=[stopped()])
+    wait_for_definition(harness)
+    harness.now += seconds
+    harness.say(SNAPSHOT, tables=[stopped() | more])
+    harness.step()
+    decided = entry(harness).resnapshot
     assert decided is not None
     assert (decided.generation, len(decided.at)) == (2, decisions)
 
 
 def test_an_hour_later_it_is_decided_again() -> None:
-    world = flowing(**EVOLVE)
+    harness = flowing(**EVOLVE)
     for generation in range(4):
         if generation:
-            world.say(SNAPSHOT, tables=[stopped(generation)])
-            world.end(SNAPSHOT, 3, "SchemaChangeRefused", MESSAGE)
+            harness.say(SNAPSHOT, tables=[stopped(generation)])
+            harness.end(SNAPSHOT, 3, "SchemaChangeRefused", MESSAGE)
         else:
-            world.say(STREAM, tables=[stopped()])
-        wait_for_definition(world)
-        world.step(1300)
-    assert world.live(SNAPSHOT).tables == (("shop.b", 4),)
+            harness.say(STREAM, tables=[stopped()])
+        wait_for_definition(harness)
+        harness.step(1300)
+    assert harness.live(SNAPSHOT).tables == (("shop.b", 4),)
 
 
 HIDDEN = (
@@ -205,35 +205,37 @@ HIDDEN = (
 )
 
 
-def read_and_stopped_again(world: ControllerHarness, generation: int, message: str, nonce: int = 0) -> None:
+def read_and_stopped_again(harness: ControllerHarness, generation: int, message: str, nonce: int = 0) -> None:
     """The resnapshot is published, and the first rows behind it stop the table."""
-    wait_for_definition(world)
-    read(world, generation, nonce=nonce)
-    world.end(SNAPSHOT)
-    world.steps()
-    world.say(CATCH_UP, tables=[stopped(generation) | {"message": message}])
-    world.end(CATCH_UP)
-    world.steps()
+    wait_for_definition(harness)
+    read(harness, generation, nonce=nonce)
+    harness.end(SNAPSHOT)
+    harness.steps()
+    harness.say(CATCH_UP, tables=[stopped(generation) | {"message": message}])
+    harness.end(CATCH_UP)
+    harness.steps()
 
 
 def test_what_a_resnapshot_did_not_cure_is_not_resnapshotted_again() -> None:
-    world = flowing(**EVOLVE)
-    world.say(STREAM, tables=[stopped() | {"message": HIDDEN}])
-    read_and_stopped_again(world, 1, HIDDEN)
-    wait_for_definition(world)
-    assert SNAPSHOT.value not in world.kinds()
-    assert world.condition("Stalled") == ("True", "SchemaChangeRefused")
-    message = entry(world).message
+    harness = flowing(**EVOLVE)
+    harness.say(STREAM, tables=[stopped() | {"message": HIDDEN}])
+    read_and_stopped_again(harness, 1, HIDDEN)
+    wait_for_definition(harness)
+    assert SNAPSHOT.value not in harness.kinds()
+    assert harness.condition("Stalled") == ("True", "SchemaChangeRefused")
+    message = entry(harness).message
     assert message.startswith(HIDDEN.partition("; remedy")[0])
     assert "tables.exclude" in message
-    assert len(world.started()) == 4, "a snapshot, a stream, a resnapshot, a catch-up"
-    world.step(4000)
-    wait_for_definition(world)
-    assert (SNAPSHOT.value not in world.kinds(), entry(world).message) == (True, message), "nor an hour later"
-    world.change(**EVOLVE, resnapshot=[{"table": "shop.b", "nonce": 1}])
-    read_and_stopped_again(world, 2, HIDDEN, nonce=1)
-    wait_for_definition(world)
-    assert (SNAPSHOT.value not in world.kinds(), entry(world).message) == (True, message), "nor after the user's own"
+    assert len(harness.started()) == 4, "a snapshot, a stream, a resnapshot, a catch-up"
+    harness.step(4000)
+    wait_for_definition(harness)
+    assert (SNAPSHOT.value not in harness.kinds(), entry(harness).message) == (True, message), "nor an hour later"
+    harness.change(**EVOLVE, resnapshot=[{"table": "shop.b", "nonce": 1}])
+    read_and_stopped_again(harness, 2, HIDDEN, nonce=1)
+    wait_for_definition(harness)
+    assert (SNAPSHOT.value not in harness.kinds(), entry(harness).message) == (True, message), (
+        "nor after the user's own"
+    )
 
 
 @pytest.mark.parametrize(
@@ -243,25 +245,25 @@ def test_what_a_resnapshot_did_not_cure_is_not_resnapshotted_again() -> None:
 )
 def test_another_cause_behind_a_resnapshot_is_another_stop(again: str) -> None:
     """A statement, too, that has the words of the one before."""
-    world = flowing(**EVOLVE)
-    world.say(STREAM, tables=[stopped() | {"message": MESSAGE if again == MESSAGE else HIDDEN}])
-    read_and_stopped_again(world, 1, again)
-    wait_for_definition(world)
-    assert world.live(SNAPSHOT).tables == (("shop.b", 2),)
+    harness = flowing(**EVOLVE)
+    harness.say(STREAM, tables=[stopped() | {"message": MESSAGE if again == MESSAGE else HIDDEN}])
+    read_and_stopped_again(harness, 1, again)
+    wait_for_definition(harness)
+    assert harness.live(SNAPSHOT).tables == (("shop.b", 2),)
 
 
 def test_a_table_above_the_row_limit_asks() -> None:
-    world = flowing(rows=101, schemaChange={"behavior": "evolve", "resnapshotMaxRows": 100})
-    world.say(STREAM, tables=[stopped()])
-    wait_for_definition(world)
-    assert SNAPSHOT.value not in world.kinds()
-    assert world.condition("Stalled") == ("True", "SchemaChangePending")
-    assert "about 101 rows" in entry(world).message
-    world.change(schemaChange={"behavior": "evolve", "resnapshotMaxRows": 100}, resnapshot=[
+    harness = flowing(rows=101, schemaChange={"behavior": "evolve", "resnapshotMaxRows": 100})
+    harness.say(STREAM, tables=[stopped()])
+    wait_for_definition(harness)
+    assert SNAPSHOT.value not in harness.kinds()
+    assert harness.condition("Stalled") == ("True", "SchemaChangePending")
+    assert "about 101 rows" in entry(harness).message
+    harness.change(schemaChange={"behavior": "evolve", "resnapshotMaxRows": 100}, resnapshot=[
         {"tables": r"shop\..*", "nonce": 3},
     ])  # fmt: skip
-    wait_for_definition(world)
-    assert dict(world.live(SNAPSHOT).tables)["shop.b"] == 1, "the user is not bound by the limit"
+    wait_for_definition(harness)
+    assert dict(harness.live(SNAPSHOT).tables)["shop.b"] == 1, "the user is not bound by the limit"
 
 
 @pytest.mark.parametrize(
@@ -277,61 +279,61 @@ def test_a_table_above_the_row_limit_asks() -> None:
     ],
 )  # fmt: skip
 def test_a_policy_that_does_not_resnapshot_leaves_the_table_stopped(spec: dict[str, Any], reason: str) -> None:
-    world = flowing(**spec)
-    world.say(STREAM, tables=[stopped()])
-    wait_for_definition(world)
-    assert (entry(world).phase, entry(world).reason) == (TablePhase.FAILED, reason)
-    assert world.kinds() == {"stream"}
-    world.change(**EVOLVE)
-    world.steps()
-    world.end(STREAM)
-    world.steps()
-    assert world.kinds() == {"stream"}, "the new policy may follow it"
-    world.say(STREAM, tables=[stopped()])
-    wait_for_definition(world)
-    assert world.live(SNAPSHOT).tables == (("shop.b", 1),), "the policy may change while it runs"
+    harness = flowing(**spec)
+    harness.say(STREAM, tables=[stopped()])
+    wait_for_definition(harness)
+    assert (entry(harness).phase, entry(harness).reason) == (TablePhase.FAILED, reason)
+    assert harness.kinds() == {"stream"}
+    harness.change(**EVOLVE)
+    harness.steps()
+    harness.end(STREAM)
+    harness.steps()
+    assert harness.kinds() == {"stream"}, "the new policy may follow it"
+    harness.say(STREAM, tables=[stopped()])
+    wait_for_definition(harness)
+    assert harness.live(SNAPSHOT).tables == (("shop.b", 1),), "the policy may change while it runs"
 
 
 @pytest.mark.parametrize("reason", ["LogIncomplete", "TypeUnsupported", "SinkConflict", "PositionLost"])
 def test_only_what_a_resnapshot_cures_is_resnapshotted(reason: str) -> None:
-    world = flowing(**EVOLVE)
-    world.say(STREAM, tables=[stopped(reason=reason)])
-    wait_for_definition(world)
-    assert (entry(world).reason, world.kinds()) == (reason, {"stream"})
+    harness = flowing(**EVOLVE)
+    harness.say(STREAM, tables=[stopped(reason=reason)])
+    wait_for_definition(harness)
+    assert (entry(harness).reason, harness.kinds()) == (reason, {"stream"})
 
 
 def test_a_table_that_can_no_longer_be_captured_says_so_and_keeps_its_content() -> None:
-    world = flowing(**EVOLVE)
-    world.table_errors["shop.b"] = fail(Reason.NO_PRIMARY_KEY, "no key", table="shop.b")
-    world.say(STREAM, tables=[stopped()])
-    wait_for_definition(world)
-    assert (entry(world).reason, world.kinds()) == ("NoPrimaryKey", {"stream"})
-    assert entry(world).position == StatusPosition.model_validate(reported(300))
+    harness = flowing(**EVOLVE)
+    harness.table_errors["shop.b"] = fail(Reason.NO_PRIMARY_KEY, "no key", table="shop.b")
+    harness.say(STREAM, tables=[stopped()])
+    wait_for_definition(harness)
+    assert (entry(harness).reason, harness.kinds()) == ("NoPrimaryKey", {"stream"})
+    assert entry(harness).position == StatusPosition.model_validate(reported(300))
 
 
 def test_an_operator_that_dies_at_any_step_goes_on() -> None:
     """It has the status that it wrote last, and no preflight."""
-    world = flowing(**EVOLVE)
-    world.say(STREAM, tables=[stopped()])
-    world.step()
-    world.status = Status.model_validate(world.status.to_dict())
-    world.preflight = None
-    wait_for_definition(world)
-    assert world.live(SNAPSHOT).tables == (("shop.b", 1),)
-    run = world.live(SNAPSHOT)
-    world.status = Status.model_validate(world.status.to_dict())
-    world.preflight = None
-    world.steps()
-    assert world.live(SNAPSHOT).id == run.id
-    assert len(entry(world).resnapshot.at) == 1  # type: ignore[union-attr]
+    harness = flowing(**EVOLVE)
+    harness.say(STREAM, tables=[stopped()])
+    harness.step()
+    harness.status = Status.model_validate(harness.status.to_dict())
+    harness.preflight = None
+    wait_for_definition(harness)
+    assert harness.live(SNAPSHOT).tables == (("shop.b", 1),)
+    run = harness.live(SNAPSHOT)
+    harness.status = Status.model_validate(harness.status.to_dict())
+    harness.preflight = None
+    harness.steps()
+    assert harness.live(SNAPSHOT).id == run.id
+    assert len(entry(harness).resnapshot.at) == 1  # type: ignore[union-attr]
 
 
 def test_a_history_is_not_begun_again_without_the_user() -> None:
-    world = flowing(sink={"delta": {"path": "s3://lake/tables", "mode": "history"}}, **EVOLVE)
-    world.say(STREAM, tables=[stopped()])
-    wait_for_definition(world)
-    assert (entry(world).reason, world.kinds()) == ("SchemaChangePending", {"stream"})
-    assert "begins the history again" in entry(world).message
+    harness = flowing(sink={"delta": {"path": "s3://lake/tables", "mode": "history"}}, **EVOLVE)
+    harness.say(STREAM, tables=[stopped()])
+    wait_for_definition(harness)
+    assert (entry(harness).reason, harness.kinds()) == ("SchemaChangePending", {"stream"})
+    assert "begins the history again" in entry(harness).message
 
 
 # ---- a position that is lost
@@ -341,37 +343,37 @@ LOST = {"onPositionLost": "resnapshot"}
 
 
 def test_all_tables_whose_position_is_lost_are_resnapshotted() -> None:
-    world = flowing(**LOST)
-    lost = [stopped(reason="PositionLost") | {"name": name} for name in world.tables]
-    world.say(STREAM, tables=lost)
-    world.end(STREAM, 3, "PositionLost", "purged")
-    wait_for_definition(world)
-    assert world.live(SNAPSHOT).tables == (("shop.a", 1), ("shop.b", 1))
-    read(world, 1, "shop.a", "shop.b")
-    world.end(SNAPSHOT)
-    world.steps()
-    assert dict(world.live(STREAM).tables) == {"shop.a": 1, "shop.b": 1}
+    harness = flowing(**LOST)
+    lost = [stopped(reason="PositionLost") | {"name": name} for name in harness.tables]
+    harness.say(STREAM, tables=lost)
+    harness.end(STREAM, 3, "PositionLost", "purged")
+    wait_for_definition(harness)
+    assert harness.live(SNAPSHOT).tables == (("shop.a", 1), ("shop.b", 1))
+    read(harness, 1, "shop.a", "shop.b")
+    harness.end(SNAPSHOT)
+    harness.steps()
+    assert dict(harness.live(STREAM).tables) == {"shop.a": 1, "shop.b": 1}
 
 
 def test_a_run_that_loses_its_place_is_begun_again_to_find_the_tables_concerned() -> None:
-    world = flowing(**LOST)
-    world.end(STREAM, 3, "PositionLost", "purged")
-    world.step()
-    assert world.status.phase is not Phase.FAILED
-    world.steps(20)
-    assert STREAM.value in world.kinds()
+    harness = flowing(**LOST)
+    harness.end(STREAM, 3, "PositionLost", "purged")
+    harness.step()
+    assert harness.status.phase is not Phase.FAILED
+    harness.steps(20)
+    assert STREAM.value in harness.kinds()
 
 
 def test_a_position_that_is_lost_again_and_again_asks_under_its_own_reason() -> None:
-    world = flowing(names=("shop.b",), **LOST)
-    world.say(STREAM, tables=[stopped(reason="PositionLost")])
-    world.end(STREAM, 3, "PositionLost", "purged")
-    wait_for_definition(world)
+    harness = flowing(names=("shop.b",), **LOST)
+    harness.say(STREAM, tables=[stopped(reason="PositionLost")])
+    harness.end(STREAM, 3, "PositionLost", "purged")
+    wait_for_definition(harness)
     for generation in (1, 2, 3):
-        world.say(SNAPSHOT, tables=[stopped(generation, "PositionLost")])
-        world.end(SNAPSHOT, 3, "PositionLost", "purged")
-        wait_for_definition(world)
-    assert world.condition("Stalled") == ("True", "PositionLost")
+        harness.say(SNAPSHOT, tables=[stopped(generation, "PositionLost")])
+        harness.end(SNAPSHOT, 3, "PositionLost", "purged")
+        wait_for_definition(harness)
+    assert harness.condition("Stalled") == ("True", "PositionLost")
 
 
 # ---- another server that lacks what a table was changed by
@@ -381,11 +383,11 @@ DIVERGED = [stopped(reason="HistoryDiverged")]
 
 
 def test_a_table_that_diverged_is_resnapshotted_while_the_others_flow() -> None:
-    world = flowing()
-    world.say(STREAM, tables=DIVERGED)
-    wait_for_definition(world)
-    assert world.live(SNAPSHOT).tables == (("shop.b", 1),)
-    assert STREAM.value in world.kinds()
+    harness = flowing()
+    harness.say(STREAM, tables=DIVERGED)
+    wait_for_definition(harness)
+    assert harness.live(SNAPSHOT).tables == (("shop.b", 1),)
+    assert STREAM.value in harness.kinds()
 
 
 @pytest.mark.parametrize(
@@ -397,17 +399,17 @@ def test_a_table_that_diverged_is_resnapshotted_while_the_others_flow() -> None:
 )
 def test_one_that_diverged_waits_for_the_user(spec: dict[str, Any]) -> None:
     """A history would begin again."""
-    world = flowing(**spec)
-    world.say(STREAM, tables=DIVERGED)
-    wait_for_definition(world)
-    assert (entry(world).reason, world.kinds()) == ("HistoryDiverged", {"stream"})
+    harness = flowing(**spec)
+    harness.say(STREAM, tables=DIVERGED)
+    wait_for_definition(harness)
+    assert (entry(harness).reason, harness.kinds()) == ("HistoryDiverged", {"stream"})
 
 
 # ---- many tables in one line
 
 
 def test_one_pattern_resnapshots_all_tables_that_match() -> None:
-    world = flowing(names=("shop.a", "shop.b", "shop.c"))
-    world.change(resnapshot=[{"tables": r"shop\.[ab]", "nonce": 1}, {"table": "shop.b", "nonce": 4}])
-    world.steps()
-    assert world.live(SNAPSHOT).tables == (("shop.a", 1), ("shop.b", 1))
+    harness = flowing(names=("shop.a", "shop.b", "shop.c"))
+    harness.change(resnapshot=[{"tables": r"shop\.[ab]", "nonce": 1}, {"table": "shop.b", "nonce": 4}])
+    harness.steps()
+    assert harness.live(SNAPSHOT).tables == (("shop.a", 1), ("shop.b", 1))

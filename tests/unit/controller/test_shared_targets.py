@@ -13,29 +13,29 @@ KAFKA = {"kafka": {"bootstrapServers": "127.0.0.1:1", "staging": {"path": "s3://
 
 
 def test_a_newcomer_is_unassigned_and_the_stream_goes_on() -> None:
-    world = ControllerHarness(resource=resource(sink=KAFKA))
-    world.tables = ("shop.a?b", "shop.c")
-    world.to_streaming()
-    stream = world.live(RunKind.STREAM).id
-    look_again(world, tables=("shop.a b", "shop.a?b", "shop.c"))
-    assert (entry(world, "shop.a b").phase, entry(world, "shop.a b").reason) == ("Unassigned", "SpecInvalid")
-    assert "the topic n.shop.a_b is that of shop.a?b, too" in entry(world, "shop.a b").message
-    assert entry(world, "shop.a?b").phase == "Streaming"
-    assert world.live(RunKind.STREAM).id == stream
-    assert world.condition("Ready") == ("True", "Streaming")
+    harness = ControllerHarness(resource=resource(sink=KAFKA))
+    harness.tables = ("shop.a?b", "shop.c")
+    harness.to_streaming()
+    stream = harness.live(RunKind.STREAM).id
+    look_again(harness, tables=("shop.a b", "shop.a?b", "shop.c"))
+    assert (entry(harness, "shop.a b").phase, entry(harness, "shop.a b").reason) == ("Unassigned", "SpecInvalid")
+    assert "the topic n.shop.a_b is that of shop.a?b, too" in entry(harness, "shop.a b").message
+    assert entry(harness, "shop.a?b").phase == "Streaming"
+    assert harness.live(RunKind.STREAM).id == stream
+    assert harness.condition("Ready") == ("True", "Streaming")
 
 
 def test_tables_that_are_asked_for_together_are_taken_on_but_for_the_later_ones() -> None:
-    world = ControllerHarness(resource=resource(sink=KAFKA))
-    world.tables = ("shop.a b", "shop.a?b", "shop.c")
-    world.steps()
-    world.read("shop.a b", "shop.c")
-    world.end(RunKind.SNAPSHOT)
-    world.steps()
-    world.flow("shop.a b", "shop.c")
-    world.steps()
-    assert (entry(world, "shop.a?b").phase, entry(world, "shop.a?b").reason) == ("Failed", "SpecInvalid")
-    assert entry(world, "shop.a b").phase == "Streaming"
+    harness = ControllerHarness(resource=resource(sink=KAFKA))
+    harness.tables = ("shop.a b", "shop.a?b", "shop.c")
+    harness.steps()
+    harness.read("shop.a b", "shop.c")
+    harness.end(RunKind.SNAPSHOT)
+    harness.steps()
+    harness.flow("shop.a b", "shop.c")
+    harness.steps()
+    assert (entry(harness, "shop.a?b").phase, entry(harness, "shop.a?b").reason) == ("Failed", "SpecInvalid")
+    assert entry(harness, "shop.a b").phase == "Streaming"
 
 
 def test_targets_meet_by_the_template_alone() -> None:

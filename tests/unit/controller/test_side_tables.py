@@ -49,45 +49,45 @@ def test_a_literal_name_is_captured_whatever_it_looks_like() -> None:
 
 def test_a_migration_starts_and_drains_nothing() -> None:
     """Its tables come and go; the stream is the same one."""
-    world = ControllerHarness(resource=resource(tables={"include": [r"shop\..*"]}))
-    world.to_streaming()
-    stream = world.live(RunKind.STREAM).id
-    look_again(world, tables=("shop.a", "shop.b", "shop._a_gho", "shop._a_ghc"))
-    assert world.kinds() == {"stream"}
-    assert (entry(world, "shop._a_gho").phase, entry(world, "shop._a_gho").reason) == ("Unassigned", "SideTable")
-    assert world.condition("Ready") == ("True", "Streaming")
-    look_again(world, tables=("shop.a", "shop.b", "shop._a_del"))
-    assert {t.name for t in world.status.table_status} == {"shop.a", "shop.b", "shop._a_del"}
-    look_again(world, tables=("shop.a", "shop.b"))
-    assert {t.name for t in world.status.table_status} == {"shop.a", "shop.b"}
-    assert world.live(RunKind.STREAM).id == stream
+    harness = ControllerHarness(resource=resource(tables={"include": [r"shop\..*"]}))
+    harness.to_streaming()
+    stream = harness.live(RunKind.STREAM).id
+    look_again(harness, tables=("shop.a", "shop.b", "shop._a_gho", "shop._a_ghc"))
+    assert harness.kinds() == {"stream"}
+    assert (entry(harness, "shop._a_gho").phase, entry(harness, "shop._a_gho").reason) == ("Unassigned", "SideTable")
+    assert harness.condition("Ready") == ("True", "Streaming")
+    look_again(harness, tables=("shop.a", "shop.b", "shop._a_del"))
+    assert {t.name for t in harness.status.table_status} == {"shop.a", "shop.b", "shop._a_del"}
+    look_again(harness, tables=("shop.a", "shop.b"))
+    assert {t.name for t in harness.status.table_status} == {"shop.a", "shop.b"}
+    assert harness.live(RunKind.STREAM).id == stream
 
 
 def test_a_change_of_the_spec_meanwhile_asks_for_no_side_table() -> None:
-    world = ControllerHarness(resource=resource(tables={"include": [r"shop\..*"]}))
-    world.to_streaming()
-    look_again(world, tables=("shop.a", "shop.b", "shop._a_new"))
-    world.change(restartNonce=1)
-    world.steps()
-    world.end(RunKind.STREAM)
-    world.steps()
-    assert entry(world, "shop._a_new").reason == "SideTable"
-    assert world.live(RunKind.STREAM).names == {"shop.a", "shop.b"}
+    harness = ControllerHarness(resource=resource(tables={"include": [r"shop\..*"]}))
+    harness.to_streaming()
+    look_again(harness, tables=("shop.a", "shop.b", "shop._a_new"))
+    harness.change(restartNonce=1)
+    harness.steps()
+    harness.end(RunKind.STREAM)
+    harness.steps()
+    assert entry(harness, "shop._a_new").reason == "SideTable"
+    assert harness.live(RunKind.STREAM).names == {"shop.a", "shop.b"}
 
 
 def test_a_table_that_is_captured_stays_captured() -> None:
     """The one that it looks like a side table of appears later."""
-    world = ControllerHarness(tables=("shop.b", "shop._a_old"), resource=resource(tables={"include": [r"shop\..*"]}))
-    world.to_streaming()
-    look_again(world, tables=("shop.a", "shop.b", "shop._a_old"))
-    assert entry(world, "shop._a_old").phase == "Streaming"
-    assert world.live(RunKind.SNAPSHOT).names == {"shop.a"}
+    harness = ControllerHarness(tables=("shop.b", "shop._a_old"), resource=resource(tables={"include": [r"shop\..*"]}))
+    harness.to_streaming()
+    look_again(harness, tables=("shop.a", "shop.b", "shop._a_old"))
+    assert entry(harness, "shop._a_old").phase == "Streaming"
+    assert harness.live(RunKind.SNAPSHOT).names == {"shop.a"}
 
 
 def test_without_its_table_it_is_one_of_its_own() -> None:
-    world = ControllerHarness(resource=resource(tables={"include": [r"shop\..*"]}))
-    world.to_streaming()
-    look_again(world, tables=("shop.a", "shop.b", "shop._a_new"))
-    assert entry(world, "shop._a_new").reason == "SideTable"
-    look_again(world, tables=("shop.b", "shop._a_new"))
-    assert world.live(RunKind.SNAPSHOT).names == {"shop._a_new"}
+    harness = ControllerHarness(resource=resource(tables={"include": [r"shop\..*"]}))
+    harness.to_streaming()
+    look_again(harness, tables=("shop.a", "shop.b", "shop._a_new"))
+    assert entry(harness, "shop._a_new").reason == "SideTable"
+    look_again(harness, tables=("shop.b", "shop._a_new"))
+    assert harness.live(RunKind.SNAPSHOT).names == {"shop._a_new"}

@@ -18,68 +18,68 @@ NO_ANSWER = fail(Reason.SINK_UNREACHABLE, "no answer", remedy="see to it")
 
 
 def test_a_missing_bucket_starts_nothing_and_is_found_again_when_it_is_made() -> None:
-    world = ControllerHarness(sink_errors=(NO_BUCKET,))
-    world.steps()
-    assert world.status.phase is Phase.PENDING, "it is checked again"
-    assert world.condition("Stalled") == ("True", "NoSuchBucket")
-    assert world.condition("SinkReady") == ("False", "NoSuchBucket")
-    assert world.condition("SourceReady") == ("True", "PreflightPassed")
-    assert "create the bucket" in world.status.condition("Stalled").message
-    assert world.started() == []
-    world.sink_errors = ()
-    world.step(PREFLIGHT_RETRY + 1)
-    world.steps()
-    assert world.condition("SinkReady") == ("True", "PreflightPassed")
-    assert [run.kind for run in world.started()] == [RunKind.SNAPSHOT]
+    harness = ControllerHarness(sink_errors=(NO_BUCKET,))
+    harness.steps()
+    assert harness.status.phase is Phase.PENDING, "it is checked again"
+    assert harness.condition("Stalled") == ("True", "NoSuchBucket")
+    assert harness.condition("SinkReady") == ("False", "NoSuchBucket")
+    assert harness.condition("SourceReady") == ("True", "PreflightPassed")
+    assert "create the bucket" in harness.status.condition("Stalled").message
+    assert harness.started() == []
+    harness.sink_errors = ()
+    harness.step(PREFLIGHT_RETRY + 1)
+    harness.steps()
+    assert harness.condition("SinkReady") == ("True", "PreflightPassed")
+    assert [run.kind for run in harness.started()] == [RunKind.SNAPSHOT]
 
 
 def test_another_controller_checks_a_failed_sink_again() -> None:
     """What the last one found is in the status only."""
-    world = ControllerHarness(sink_errors=(NO_BUCKET,))
-    world.steps()
-    world.preflight, world.sink_errors = None, ()
-    world.steps()
-    assert [run.kind for run in world.started()] == [RunKind.SNAPSHOT]
+    harness = ControllerHarness(sink_errors=(NO_BUCKET,))
+    harness.steps()
+    harness.preflight, harness.sink_errors = None, ()
+    harness.steps()
+    assert [run.kind for run in harness.started()] == [RunKind.SNAPSHOT]
 
 
 def test_a_sink_that_does_not_answer_is_retried() -> None:
-    world = ControllerHarness(sink_errors=(NO_ANSWER,))
-    world.steps()
-    assert world.condition("Stalled")[0] == "False"
-    assert world.condition("SinkReady") == ("False", "SinkUnreachable")
-    assert world.status.restarts.consecutive >= 1
-    assert world.started() == []
+    harness = ControllerHarness(sink_errors=(NO_ANSWER,))
+    harness.steps()
+    assert harness.condition("Stalled")[0] == "False"
+    assert harness.condition("SinkReady") == ("False", "SinkUnreachable")
+    assert harness.status.restarts.consecutive >= 1
+    assert harness.started() == []
 
 
 def test_faults_of_source_and_sink_are_reported_at_once() -> None:
-    world = ControllerHarness(errors=(fail(Reason.BINLOG_DISABLED, "log_bin is OFF"),), sink_errors=(NO_BUCKET,))
-    world.steps()
-    message = world.status.condition("Stalled").message
+    harness = ControllerHarness(errors=(fail(Reason.BINLOG_DISABLED, "log_bin is OFF"),), sink_errors=(NO_BUCKET,))
+    harness.steps()
+    message = harness.status.condition("Stalled").message
     assert "log_bin is OFF" in message
     assert "no bucket lake" in message
 
 
 def test_a_live_stream_goes_on_and_the_condition_reports_the_sink() -> None:
-    world = ControllerHarness()
-    world.to_streaming()
-    world.sink_errors = (NO_ANSWER,)
-    world.step(400)
-    world.flow(*world.tables)
-    world.steps()
-    assert world.condition("SinkReady") == ("False", "SinkUnreachable")
-    assert world.kinds() == {"stream"}
+    harness = ControllerHarness()
+    harness.to_streaming()
+    harness.sink_errors = (NO_ANSWER,)
+    harness.step(400)
+    harness.flow(*harness.tables)
+    harness.steps()
+    assert harness.condition("SinkReady") == ("False", "SinkUnreachable")
+    assert harness.kinds() == {"stream"}
 
 
 def test_a_bucket_that_is_removed_while_a_driver_writes_becomes_permanent() -> None:
     """The driver's retry is preceded by a preflight that is not as old as 300 seconds."""
-    world = ControllerHarness()
-    world.to_streaming()
-    world.sink_errors = (NO_BUCKET,)
+    harness = ControllerHarness()
+    harness.to_streaming()
+    harness.sink_errors = (NO_BUCKET,)
     for _ in range(20):
-        if RunKind.STREAM.value in world.kinds():
-            world.end(RunKind.STREAM, 1, "SinkUnreachable", "NoSuchBucket")
-        world.step(5)
-    assert world.condition("Stalled") == ("True", "NoSuchBucket")
+        if RunKind.STREAM.value in harness.kinds():
+            harness.end(RunKind.STREAM, 1, "SinkUnreachable", "NoSuchBucket")
+        harness.step(5)
+    assert harness.condition("Stalled") == ("True", "NoSuchBucket")
 
 
 def test_what_only_the_driver_can_check_is_not_claimed(tmp_path: Path) -> None:
@@ -87,10 +87,10 @@ def test_what_only_the_driver_can_check_is_not_claimed(tmp_path: Path) -> None:
     assert (unchecked.errors, "credentialsSecretRef" in unchecked.unchecked) == ((), True)
     folder = check_sink_from_cluster(resource(sink={"delta": {"path": "/lake"}}), tmp_path)
     assert folder.unchecked
-    world = ControllerHarness(sink_unchecked=unchecked.unchecked)
-    world.steps()
-    assert world.condition("SinkReady") == ("Unknown", "CheckedByDriver")
-    assert world.started() != []
+    harness = ControllerHarness(sink_unchecked=unchecked.unchecked)
+    harness.steps()
+    assert harness.condition("SinkReady") == ("Unknown", "CheckedByDriver")
+    assert harness.started() != []
 
 
 def test_the_operators_own_identity_is_never_used(tmp_path: Path) -> None:
@@ -112,8 +112,8 @@ def test_a_path_that_is_no_lake_is_an_error_of_the_sink(tmp_path: Path) -> None:
 
 
 def test_the_preflight_is_asked_for_once() -> None:
-    world = ControllerHarness(sink_errors=(NO_BUCKET,))
-    world.steps()
-    before = len([a for a in world.log if isinstance(a, RunPreflight)])
-    world.steps(5)
-    assert len([a for a in world.log if isinstance(a, RunPreflight)]) == before
+    harness = ControllerHarness(sink_errors=(NO_BUCKET,))
+    harness.steps()
+    before = len([a for a in harness.log if isinstance(a, RunPreflight)])
+    harness.steps(5)
+    assert len([a for a in harness.log if isinstance(a, RunPreflight)]) == before

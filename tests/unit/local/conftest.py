@@ -13,7 +13,7 @@ from unit.local.harness import LocalHarness
 @pytest.fixture
 def local(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> LocalHarness:
     found = LocalHarness(tmp_path)
-    monkeypatch.setenv("FAKE_WORLD", str(found.world))
+    monkeypatch.setenv("FAKE_DRIVER_FOLDER", str(found.driver_folder))
     temporary = tmp_path / "tmp"
     temporary.mkdir()
     monkeypatch.setenv("TMPDIR", str(temporary))

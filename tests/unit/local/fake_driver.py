@@ -1,7 +1,7 @@
 """A driver without Spark: keeps the driver's contract (RunConfig in, reports and an exit code out)
 on files.
 
-It adds to the real driver's tests and never replaces them. The folder of $FAKE_WORLD holds
+It adds to the real driver's tests and never replaces them. The folder of $FAKE_DRIVER_FOLDER holds
 `targets.json` (what "the targets" have: the truth), `log-end` (an offset), and orders: a file
 `KIND.order` with one word is taken away and followed by the next run of that kind: `crash` (SIGKILL
 itself after the first report), `mute` (exit 0 without a word), `permanent` (exit 3), `stubborn`
@@ -21,7 +21,7 @@ from typing import Any
 
 from cdcsync_core.runs.run import LOG_END, PlanShard, RunConfig, RunKind
 
-WORLD = Path(os.environ["FAKE_WORLD"])
+FOLDER = Path(os.environ["FAKE_DRIVER_FOLDER"])
 WHOLE = [{"start": None, "end": None}]
 draining = threading.Event()
 
@@ -31,26 +31,26 @@ def place(offset: int) -> dict[str, Any]:
 
 
 def log_end() -> int:
-    return int((WORLD / "log-end").read_text())
+    return int((FOLDER / "log-end").read_text())
 
 
 def targets() -> dict[str, Any]:
-    path = WORLD / "targets.json"
+    path = FOLDER / "targets.json"
     return dict(json.loads(path.read_text())) if path.exists() else {}
 
 
 def commit(name: str, entry: dict[str, Any]) -> None:
     data = targets() | {name: entry}
-    temporary = WORLD / f".targets.{os.getpid()}"
+    temporary = FOLDER / f".targets.{os.getpid()}"
     temporary.write_text(json.dumps(data))
-    temporary.replace(WORLD / "targets.json")
+    temporary.replace(FOLDER / "targets.json")
 
 
 class Driver:
     def __init__(self, config: RunConfig) -> None:
         self.config = config
         self.pipe = os.fdopen(config.report_fd, "w")
-        path = WORLD / f"{config.kind.value}.order"
+        path = FOLDER / f"{config.kind.value}.order"
         self.order = path.read_text().strip() if path.exists() else ""
         path.unlink(missing_ok=True)
 

@@ -55,8 +55,8 @@ class LocalHarness:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.world = folder / "world"
-        self.world.mkdir()
+        self.driver_folder = folder / "driver"
+        self.driver_folder.mkdir()
         self.manifest = folder / "shop.yaml"
         self.manifest.write_text(MANIFEST % PASSWORD)
         self.tables = ["shop.a", "shop.b"]
@@ -72,12 +72,12 @@ class LocalHarness:
         return StateFolder(self.folder / "state", "default", "shop")
 
     def set_log_end(self, offset: int) -> None:
-        temporary = self.world / ".log-end"
+        temporary = self.driver_folder / ".log-end"
         temporary.write_text(str(offset))
-        temporary.replace(self.world / "log-end")
+        temporary.replace(self.driver_folder / "log-end")
 
     def order(self, kind: RunKind, word: str) -> None:
-        (self.world / f"{kind.value}.order").write_text(word)
+        (self.driver_folder / f"{kind.value}.order").write_text(word)
 
     def change(self, old: str, new: str) -> None:
         temporary = self.folder / ".shop.yaml"
@@ -93,7 +93,7 @@ class LocalHarness:
         return PreflightOutcome(seen, {t: table(t) for t in self.tables})
 
     def current(self, resource: CdcSync, secrets: Path) -> LogOffset:
-        return LogOffset("binlog.000001", int((self.world / "log-end").read_text()))
+        return LogOffset("binlog.000001", int((self.driver_folder / "log-end").read_text()))
 
     def splits(self, _: Capture, start: Bound) -> Iterator[Split]:
         for end in [(i * 10,) for i in range(1, 2500)]:
@@ -115,7 +115,7 @@ class LocalHarness:
 
     def _show(self, _: CdcSync, status: Status) -> None:
         # the binlog goes on with every reconciliation, so that every high watermark is passed
-        self.set_log_end(int((self.world / "log-end").read_text()) + 5)
+        self.set_log_end(int((self.driver_folder / "log-end").read_text()) + 5)
         self.shown.append(status)
         self.on_show(status)
 

@@ -248,7 +248,7 @@ from unit.local.harness import LocalHarness
 from cdcsync_operator.decision.summary.goal import Until
 local = LocalHarness.__new__(LocalHarness)
 folder = Path({folder!r})
-local.folder, local.world, local.manifest = folder, folder / "world", folder / "shop.yaml"
+local.folder, local.driver_folder, local.manifest = folder, folder / "driver", folder / "shop.yaml"
 local.tables, local.errors, local.shown, local.faults, local.secrets_seen = ["shop.a", "shop.b"], (), [], [], []
 local.on_show = lambda status: print(status.runs.stream and status.tables.streaming, flush=True)
 local.run(Until.FOREVER)

@@ -101,7 +101,7 @@ def test_keys_that_the_source_cannot_have_stop_the_table() -> None:
         assert stopped.value.reason is Reason.SINK_CONFLICT
 
 
-class World:
+class IndexedFiles:
     """Files with keys beside an index of them: the model is the live row of each key."""
 
     def __init__(self, table: Capture, folder: Path) -> None:
@@ -171,14 +171,14 @@ def test_the_index_finds_the_live_row_of_each_key(
     with pytest.MonkeyPatch.context() as patch:
         if collide:
             patch.setattr(KeyCodec, "_hashed", lambda self, columns: np.arange(len(columns[0]), dtype=np.uint64) // 99)
-        world = World(table, tmp_path_factory.getbasetemp())
+        indexed = IndexedFiles(table, tmp_path_factory.getbasetemp())
         for numbers in batches:
-            world.put([key(n) for n in numbers])
-            world.index.merge_runs()
+            indexed.put([key(n) for n in numbers])
+            indexed.index.merge_runs()
         everything = [key(n) for n in range(45)]
-        assert world.found(everything) == world.expected(everything)
-        assert world.found(everything[::3], world.rebuilt()) == world.expected(everything[::3])
-        assert sum(map(len, world.found(everything).values())) == len({k for b in world.files.values() for k in b})
+        assert indexed.found(everything) == indexed.expected(everything)
+        assert indexed.found(everything[::3], indexed.rebuilt()) == indexed.expected(everything[::3])
+        assert sum(map(len, indexed.found(everything).values())) == len({k for b in indexed.files.values() for k in b})
 
 
 @pytest.mark.parametrize("kind", sorted(TABLES))
@@ -186,18 +186,18 @@ def test_other_programs_changes_are_followed(kind: str, tmp_path: Path) -> None:
     """A file that went, a file that came, deletions that grew, shrank or came back: the next sync
     sees the Delta log's truth."""
     table, key = TABLES[kind]
-    world = World(table, tmp_path)
+    indexed = IndexedFiles(table, tmp_path)
     for start in range(0, 40, 10):
-        world.put([key(n) for n in range(start, start + 10)])
+        indexed.put([key(n) for n in range(start, start + 10)])
     everything = [key(n) for n in range(50)]
-    del world.files["file 0"]
-    world.files["theirs"], world.deleted["theirs"] = [key(n) for n in range(5)], BitMap([2])
-    world.deleted["file 1"] = BitMap([0, 1])
-    assert world.index.sync(world.versions()) == 2
-    assert world.found(everything) == world.expected(everything)
-    world.deleted["file 1"] = BitMap()
-    assert world.index.sync(world.versions()) == 1
-    assert world.found(everything) == world.expected(everything)
+    del indexed.files["file 0"]
+    indexed.files["theirs"], indexed.deleted["theirs"] = [key(n) for n in range(5)], BitMap([2])
+    indexed.deleted["file 1"] = BitMap([0, 1])
+    assert indexed.index.sync(indexed.versions()) == 2
+    assert indexed.found(everything) == indexed.expected(everything)
+    indexed.deleted["file 1"] = BitMap()
+    assert indexed.index.sync(indexed.versions()) == 1
+    assert indexed.found(everything) == indexed.expected(everything)
 
 
 @pytest.mark.parametrize("kind", sorted(TABLES))
@@ -207,15 +207,15 @@ def test_a_file_is_known_with_its_keys_or_not_at_all(
     """Scratch space was full: the next sync reads the file again, and no key in it is taken for a
     new one."""
     table, key = TABLES[kind]
-    world = World(table, tmp_path)
-    world.put([key(1), key(2)])
+    indexed = IndexedFiles(table, tmp_path)
+    indexed.put([key(1), key(2)])
     with monkeypatch.context() as full:
         full.setattr(scratch.Scratch, "written", _no_space)
         with pytest.raises(OSError, match="No space"):
-            world.put([key(2), key(3)])
-    assert world.index.sync(world.versions()) == 1
+            indexed.put([key(2), key(3)])
+    assert indexed.index.sync(indexed.versions()) == 1
     everything = [key(n) for n in range(5)]
-    assert world.found(everything) == world.expected(everything)
+    assert indexed.found(everything) == indexed.expected(everything)
 
 
 def _no_space(*_: object) -> None:
@@ -225,12 +225,12 @@ def _no_space(*_: object) -> None:
 @pytest.mark.parametrize("kind", sorted(TABLES))
 def test_a_key_that_is_live_twice_stops_the_table(kind: str, tmp_path: Path) -> None:
     table, key = TABLES[kind]
-    world = World(table, tmp_path)
-    world.put([key(1), key(2)])
-    world.index.add("theirs", [batch_of(table, [key(2)])])
-    assert world.found([key(1)]) == {"file 0": [0]}
+    indexed = IndexedFiles(table, tmp_path)
+    indexed.put([key(1), key(2)])
+    indexed.index.add("theirs", [batch_of(table, [key(2)])])
+    assert indexed.found([key(1)]) == {"file 0": [0]}
     with pytest.raises(PermanentError, match="more rows of changed keys") as stopped:
-        world.found([key(1), key(2)])
+        indexed.found([key(1), key(2)])
     assert stopped.value.reason is Reason.SINK_CONFLICT
 
 
@@ -298,17 +298,17 @@ def test_stale_entries_never_outnumber_the_live_ones_by_far(
     as stale, beside what a purge is not begun for. Lookups are right at each step of a purge."""
     monkeypatch.setattr(key_index, "LARGE", 0)
     table, key = TABLES[kind]
-    world, random = World(table, tmp_path), Random(1)
-    world.put([key(n) for n in range(100)])
-    few, purged = key_index._STALE * world.index._scratch.in_memory, 0
+    indexed, random = IndexedFiles(table, tmp_path), Random(1)
+    indexed.put([key(n) for n in range(100)])
+    few, purged = key_index._STALE * indexed.index._scratch.in_memory, 0
     for _ in range(150):
-        before = entries_of(world.index)
-        world.put([key(n) for n in random.sample(range(100), 30)])
-        world.index.merge_runs()
-        purged += entries_of(world.index) < before
-        assert entries_of(world.index) <= 100 + 1.5 * few + 30
+        before = entries_of(indexed.index)
+        indexed.put([key(n) for n in random.sample(range(100), 30)])
+        indexed.index.merge_runs()
+        purged += entries_of(indexed.index) < before
+        assert entries_of(indexed.index) <= 100 + 1.5 * few + 30
         some = [key(n) for n in random.sample(range(110), 20)]
-        assert world.found(some) == world.expected(some)
+        assert indexed.found(some) == indexed.expected(some)
     assert purged > 5
 
 
@@ -320,18 +320,18 @@ def test_a_purge_that_fails_leaves_the_index_right(tmp_path: Path, monkeypatch: 
     """Scratch space was full: the runs are those of before, and the next purge begins anew."""
     monkeypatch.setattr(key_index, "LARGE", 0)
     table, key = TABLES["text"]
-    world, everything = World(table, tmp_path), [key(n) for n in range(100)]
+    indexed, everything = IndexedFiles(table, tmp_path), [key(n) for n in range(100)]
     for _ in range(5):
-        world.put(everything)
-    before = entries_of(world.index)
+        indexed.put(everything)
+    before = entries_of(indexed.index)
     with monkeypatch.context() as full:
         full.setattr(scratch.Scratch, "writing", _no_space)
         with pytest.raises(OSError, match="No space"):
-            merge_until(world.index, before)
-    assert entries_of(world.index) == before
-    assert world.found(everything) == world.expected(everything)
-    merge_until(world.index, before)
-    assert world.found(everything) == world.expected(everything)
+            merge_until(indexed.index, before)
+    assert entries_of(indexed.index) == before
+    assert indexed.found(everything) == indexed.expected(everything)
+    merge_until(indexed.index, before)
+    assert indexed.found(everything) == indexed.expected(everything)
 
 
 def merge_until(index: KeyIndex, fewer: int) -> None:

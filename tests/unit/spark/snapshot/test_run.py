@@ -125,7 +125,7 @@ class MemorySource:
 
 
 @dataclass
-class World:
+class SnapshotRuns:
     folder: Path
     source: MemorySource
     sink: MemorySink = field(default_factory=MemorySink)
@@ -202,17 +202,17 @@ class World:
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> World:
-    return World(tmp_path, MemorySource())
+def runs(tmp_path: Path) -> SnapshotRuns:
+    return SnapshotRuns(tmp_path, MemorySource())
 
 
-def test_all_splits_are_read_once_and_committed_wave_by_wave(world: World) -> None:
+def test_all_splits_are_read_once_and_committed_wave_by_wave(runs: SnapshotRuns) -> None:
     """Rules R1 and R4: each wave between its own LOW and HIGH; the commit carries them with the
     files."""
-    world.run({"orders": 6})
-    assert world.source.read() == [("orders", s) for s in plan(6)]
-    target = world.target("orders")
-    assert [len(w) for w in world.source.waves] == [4, 2]
+    runs.run({"orders": 6})
+    assert runs.source.read() == [("orders", s) for s in plan(6)]
+    target = runs.target("orders")
+    assert [len(w) for w in runs.source.waves] == [4, 2]
     assert [(c.state.low, c.state.high) for c in target.log] == [
         (FilePosition(at(200)), at(300)),
         (FilePosition(at(200)), at(500)),
@@ -222,49 +222,49 @@ def test_all_splits_are_read_once_and_committed_wave_by_wave(world: World) -> No
     assert (target.state.splits, target.state.rows, target.state.nulled_dates, len(target.parts)) == (6, 60, 6, 6)
 
 
-def test_a_wave_may_hold_the_end_of_one_table_and_the_beginning_of_the_next(world: World) -> None:
-    world.run({"orders": 3, "items": 2})
-    assert [[t.reader.table.id.name for t in w] for w in world.source.waves] == [
+def test_a_wave_may_hold_the_end_of_one_table_and_the_beginning_of_the_next(runs: SnapshotRuns) -> None:
+    runs.run({"orders": 3, "items": 2})
+    assert [[t.reader.table.id.name for t in w] for w in runs.source.waves] == [
         ["orders", "orders", "orders", "items"],
         ["items"],
     ]
     for name in ("orders", "items"):
-        state = world.target(name).state
+        state = runs.target(name).state
         assert state is not None
         assert state.snapshot_complete
 
 
-def test_after_a_crash_only_the_last_wave_is_read_again(world: World) -> None:
+def test_after_a_crash_only_the_last_wave_is_read_again(runs: SnapshotRuns) -> None:
     """Rule R4, and the promise: resume, not restart."""
-    world.target("orders").lose_next = None
+    runs.target("orders").lose_next = None
 
     def crash() -> None:
-        if len(world.source.waves) == 2:
+        if len(runs.source.waves) == 2:
             raise TransientError(Reason.DRIVER_LOST, "killed")
 
-    world.source.before_commit = crash
+    runs.source.before_commit = crash
     with pytest.raises(TransientError):
-        world.run({"orders": 10})
-    assert len(world.target("orders").parts) == 4
-    world.source.before_commit = lambda: None
-    world.source.waves.clear()
-    world.run({"orders": 10})
-    assert world.source.read() == [("orders", s) for s in plan(10)[4:]]
-    assert len(world.target("orders").parts) == 10
+        runs.run({"orders": 10})
+    assert len(runs.target("orders").parts) == 4
+    runs.source.before_commit = lambda: None
+    runs.source.waves.clear()
+    runs.run({"orders": 10})
+    assert runs.source.read() == [("orders", s) for s in plan(10)[4:]]
+    assert len(runs.target("orders").parts) == 10
 
 
-def test_a_finished_table_is_not_read_again(world: World) -> None:
-    world.run({"orders": 3})
-    commits = len(world.target("orders").log)
-    world.source.waves.clear()
-    world.run({"orders": 3})
-    assert world.source.waves == []
-    assert len(world.target("orders").log) == commits
+def test_a_finished_table_is_not_read_again(runs: SnapshotRuns) -> None:
+    runs.run({"orders": 3})
+    commits = len(runs.target("orders").log)
+    runs.source.waves.clear()
+    runs.run({"orders": 3})
+    assert runs.source.waves == []
+    assert len(runs.target("orders").log) == commits
 
 
-def test_a_wave_that_another_run_committed_meanwhile_is_not_committed_again(world: World) -> None:
+def test_a_wave_that_another_run_committed_meanwhile_is_not_committed_again(runs: SnapshotRuns) -> None:
     """Rule R8: the decision is made on the state that the target has then."""
-    target = world.target("orders")
+    target = runs.target("orders")
 
     def other(found: MemoryTarget) -> None:
         assert found.state
@@ -273,17 +273,17 @@ def test_a_wave_that_another_run_committed_meanwhile_is_not_committed_again(worl
     def arm() -> None:
         target.lose_next = other
 
-    world.source.before_commit = arm
-    world.run({"orders": 3})
+    runs.source.before_commit = arm
+    runs.run({"orders": 3})
     assert target.log == []
     assert target.parts == ()
     assert target.state is not None
     assert target.state.snapshot_complete
 
 
-def test_what_another_program_writes_beside_a_snapshot_is_noted(world: World) -> None:
+def test_what_another_program_writes_beside_a_snapshot_is_noted(runs: SnapshotRuns) -> None:
     """Rule R4: the next wave's commit keeps the note; the content of a resnapshot has none."""
-    target, write = world.target("orders"), SinkWrite(3, "DuckDB")
+    target, write = runs.target("orders"), SinkWrite(3, "DuckDB")
 
     def other(found: MemoryTarget) -> None:
         assert found.state
@@ -292,20 +292,20 @@ def test_what_another_program_writes_beside_a_snapshot_is_noted(world: World) ->
     def arm() -> None:
         target.lose_next = target.lose_next or other
 
-    world.source.before_commit = arm
-    world.run({"orders": 10})
+    runs.source.before_commit = arm
+    runs.run({"orders": 10})
     assert target.state is not None
     assert (target.state.snapshot_complete, target.state.written) == (True, write)
-    world.source.before_commit = lambda: None
+    runs.source.before_commit = lambda: None
     target.lose_next = None
-    world.run({"orders": 3}, nonces={"orders": 1})
+    runs.run({"orders": 3}, nonces={"orders": 1})
     assert target.state is not None
     assert (target.state.resnapshot_nonce, target.state.written) == (1, None)
 
 
-def test_a_run_that_lost_its_place_to_another_ends(world: World) -> None:
+def test_a_run_that_lost_its_place_to_another_ends(runs: SnapshotRuns) -> None:
     """Then nothing that it read may be published: the other one's splits may overlap."""
-    target = world.target("orders")
+    target = runs.target("orders")
 
     def other(found: MemoryTarget) -> None:
         assert found.state
@@ -314,15 +314,15 @@ def test_a_run_that_lost_its_place_to_another_ends(world: World) -> None:
     def arm() -> None:
         target.lose_next = target.lose_next or other
 
-    world.source.before_commit = arm
+    runs.source.before_commit = arm
     with pytest.raises(TransientError, match="another run"):
-        world.run({"orders": 10})
+        runs.run({"orders": 10})
     assert target.parts == ()
 
 
-def test_a_superseded_run_ends(world: World) -> None:
+def test_a_superseded_run_ends(runs: SnapshotRuns) -> None:
     """Rule R8: a higher epoch in the table."""
-    target = world.target("orders")
+    target = runs.target("orders")
 
     def other(found: MemoryTarget) -> None:
         assert found.state
@@ -331,370 +331,370 @@ def test_a_superseded_run_ends(world: World) -> None:
     def arm() -> None:
         target.lose_next = other
 
-    world.source.before_commit = arm
+    runs.source.before_commit = arm
     with pytest.raises(PermanentError, match="superseded"):
-        world.run({"orders": 3})
+        runs.run({"orders": 3})
 
 
-def test_a_new_run_goes_beyond_every_epoch_in_its_targets(world: World) -> None:
+def test_a_new_run_goes_beyond_every_epoch_in_its_targets(runs: SnapshotRuns) -> None:
     """Epochs begin at 1 again where the status was deleted."""
-    world.epoch = 7
-    world.run({"orders": 2})
-    world.epoch = 1
-    world.run({"orders": 2, "items": 2})
-    orders, items = world.target("orders").state, world.target("items").state
+    runs.epoch = 7
+    runs.run({"orders": 2})
+    runs.epoch = 1
+    runs.run({"orders": 2, "items": 2})
+    orders, items = runs.target("orders").state, runs.target("items").state
     assert orders is not None
     assert items is not None
     assert items.epoch > orders.epoch > 1
 
 
-def test_a_table_that_fails_for_good_leaves_the_others_alone(world: World) -> None:
-    world.source.errors[("orders", plan(6)[1])] = fail(Reason.SCHEMA_CHANGE_REFUSED, "the definition changed")
-    context = world.run({"orders": 6, "items": 2})
+def test_a_table_that_fails_for_good_leaves_the_others_alone(runs: SnapshotRuns) -> None:
+    runs.source.errors[("orders", plan(6)[1])] = fail(Reason.SCHEMA_CHANGE_REFUSED, "the definition changed")
+    context = runs.run({"orders": 6, "items": 2})
     assert set(context.failed) == {"shop.orders"}
-    assert world.target("orders").parts == ()
-    state = world.target("items").state
+    assert runs.target("orders").parts == ()
+    state = runs.target("items").state
     assert state is not None
     assert state.snapshot_complete
-    assert len([1 for name, _ in world.source.read() if name == "orders"]) == 4
+    assert len([1 for name, _ in runs.source.read() if name == "orders"]) == 4
 
 
 @pytest.mark.parametrize("splits", [1, 2, 4, 5, 6, 7])
-def test_a_table_whose_plan_breaks_off_leaves_the_others_alone(world: World, splits: int) -> None:
+def test_a_table_whose_plan_breaks_off_leaves_the_others_alone(runs: SnapshotRuns, splits: int) -> None:
     """Wherever in a wave that is: what else the wave holds is read, and so are the tables after
     it."""
-    world.source.unplanned["orders"] = fail(Reason.TYPE_UNSUPPORTED, "a zero date in the key", table="shop.orders")
-    context = world.run({"notes": 3, "orders": splits, "items": 2})
+    runs.source.unplanned["orders"] = fail(Reason.TYPE_UNSUPPORTED, "a zero date in the key", table="shop.orders")
+    context = runs.run({"notes": 3, "orders": splits, "items": 2})
     assert {t: e.reason for t, e in context.failed.items()} == {"shop.orders": Reason.TYPE_UNSUPPORTED}
     for name, count in (("notes", 3), ("items", 2)):
-        state = world.target(name).state
+        state = runs.target(name).state
         assert state is not None
         assert (state.snapshot_complete, state.splits) == (True, count)
-    assert all(wave for wave in world.source.waves)
+    assert all(wave for wave in runs.source.waves)
 
 
 @pytest.mark.parametrize("reason", [Reason.SOURCE_UNREACHABLE, Reason.AUTHENTICATION_FAILED])
-def test_a_plan_that_fails_of_the_whole_source_ends_the_run(world: World, reason: Reason) -> None:
+def test_a_plan_that_fails_of_the_whole_source_ends_the_run(runs: SnapshotRuns, reason: Reason) -> None:
     """No table is to blame for a source that does not answer, or for a login that is refused."""
-    world.source.unplanned["orders"] = fail(reason, "away")
+    runs.source.unplanned["orders"] = fail(reason, "away")
     with pytest.raises(CdcError, match="away"):
-        world.run({"orders": 3, "items": 2})
+        runs.run({"orders": 3, "items": 2})
 
 
-def test_a_store_that_refuses_one_table_stops_that_one_only(world: World) -> None:
+def test_a_store_that_refuses_one_table_stops_that_one_only(runs: SnapshotRuns) -> None:
     """Whatever the reason is, but that a newer run has the sync."""
-    world.target("orders").fail_next = PermanentError(Reason.PRIVILEGE_MISSING, "the folder is read-only")
-    context = world.run({"orders": 6, "items": 2})
+    runs.target("orders").fail_next = PermanentError(Reason.PRIVILEGE_MISSING, "the folder is read-only")
+    context = runs.run({"orders": 6, "items": 2})
     assert {t: e.reason for t, e in context.failed.items()} == {"shop.orders": Reason.PRIVILEGE_MISSING}
-    items = world.target("items").state
+    items = runs.target("items").state
     assert items is not None
     assert items.snapshot_complete
 
 
-def test_a_split_that_may_succeed_next_time_ends_the_run(world: World) -> None:
-    world.source.errors[("orders", plan(2)[1])] = fail(Reason.SOURCE_UNREACHABLE, "gone")
+def test_a_split_that_may_succeed_next_time_ends_the_run(runs: SnapshotRuns) -> None:
+    runs.source.errors[("orders", plan(2)[1])] = fail(Reason.SOURCE_UNREACHABLE, "gone")
     with pytest.raises(TransientError):
-        world.run({"orders": 2})
-    assert world.target("orders").parts == ()
+        runs.run({"orders": 2})
+    assert runs.target("orders").parts == ()
 
 
 _UNKNOWN = UnlistedError(Reason.INTERNAL_ERROR, 'reading shop.b: "never seen" (9999)')
 
 
-def test_an_error_that_is_not_known_is_tried_for_its_table_alone(world: World) -> None:
+def test_an_error_that_is_not_known_is_tried_for_its_table_alone(runs: SnapshotRuns) -> None:
     """It comes again, so it is the table's, with the server's words; the others are read. The table
     stops for no longer than the error lasts."""
-    world.source.errors[("b", plan(3)[1])] = _UNKNOWN
-    context = world.run({"a": 3, "b": 3, "c": 3})
+    runs.source.errors[("b", plan(3)[1])] = _UNKNOWN
+    context = runs.run({"a": 3, "b": 3, "c": 3})
     assert {n: (e.reason, "9999" in e.found) for n, e in context.failed.items()} == {
         "shop.b": (Reason.TABLE_BUSY, True)
     }
-    alone = [wave for wave in world.source.waves if {t.reader.table.id.name for t in wave} == {"b"}]
+    alone = [wave for wave in runs.source.waves if {t.reader.table.id.name for t in wave} == {"b"}]
     assert alone, "its part of the wave was tried by itself"
     for name in ("a", "c"):
-        state = world.target(name).last_commit()
+        state = runs.target(name).last_commit()
         assert state is not None
         assert state.snapshot_complete
-    world.source.errors.clear()
-    assert world.run({"a": 3, "b": 3, "c": 3}).failed == {}
-    assert _complete(world, "b")
+    runs.source.errors.clear()
+    assert runs.run({"a": 3, "b": 3, "c": 3}).failed == {}
+    assert _complete(runs, "b")
 
 
-def test_an_error_that_is_not_known_and_passes_costs_nothing(world: World) -> None:
-    world.source.errors[("b", plan(2)[0])] = _UNKNOWN
+def test_an_error_that_is_not_known_and_passes_costs_nothing(runs: SnapshotRuns) -> None:
+    runs.source.errors[("b", plan(2)[0])] = _UNKNOWN
 
     def cure() -> None:
-        if len(world.source.waves) > 1:
-            world.source.errors.clear()
+        if len(runs.source.waves) > 1:
+            runs.source.errors.clear()
 
-    world.source.before_commit = cure
-    context = world.run({"a": 2, "b": 2})
+    runs.source.before_commit = cure
+    context = runs.run({"a": 2, "b": 2})
     assert context.failed == {}
-    state = world.target("b").last_commit()
+    state = runs.target("b").last_commit()
     assert state is not None
     assert state.snapshot_complete
 
 
-def _complete(world: World, *names: str) -> bool:
-    states = [world.target(name).last_commit() for name in names]
+def _complete(runs: SnapshotRuns, *names: str) -> bool:
+    states = [runs.target(name).last_commit() for name in names]
     return all(state is not None and state.snapshot_complete for state in states)
 
 
 @pytest.mark.parametrize("waves", [2, 3, 4])
-def test_an_error_that_is_not_known_and_lasts_for_some_waves_stops_no_table(world: World, waves: int) -> None:
+def test_an_error_that_is_not_known_and_lasts_for_some_waves_stops_no_table(runs: SnapshotRuns, waves: int) -> None:
     """A server without room for temporary files: whatever is read meanwhile meets it, alone, too.
     What was read before says nothing of it."""
 
     def trouble() -> None:
-        lasts = 1 < len(world.source.waves) <= 1 + waves
-        world.source.errors = {(n, s): _UNKNOWN for n in ("b", "c") for s in plan(2)} if lasts else {}
+        lasts = 1 < len(runs.source.waves) <= 1 + waves
+        runs.source.errors = {(n, s): _UNKNOWN for n in ("b", "c") for s in plan(2)} if lasts else {}
 
-    world.source.before_commit = trouble
-    context = world.run({"a": 4, "b": 2, "c": 2, "d": 4})
+    runs.source.before_commit = trouble
+    context = runs.run({"a": 4, "b": 2, "c": 2, "d": 4})
     assert context.failed == {}
-    assert _complete(world, "a", "b", "c", "d")
+    assert _complete(runs, "a", "b", "c", "d")
 
 
 @pytest.mark.parametrize("tables", [{"b": 2}, {"b": 2, "c": 2}, {"a": 4, "b": 2, "c": 2}])
 def test_an_error_that_is_not_known_and_lasts_to_the_end_stops_no_table_for_good(
-    world: World, tables: dict[str, int]
+    runs: SnapshotRuns, tables: dict[str, int]
 ) -> None:
     """Also where no other table can show whose it is."""
-    world.source.errors |= {(n, s): _UNKNOWN for n in ("b", "c") for s in plan(2)}
+    runs.source.errors |= {(n, s): _UNKNOWN for n in ("b", "c") for s in plan(2)}
     for _ in range(2):
-        failed = world.run(tables).failed
+        failed = runs.run(tables).failed
         assert {n: e.reason for n, e in failed.items()} == {f"shop.{n}": Reason.TABLE_BUSY for n in tables if n != "a"}
-    world.source.errors.clear()
-    assert world.run(tables).failed == {}
-    assert _complete(world, *tables)
+    runs.source.errors.clear()
+    assert runs.run(tables).failed == {}
+    assert _complete(runs, *tables)
 
 
 _BUSY = fail(Reason.TABLE_BUSY, 'reading shop.b: "Lock wait timeout exceeded" (1205)')
 
 
 @pytest.mark.parametrize("tables", [{"b": 3}, {"a": 3, "b": 3, "c": 3}])
-def test_a_table_that_is_locked_is_left_out_and_the_others_are_read(world: World, tables: dict[str, int]) -> None:
-    world.source.errors[("b", plan(3)[1])] = _BUSY
-    context = world.run(tables)
+def test_a_table_that_is_locked_is_left_out_and_the_others_are_read(runs: SnapshotRuns, tables: dict[str, int]) -> None:
+    runs.source.errors[("b", plan(3)[1])] = _BUSY
+    context = runs.run(tables)
     assert {n: (e.reason, e.table) for n, e in context.failed.items()} == {"shop.b": (Reason.TABLE_BUSY, "shop.b")}
-    read = [[(t.reader.table.id.name, t.reader.split) for t in wave] for wave in world.source.waves]
+    read = [[(t.reader.table.id.name, t.reader.split) for t in wave] for wave in runs.source.waves]
     met = next(n for n, splits in enumerate(read) if ("b", plan(3)[1]) in splits)
-    waits = [{t.reader.briefly for t in wave} for wave in world.source.waves]
+    waits = [{t.reader.briefly for t in wave} for wave in runs.source.waves]
     assert waits == [{False}] * (met + 1) + [{True}] * (len(waits) - met - 1), "only the first one is waited for"
-    assert _complete(world, *(tables.keys() - {"b"}))
-    world.source.errors.clear()
-    assert world.run(tables).failed == {}
-    assert _complete(world, *tables)
+    assert _complete(runs, *(tables.keys() - {"b"}))
+    runs.source.errors.clear()
+    assert runs.run(tables).failed == {}
+    assert _complete(runs, *tables)
 
 
-def test_tables_that_are_locked_when_they_are_planned_are_left_out(world: World) -> None:
-    world.source.unplanned |= {"b": _BUSY, "c": _BUSY}
-    context = world.run({"b": 6, "c": 6, "d": 2})
+def test_tables_that_are_locked_when_they_are_planned_are_left_out(runs: SnapshotRuns) -> None:
+    runs.source.unplanned |= {"b": _BUSY, "c": _BUSY}
+    context = runs.run({"b": 6, "c": 6, "d": 2})
     assert {n: e.reason for n, e in context.failed.items()} == dict.fromkeys(("shop.b", "shop.c"), Reason.TABLE_BUSY)
-    assert _complete(world, "d")
+    assert _complete(runs, "d")
 
 
-def test_a_lock_that_goes_while_the_others_are_read_stops_no_table(world: World) -> None:
-    world.source.errors[("b", plan(3)[1])] = _BUSY
+def test_a_lock_that_goes_while_the_others_are_read_stops_no_table(runs: SnapshotRuns) -> None:
+    runs.source.errors[("b", plan(3)[1])] = _BUSY
 
     def unlock() -> None:
-        if len(world.source.waves) > 2:
-            world.source.errors.clear()
+        if len(runs.source.waves) > 2:
+            runs.source.errors.clear()
 
-    world.source.before_commit = unlock
-    assert world.run({"b": 3, "a": 8}).failed == {}
-    assert _complete(world, "a", "b")
+    runs.source.before_commit = unlock
+    assert runs.run({"b": 3, "a": 8}).failed == {}
+    assert _complete(runs, "a", "b")
 
 
-def test_errors_that_are_not_known_and_pass_each_time_are_not_counted_together(world: World) -> None:
+def test_errors_that_are_not_known_and_pass_each_time_are_not_counted_together(runs: SnapshotRuns) -> None:
     def trouble() -> None:
-        lasts = len(world.source.waves) in (1, 3, 5)
-        world.source.errors = {("b", s): _UNKNOWN for s in plan(12)} if lasts else {}
+        lasts = len(runs.source.waves) in (1, 3, 5)
+        runs.source.errors = {("b", s): _UNKNOWN for s in plan(12)} if lasts else {}
 
-    world.source.before_commit = trouble
-    assert world.run({"b": 12}).failed == {}
-    assert (len(world.source.waves), _complete(world, "b")) == (6, True)
+    runs.source.before_commit = trouble
+    assert runs.run({"b": 12}).failed == {}
+    assert (len(runs.source.waves), _complete(runs, "b")) == (6, True)
 
 
-def test_a_plan_that_breaks_off_with_an_error_that_is_not_known_is_tried_again(world: World) -> None:
+def test_a_plan_that_breaks_off_with_an_error_that_is_not_known_is_tried_again(runs: SnapshotRuns) -> None:
     """When the others are read; what it meets then is its own."""
-    world.source.unplanned |= {"b": _UNKNOWN, "c": _UNKNOWN}
+    runs.source.unplanned |= {"b": _UNKNOWN, "c": _UNKNOWN}
 
     def cure() -> None:
-        world.source.unplanned.pop("b", None)
+        runs.source.unplanned.pop("b", None)
 
-    world.source.before_commit = cure
-    context = world.run({"b": 6, "c": 6, "d": 2})
+    runs.source.before_commit = cure
+    context = runs.run({"b": 6, "c": 6, "d": 2})
     assert {n: e.reason for n, e in context.failed.items()} == {"shop.c": Reason.TABLE_BUSY}
-    assert _complete(world, "b", "d")
+    assert _complete(runs, "b", "d")
 
 
-def test_an_error_of_our_own_is_no_tables(world: World) -> None:
-    world.source.errors[("b", plan(3)[1])] = fail(Reason.INTERNAL_ERROR, "a fault of ours")
+def test_an_error_of_our_own_is_no_tables(runs: SnapshotRuns) -> None:
+    runs.source.errors[("b", plan(3)[1])] = fail(Reason.INTERNAL_ERROR, "a fault of ours")
     with pytest.raises(TransientError, match="ours"):
-        world.run({"a": 3, "b": 3, "c": 3})
+        runs.run({"a": 3, "b": 3, "c": 3})
 
 
-def test_a_setting_that_hides_changes_ends_the_run_wherever_it_is_met(world: World) -> None:
-    world.source.errors[("b", plan(2)[0])] = fail(Reason.LOG_INCOMPLETE, "binlog_ignore_db: shop")
+def test_a_setting_that_hides_changes_ends_the_run_wherever_it_is_met(runs: SnapshotRuns) -> None:
+    runs.source.errors[("b", plan(2)[0])] = fail(Reason.LOG_INCOMPLETE, "binlog_ignore_db: shop")
     with pytest.raises(PermanentError, match="binlog_ignore_db"):
-        world.run({"a": 2, "b": 2})
+        runs.run({"a": 2, "b": 2})
 
 
-def test_a_table_whose_earlier_low_is_lost_fails_and_the_others_go_on(world: World) -> None:
+def test_a_table_whose_earlier_low_is_lost_fails_and_the_others_go_on(runs: SnapshotRuns) -> None:
     """Rule R6: the binlog since its LOW is gone, what it has can never be brought forward."""
 
     def crash() -> None:
         raise TransientError(Reason.DRIVER_LOST, "killed")
 
-    world.run({"items": 1})
-    world.source.before_commit = lambda: crash() if len(world.source.waves) == 3 else None
+    runs.run({"items": 1})
+    runs.source.before_commit = lambda: crash() if len(runs.source.waves) == 3 else None
     with pytest.raises(TransientError):
-        world.run({"orders": 10})
-    state = world.target("orders").state
+        runs.run({"orders": 10})
+    state = runs.target("orders").state
     assert state is not None
     assert isinstance(state.low, FilePosition)
-    world.source.lost = {state.low.at.offset}
-    world.source.before_commit = lambda: None
-    world.source.waves.clear()
-    context = world.run({"orders": 10, "notes": 2})
+    runs.source.lost = {state.low.at.offset}
+    runs.source.before_commit = lambda: None
+    runs.source.waves.clear()
+    context = runs.run({"orders": 10, "notes": 2})
     assert {t: e.reason for t, e in context.failed.items()} == {"shop.orders": Reason.POSITION_LOST}
-    assert {name for name, _ in world.source.read()} == {"notes"}
-    notes = world.target("notes").state
+    assert {name for name, _ in runs.source.read()} == {"notes"}
+    notes = runs.target("notes").state
     assert notes is not None
     assert notes.snapshot_complete
 
 
-def test_another_server_behind_the_same_name_is_noticed_before_a_wave(world: World) -> None:
+def test_another_server_behind_the_same_name_is_noticed_before_a_wave(runs: SnapshotRuns) -> None:
     """Rule R6: every connection proves that it reaches the same log, with what it says itself."""
-    world.source.lineage = Lineage.of("mariadb:2")
-    context = world.run({"orders": 2})
+    runs.source.lineage = Lineage.of("mariadb:2")
+    context = runs.run({"orders": 2})
     assert {t: e.reason for t, e in context.failed.items()} == {"shop.orders": Reason.POSITION_LOST}
-    assert world.source.waves == []
+    assert runs.source.waves == []
 
 
-def test_another_server_behind_the_same_name_is_noticed_after_a_wave(world: World) -> None:
+def test_another_server_behind_the_same_name_is_noticed_after_a_wave(runs: SnapshotRuns) -> None:
     """A HIGH of another log would make the table consistent too early."""
 
     def fail_over() -> None:
-        world.source.lineage = Lineage.of("mariadb:2")
+        runs.source.lineage = Lineage.of("mariadb:2")
 
-    world.source.before_commit = fail_over
+    runs.source.before_commit = fail_over
     with pytest.raises(PermanentError):
-        world.run({"orders": 2})
-    assert world.target("orders").parts == ()
+        runs.run({"orders": 2})
+    assert runs.target("orders").parts == ()
 
 
-def test_a_run_that_is_asked_to_stop_ends_after_its_wave(world: World) -> None:
+def test_a_run_that_is_asked_to_stop_ends_after_its_wave(runs: SnapshotRuns) -> None:
     contexts: list[RunContext] = []
-    real = world._context
+    real = runs._context
 
     def remembered(*args: Any) -> RunContext:
         contexts.append(real(*args))
         return contexts[-1]
 
-    world._context = remembered  # type: ignore[method-assign]
-    world.source.before_commit = lambda: contexts[-1].stopping.set()
-    world.run({"orders": 10})
-    assert len(world.source.waves) == 1
-    assert len(world.target("orders").parts) == 4
+    runs._context = remembered  # type: ignore[method-assign]
+    runs.source.before_commit = lambda: contexts[-1].stopping.set()
+    runs.run({"orders": 10})
+    assert len(runs.source.waves) == 1
+    assert len(runs.target("orders").parts) == 4
 
 
 # -- reading a table again
 
 
-def test_a_table_that_is_read_again_is_replaced_in_one_commit(world: World) -> None:
+def test_a_table_that_is_read_again_is_replaced_in_one_commit(runs: SnapshotRuns) -> None:
     """Rule R5: until then its readers and the stream know nothing of it."""
-    world.run({"orders": 3})
-    main, before = world.target("orders"), world.target("orders").parts
+    runs.run({"orders": 3})
+    main, before = runs.target("orders"), runs.target("orders").parts
     seen: list[tuple[...]] = []
-    world.source.before_commit = lambda: seen.append(main.parts)
-    world.run({"orders": 6}, nonces={"orders": 1})
+    runs.source.before_commit = lambda: seen.append(main.parts)
+    runs.run({"orders": 6}, nonces={"orders": 1})
     assert set(seen) == {before}
     assert len(main.log[-1].change.staged) == 6  # type: ignore[union-attr]
     assert main.state is not None
     assert (main.state.resnapshot_nonce, main.state.position) == (1, FilePosition(at(400)))
     assert set(main.parts).isdisjoint(before)
-    assert (definition("orders").id, 1) not in world.sink.targets
+    assert (definition("orders").id, 1) not in runs.sink.targets
 
 
-def test_a_table_that_is_read_again_goes_on_after_a_crash_where_it_was(world: World) -> None:
-    world.run({"orders": 3})
+def test_a_table_that_is_read_again_goes_on_after_a_crash_where_it_was(runs: SnapshotRuns) -> None:
+    runs.run({"orders": 3})
 
     def crash() -> None:
-        if len(world.source.waves) == 2:
+        if len(runs.source.waves) == 2:
             raise TransientError(Reason.DRIVER_LOST, "killed")
 
-    world.source.waves.clear()
-    world.source.before_commit = crash
+    runs.source.waves.clear()
+    runs.source.before_commit = crash
     with pytest.raises(TransientError):
-        world.run({"orders": 6}, nonces={"orders": 1})
-    assert len(world.target("orders", generation=1).parts) == 4
-    world.source.before_commit = lambda: None
-    world.source.waves.clear()
-    world.run({"orders": 6}, nonces={"orders": 1})
-    assert world.source.read() == [("orders", s) for s in plan(6)[4:]]
-    assert len(world.target("orders").parts) == 6
+        runs.run({"orders": 6}, nonces={"orders": 1})
+    assert len(runs.target("orders", generation=1).parts) == 4
+    runs.source.before_commit = lambda: None
+    runs.source.waves.clear()
+    runs.run({"orders": 6}, nonces={"orders": 1})
+    assert runs.source.read() == [("orders", s) for s in plan(6)[4:]]
+    assert len(runs.target("orders").parts) == 6
 
 
-def test_a_resnapshot_without_a_request_makes_the_next_generation_and_keeps_the_nonce(world: World) -> None:
-    world.run({"orders": 2}, nonces={"orders": 3})
-    world.run({"orders": 4}, generations={"orders": 4})
-    main = world.target("orders")
+def test_a_resnapshot_without_a_request_makes_the_next_generation_and_keeps_the_nonce(runs: SnapshotRuns) -> None:
+    runs.run({"orders": 2}, nonces={"orders": 3})
+    runs.run({"orders": 4}, generations={"orders": 4})
+    main = runs.target("orders")
     assert main.state is not None
     assert (main.state.generation, main.state.resnapshot_nonce, len(main.parts)) == (4, 3, 4)
-    world.source.waves.clear()
-    world.run({"orders": 4}, nonces={"orders": 3}, generations={"orders": 1})
-    assert world.source.read() == [], "what is there satisfies an older request"
+    runs.source.waves.clear()
+    runs.run({"orders": 4}, nonces={"orders": 3}, generations={"orders": 1})
+    assert runs.source.read() == [], "what is there satisfies an older request"
 
 
-def test_a_first_snapshot_that_is_not_complete_is_replaced_by_the_next_generation(world: World) -> None:
+def test_a_first_snapshot_that_is_not_complete_is_replaced_by_the_next_generation(runs: SnapshotRuns) -> None:
     split = plan(6)[5]
-    world.source.errors[("orders", split)] = PermanentError(Reason.SCHEMA_CHANGE_REFUSED, "changed")
-    world.run({"orders": 6})
-    main, first = world.target("orders"), world.target("orders").parts
+    runs.source.errors[("orders", split)] = PermanentError(Reason.SCHEMA_CHANGE_REFUSED, "changed")
+    runs.run({"orders": 6})
+    main, first = runs.target("orders"), runs.target("orders").parts
     assert main.state is not None
     assert (main.state.position, len(first)) == (None, 4)
-    world.source.errors.clear()
-    world.run({"orders": 6}, generations={"orders": 1})
+    runs.source.errors.clear()
+    runs.run({"orders": 6}, generations={"orders": 1})
     assert main.state.snapshot_complete
     assert (main.state.generation, len(main.parts)) == (1, 6)
     assert set(main.parts).isdisjoint(first)
 
 
-def test_what_was_begun_before_the_user_asked_again_is_not_continued(world: World) -> None:
+def test_what_was_begun_before_the_user_asked_again_is_not_continued(runs: SnapshotRuns) -> None:
     """Its number is not used again either: the run that fills it may live."""
-    world.run({"orders": 2})
-    world.source.errors[("orders", plan(4)[3])] = PermanentError(Reason.SCHEMA_CHANGE_REFUSED, "changed")
-    world.run({"orders": 4}, nonces={"orders": 1}, generations={"orders": 6})
-    world.source.errors.clear()
-    world.source.waves.clear()
-    world.run({"orders": 4}, nonces={"orders": 2}, generations={"orders": 6})
-    main = world.target("orders")
+    runs.run({"orders": 2})
+    runs.source.errors[("orders", plan(4)[3])] = PermanentError(Reason.SCHEMA_CHANGE_REFUSED, "changed")
+    runs.run({"orders": 4}, nonces={"orders": 1}, generations={"orders": 6})
+    runs.source.errors.clear()
+    runs.source.waves.clear()
+    runs.run({"orders": 4}, nonces={"orders": 2}, generations={"orders": 6})
+    main = runs.target("orders")
     assert main.state is not None
-    assert (main.state.generation, main.state.resnapshot_nonce, len(world.source.read())) == (7, 2, 4)
-    assert {g for _, g in world.sink.targets} == {0}, "what was begun is removed"
+    assert (main.state.generation, main.state.resnapshot_nonce, len(runs.source.read())) == (7, 2, 4)
+    assert {g for _, g in runs.sink.targets} == {0}, "what was begun is removed"
 
 
-def test_a_table_is_read_again_from_another_server(world: World) -> None:
+def test_a_table_is_read_again_from_another_server(runs: SnapshotRuns) -> None:
     """Rule R6: then its content, its identity and its position are of the new log, and the next run
     goes on from there."""
-    world.run({"orders": 3})
-    world.lineage = world.source.lineage = Lineage.of("mariadb:2")
-    world.run({"orders": 3}, nonces={"orders": 1})
-    main = world.target("orders")
+    runs.run({"orders": 3})
+    runs.lineage = runs.source.lineage = Lineage.of("mariadb:2")
+    runs.run({"orders": 3}, nonces={"orders": 1})
+    main = runs.target("orders")
     assert main.state is not None
     assert (main.state.identity.lineage, main.state.resnapshot_nonce) == (Lineage.of("mariadb:2"), 1)
     assert main.state.position == main.state.low
     assert len(main.parts) == 3
-    assert world.run({"orders": 3}, nonces={"orders": 1}).failed == {}
+    assert runs.run({"orders": 3}, nonces={"orders": 1}).failed == {}
 
 
-def test_the_content_of_another_servers_log_is_not_continued(world: World) -> None:
+def test_the_content_of_another_servers_log_is_not_continued(runs: SnapshotRuns) -> None:
     """Rule R6, and the remedy is the one that works."""
-    world.run({"orders": 3})
-    world.lineage = world.source.lineage = Lineage.of("mariadb:2")
-    refused = world.run({"orders": 3}).failed["shop.orders"]
+    runs.run({"orders": 3})
+    runs.lineage = runs.source.lineage = Lineage.of("mariadb:2")
+    refused = runs.run({"orders": 3}).failed["shop.orders"]
     assert refused.reason is Reason.POSITION_LOST
     assert "spec.resnapshot: [{table: shop.orders" in refused.remedy
 
@@ -720,43 +720,43 @@ def test_only_a_table_that_is_replaced_whole_may_come_from_another_log(
         check_successor(found, commit, 4)
 
 
-def test_who_publishes_takes_over_from_a_stream_with_a_higher_epoch(world: World) -> None:
+def test_who_publishes_takes_over_from_a_stream_with_a_higher_epoch(runs: SnapshotRuns) -> None:
     """The status was deleted, the stream goes on with the epoch after its target's."""
-    world.run({"orders": 2})
-    main = world.target("orders")
+    runs.run({"orders": 2})
+    main = runs.target("orders")
     assert main.state is not None
     main.state = replace(main.state, epoch=12)
-    world.run({"orders": 2}, nonces={"orders": 1})
+    runs.run({"orders": 2}, nonces={"orders": 1})
     assert main.state is not None
     assert (main.state.resnapshot_nonce, main.state.epoch) == (1, 13)
 
 
-def test_a_publication_that_fails_for_good_concerns_its_table_only(world: World) -> None:
-    world.run({"orders": 2, "items": 2})
-    world.target("orders").fail_next = PermanentError(Reason.SINK_CONFLICT, "another program's table")
-    context = world.run({"orders": 2, "items": 2}, nonces={"orders": 1, "items": 1})
+def test_a_publication_that_fails_for_good_concerns_its_table_only(runs: SnapshotRuns) -> None:
+    runs.run({"orders": 2, "items": 2})
+    runs.target("orders").fail_next = PermanentError(Reason.SINK_CONFLICT, "another program's table")
+    context = runs.run({"orders": 2, "items": 2}, nonces={"orders": 1, "items": 1})
     assert set(context.failed) == {"shop.orders"}
-    items = world.target("items").state
+    items = runs.target("items").state
     assert items is not None
     assert items.resnapshot_nonce == 1
 
 
-def test_a_wave_that_a_target_refuses_for_good_stops_its_table_only(world: World) -> None:
+def test_a_wave_that_a_target_refuses_for_good_stops_its_table_only(runs: SnapshotRuns) -> None:
     """Another program partitioned the target, or made a column NOT NULL, between two waves."""
-    world.target("orders").fail_next = PermanentError(Reason.SINK_CONFLICT, "a column was made NOT NULL")
-    context = world.run({"orders": 6, "items": 2})
+    runs.target("orders").fail_next = PermanentError(Reason.SINK_CONFLICT, "a column was made NOT NULL")
+    context = runs.run({"orders": 6, "items": 2})
     assert set(context.failed) == {"shop.orders"}
-    items = world.target("items").state
+    items = runs.target("items").state
     assert items is not None
     assert items.snapshot_complete
 
 
-def test_a_target_of_another_copy_is_refused(world: World) -> None:
+def test_a_target_of_another_copy_is_refused(runs: SnapshotRuns) -> None:
     """Rule R4: identity is namespace/name, log and table."""
-    world.run({"orders": 2})
-    orders = world.target("orders")
+    runs.run({"orders": 2})
+    orders = runs.target("orders")
     assert orders.state is not None
     orders.state = replace(orders.state, identity=replace(orders.state.identity, sync="other/shop"))
-    context = world.run({"orders": 2, "items": 1})
+    context = runs.run({"orders": 2, "items": 1})
     assert {t: e.reason for t, e in context.failed.items()} == {"shop.orders": Reason.SINK_CONFLICT}
-    assert world.target("items").state is not None
+    assert runs.target("items").state is not None

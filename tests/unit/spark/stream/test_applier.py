@@ -39,7 +39,7 @@ def _table(name: str) -> Capture:
     return Capture(SourceTable(TableId("shop", name), columns), ("id",))
 
 
-class World:
+class LakeStream:
     """Tables `a` and `b` in a lake, both complete as of offset 100, and one run of epoch 1 that
     reads from there."""
 
@@ -92,45 +92,45 @@ class World:
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> World:
-    return World(tmp_path)
+def stream(tmp_path: Path) -> LakeStream:
+    return LakeStream(tmp_path)
 
 
-def test_a_table_that_was_idle_for_many_batches_goes_on(world: World) -> None:
-    world.applier.apply(world.batch(100, 200, {"a": [(ChangeKind.INSERT, 1, 10)]}))
-    world.applier.apply(world.batch(200, 300, {"a": [(ChangeKind.INSERT, 2, 20)]}))
+def test_a_table_that_was_idle_for_many_batches_goes_on(stream: LakeStream) -> None:
+    stream.applier.apply(stream.batch(100, 200, {"a": [(ChangeKind.INSERT, 1, 10)]}))
+    stream.applier.apply(stream.batch(200, 300, {"a": [(ChangeKind.INSERT, 2, 20)]}))
 
-    world.applier.apply(world.batch(300, 400, {"b": [(ChangeKind.INSERT, 7, 70)]}))
+    stream.applier.apply(stream.batch(300, 400, {"b": [(ChangeKind.INSERT, 7, 70)]}))
 
-    assert world.rows("b") == {7: 70}
-    assert world.stream_table("b").flowing
-    assert world.stream_table("b").state.position == _place(400)
-
-
-def test_the_same_batch_again_changes_nothing(world: World) -> None:
-    batch = world.batch(100, 200, {"a": [(ChangeKind.INSERT, 1, 10)]})
-    world.applier.apply(batch)
-    number = world.stream_table("a").state.commit_number
-
-    world.applier.apply(batch)
-
-    assert world.rows("a") == {1: 10}
-    assert world.stream_table("a").state.commit_number == number
+    assert stream.rows("b") == {7: 70}
+    assert stream.stream_table("b").flowing
+    assert stream.stream_table("b").state.position == _place(400)
 
 
-def test_a_batch_that_leaves_out_a_piece_of_the_log_is_refused(world: World) -> None:
+def test_the_same_batch_again_changes_nothing(stream: LakeStream) -> None:
+    batch = stream.batch(100, 200, {"a": [(ChangeKind.INSERT, 1, 10)]})
+    stream.applier.apply(batch)
+    number = stream.stream_table("a").state.commit_number
+
+    stream.applier.apply(batch)
+
+    assert stream.rows("a") == {1: 10}
+    assert stream.stream_table("a").state.commit_number == number
+
+
+def test_a_batch_that_leaves_out_a_piece_of_the_log_is_refused(stream: LakeStream) -> None:
     with pytest.raises(CdcError) as caught:
-        world.applier.apply(world.batch(101, 200, {"a": [(ChangeKind.INSERT, 1, 10)]}))
+        stream.applier.apply(stream.batch(101, 200, {"a": [(ChangeKind.INSERT, 1, 10)]}))
 
     assert caught.value.reason is Reason.INTERNAL_ERROR
-    assert world.rows("a") == {}
+    assert stream.rows("a") == {}
 
 
 @pytest.mark.parametrize("epoch", [1, 2])
-def test_a_table_that_was_read_again_is_left_to_its_new_owner(world: World, epoch: int) -> None:
+def test_a_table_that_was_read_again_is_left_to_its_new_owner(stream: LakeStream, epoch: int) -> None:
     """Its new content is as of an earlier place than the reader's: neither a batch nor a stamp may
     move it forward."""
-    table = world.stream_table("a")
+    table = stream.stream_table("a")
     older = _place(60)
     table.target.commit(
         epoch,
@@ -148,70 +148,70 @@ def test_a_table_that_was_read_again_is_left_to_its_new_owner(world: World, epoc
         ),
     )
 
-    world.applier.apply(world.batch(100, 200, {"b": [(ChangeKind.INSERT, 1, 10)]}))
-    world.applier.checkpoint_idle(older_than=float("inf"))
+    stream.applier.apply(stream.batch(100, 200, {"b": [(ChangeKind.INSERT, 1, 10)]}))
+    stream.applier.checkpoint_idle(older_than=float("inf"))
 
     assert not table.flowing
     assert table.error is None
     found = table.target.last_commit()
     assert found is not None
     assert found.position == older
-    assert world.stream_table("b").state.position == _place(200)
+    assert stream.stream_table("b").state.position == _place(200)
 
 
-def test_an_idle_table_is_stamped_with_the_readers_place_once(world: World) -> None:
-    world.applier.apply(world.batch(100, 200, {"a": [(ChangeKind.INSERT, 1, 10)]}))
+def test_an_idle_table_is_stamped_with_the_readers_place_once(stream: LakeStream) -> None:
+    stream.applier.apply(stream.batch(100, 200, {"a": [(ChangeKind.INSERT, 1, 10)]}))
 
-    world.applier.checkpoint_idle(older_than=float("inf"))
-    world.applier.checkpoint_idle(older_than=float("inf"))
+    stream.applier.checkpoint_idle(older_than=float("inf"))
+    stream.applier.checkpoint_idle(older_than=float("inf"))
 
-    found = world.stream_table("b").target.last_commit()
+    found = stream.stream_table("b").target.last_commit()
     assert found is not None
     assert (found.position, found.commit_number) == (_place(200), 1)
 
 
-def test_a_target_that_forgets_sooner_is_stamped_sooner(world: World) -> None:
+def test_a_target_that_forgets_sooner_is_stamped_sooner(stream: LakeStream) -> None:
     """R4: a quarter of what the target's log keeps."""
-    world.applier.apply(world.batch(100, 200, {"a": [(ChangeKind.INSERT, 1, 10)]}))
-    table = world.stream_table("b")
-    opened = DeltaTable(world.sink.target(TableId("shop", "b")).uri)
+    stream.applier.apply(stream.batch(100, 200, {"a": [(ChangeKind.INSERT, 1, 10)]}))
+    table = stream.stream_table("b")
+    opened = DeltaTable(stream.sink.target(TableId("shop", "b")).uri)
     opened.alter.set_table_properties({"delta.logRetentionDuration": "interval 400 seconds"})
     for age, number in ((90, 0), (110, 1)):
         assert table.target.last_commit() is not None
         table.committed = -age  # the clock stands at 0
-        world.applier.checkpoint_idle(older_than=-1000)
+        stream.applier.checkpoint_idle(older_than=-1000)
         found = table.target.last_commit()
         assert found is not None
         assert found.commit_number == number
 
 
-def test_a_run_that_was_superseded_stops_its_tables(world: World) -> None:
-    target = world.stream_table("a").target
+def test_a_run_that_was_superseded_stops_its_tables(stream: LakeStream) -> None:
+    target = stream.stream_table("a").target
     target.commit(
         2, lambda found: Commit(replace(found, epoch=2, commit_number=found.commit_number + 1), AdvancePosition())
     )
 
-    world.applier.apply(world.batch(100, 200, {"a": [(ChangeKind.INSERT, 1, 10)]}))
+    stream.applier.apply(stream.batch(100, 200, {"a": [(ChangeKind.INSERT, 1, 10)]}))
 
-    stop = world.stream_table("a").error
+    stop = stream.stream_table("a").error
     assert stop is not None
     assert stop.reason is Reason.SINK_CONFLICT
-    assert world.rows("a") == {}
+    assert stream.rows("a") == {}
 
 
 @pytest.mark.parametrize("torn", [True, False])
-def test_a_target_that_cannot_be_read_stops_alone(world: World, torn: bool) -> None:
+def test_a_target_that_cannot_be_read_stops_alone(stream: LakeStream, torn: bool) -> None:
     """A check for a resnapshot meets the same Delta log, a torn or an empty one."""
-    log = Path(world.sink.target(TableId("shop", "a")).uri, "_delta_log")
+    log = Path(stream.sink.target(TableId("shop", "a")).uri, "_delta_log")
     entry = log / f"{1:020d}.json"
     if torn:
         entry.write_text('{"add":')
     else:
         (log / f"{0:020d}.json").rename(entry)
 
-    world.applier.apply(world.batch(100, 200, {n: [(ChangeKind.INSERT, 1, 10)] for n in ("a", "b")}))
+    stream.applier.apply(stream.batch(100, 200, {n: [(ChangeKind.INSERT, 1, 10)] for n in ("a", "b")}))
 
-    stop = world.stream_table("a").error
+    stop = stream.stream_table("a").error
     assert stop is not None
     assert stop.reason is Reason.SINK_CONFLICT
-    assert world.rows("b") == {1: 10}
+    assert stream.rows("b") == {1: 10}

@@ -54,7 +54,7 @@ class Source:
     faults: dict[str, CdcError] = field(default_factory=dict)
     asked: list[str] = field(default_factory=list)
     while_read: list[bool] = field(default_factory=list)
-    world: World | None = None
+    stream: LakeStream | None = None
 
     def keys(self, left: FileLeft, tables: Mapping[TableId, Capture]) -> Mapping[TableId, pa.Table | CdcError]:
         assert left == LEFT
@@ -68,15 +68,15 @@ class Source:
         return BEHIND
 
     def pieces(self, table: Capture, keys: pa.Table, passed: Position) -> Iterator[Piece]:
-        assert self.world
-        self.while_read.append(self.world.consistent(table.id.name))
+        assert self.stream
+        self.while_read.append(self.stream.consistent(table.id.name))
         for i in range(keys.num_rows):
             key = keys.slice(i, 1)
             there = {1: 10} if key["id"][0].as_py() == 1 else {}
             yield Piece(as_changes(table, key, _rows(table, there)), HIGH, 0, last=i == keys.num_rows - 1)
 
 
-class World:
+class LakeStream:
     """Table `a` at the end of the crashed file, `b` behind it; both have the rows 1, 2 and 3."""
 
     def __init__(self, folder: Path, source: Source) -> None:
@@ -84,7 +84,7 @@ class World:
         self.folder = folder
         tables = [self._made("a", BEFORE), self._made("b", BEHIND), self._made("c", BEFORE)]
         self.applier = Applier({t.name: t for t in tables}, 1, BEFORE, lambda: 0.0, source)
-        source.world = self
+        source.stream = self
 
     def _made(self, name: str, position: FilePosition) -> StreamTable:
         table = _table(name)
@@ -126,55 +126,55 @@ def source() -> Source:
 
 
 @pytest.fixture
-def world(tmp_path: Path, source: Source) -> World:
-    return World(tmp_path, source)
+def stream(tmp_path: Path, source: Source) -> LakeStream:
+    return LakeStream(tmp_path, source)
 
 
-def test_the_suspicious_keys_become_what_the_source_has(world: World) -> None:
-    world.crash()
-    assert world.rows("a") == {1: 10, 3: 3}
-    assert world.table("a").state.position == BEHIND
-    assert world.table("a").state.high == HIGH
+def test_the_suspicious_keys_become_what_the_source_has(stream: LakeStream) -> None:
+    stream.crash()
+    assert stream.rows("a") == {1: 10, 3: 3}
+    assert stream.table("a").state.position == BEHIND
+    assert stream.table("a").state.high == HIGH
 
 
-def test_a_table_is_not_consistent_until_what_was_read_is_passed(world: World, source: Source) -> None:
-    assert world.consistent("a")
-    world.crash()
+def test_a_table_is_not_consistent_until_what_was_read_is_passed(stream: LakeStream, source: Source) -> None:
+    assert stream.consistent("a")
+    stream.crash()
     assert source.while_read == [False, False]
-    assert not world.consistent("a")
-    world.applier.reader = FilePosition(HIGH)
-    assert world.consistent("a")
+    assert not stream.consistent("a")
+    stream.applier.reader = FilePosition(HIGH)
+    assert stream.consistent("a")
 
 
-def test_a_table_behind_the_place_was_repaired_before(world: World, source: Source) -> None:
-    world.crash()
+def test_a_table_behind_the_place_was_repaired_before(stream: LakeStream, source: Source) -> None:
+    stream.crash()
     assert source.asked == ["a", "c"]
-    assert world.rows("b") == {1: 1, 2: 2, 3: 3}
-    assert world.consistent("b")
-    world.applier.reader = BEFORE
-    world.crash()
+    assert stream.rows("b") == {1: 1, 2: 2, 3: 3}
+    assert stream.consistent("b")
+    stream.applier.reader = BEFORE
+    stream.crash()
     assert source.asked == ["a", "c"]
 
 
-def test_keys_that_cannot_be_known_stop_their_table_where_it_stands(world: World, source: Source) -> None:
+def test_keys_that_cannot_be_known_stop_their_table_where_it_stands(stream: LakeStream, source: Source) -> None:
     source.faults["a"] = fail(Reason.LOG_INCOMPLETE, "rows that cannot be read")
-    world.crash()
-    assert world.table("a").error is source.faults["a"]
-    assert world.table("a").state.position == BEFORE
-    assert world.rows("c") == {1: 10, 3: 3}
+    stream.crash()
+    assert stream.table("a").error is source.faults["a"]
+    assert stream.table("a").state.position == BEFORE
+    assert stream.rows("c") == {1: 10, 3: 3}
 
 
 def test_a_source_that_is_lost_meanwhile_ends_the_run_before_the_place_is_passed(
-    world: World, monkeypatch: pytest.MonkeyPatch
+    stream: LakeStream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def lost(*_: object) -> Iterator[Piece]:
         raise TransientError(Reason.SOURCE_UNREACHABLE, "it went away")
 
     monkeypatch.setattr(Source, "pieces", lost)
     with pytest.raises(TransientError):
-        world.crash()
-    assert world.applier.reader == BEFORE
-    assert world.table("a").state.position == BEFORE
+        stream.crash()
+    assert stream.applier.reader == BEFORE
+    assert stream.table("a").state.position == BEFORE
 
 
 def test_pieces_fold_as_a_batch_does() -> None:

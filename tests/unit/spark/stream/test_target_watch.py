@@ -29,7 +29,7 @@ class Asked:
 
 
 @dataclass
-class World:
+class WatchedTargets:
     now: float = 1000.0
     waiting: list[Callable[[], None]] = field(default_factory=list)
 
@@ -50,36 +50,36 @@ class World:
 
 
 def test_a_target_is_asked_twice_a_minute() -> None:
-    world = World()
+    watched = WatchedTargets()
     for _ in range(60):
-        assert world.pass_seconds(1.0) == []
-    assert [target.times for target in world.targets.values()] == [2, 2]
-    world.targets["b"].news = True
-    assert world.pass_seconds(29.0) == []
-    assert world.pass_seconds(1.0) == ["b"]
-    assert world.pass_seconds(1.0) == []
+        assert watched.pass_seconds(1.0) == []
+    assert [target.times for target in watched.targets.values()] == [2, 2]
+    watched.targets["b"].news = True
+    assert watched.pass_seconds(29.0) == []
+    assert watched.pass_seconds(1.0) == ["b"]
+    assert watched.pass_seconds(1.0) == []
 
 
 def test_a_table_that_has_stopped_is_left_alone() -> None:
-    world = World()
-    world.tables[0].error = fail(Reason.SINK_CONFLICT, "stopped")
-    world.tables[1].handed_over = True
-    world.pass_seconds(30.0)
-    assert [target.times for target in world.targets.values()] == [0, 0]
+    watched = WatchedTargets()
+    watched.tables[0].error = fail(Reason.SINK_CONFLICT, "stopped")
+    watched.tables[1].handed_over = True
+    watched.pass_seconds(30.0)
+    assert [target.times for target in watched.targets.values()] == [0, 0]
 
 
 def test_a_round_begins_when_the_one_before_has_ended() -> None:
-    world = World()
-    world.now += 30
-    world.watch.begin()
-    first = list(world.waiting)
-    world.now += 30
+    watched = WatchedTargets()
+    watched.now += 30
+    watched.watch.begin()
+    first = list(watched.waiting)
+    watched.now += 30
     for work in first:
-        world.watch.begin()
-        assert world.waiting == first
+        watched.watch.begin()
+        assert watched.waiting == first
         work()
-    world.watch.begin()
-    assert len(world.waiting) == 2 * len(first)
+    watched.watch.begin()
+    assert len(watched.waiting) == 2 * len(first)
 
 
 def test_targets_are_asked_at_the_same_time() -> None:
