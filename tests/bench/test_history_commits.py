@@ -15,17 +15,16 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 from deltalake import DeltaTable, WriterProperties, write_deltalake
 
 from bench.delta_tables import TABLE, rows_of
 from cdcsync_core.positions.chunk import Split
-from cdcsync_core.positions.position import FilePosition, Place, TransactionId
+from cdcsync_core.positions.position import FilePosition
 from cdcsync_core.tables.event_columns import EventColumns
 from cdcsync_spark.rows.arrow_types import captured_schema
-from cdcsync_spark.rows.changes import ChangeKind, changes_schema
+from cdcsync_spark.rows.changes import ChangeKind
 from cdcsync_spark.rows.events import Events
 from cdcsync_spark.sinks.contract.changes import Append, Commit, Emit, Upsert
 from cdcsync_spark.sinks.contract.sink import Target
@@ -35,28 +34,10 @@ from cdcsync_spark.sinks.delta.replica.sink import DeltaSink
 from cdcsync_spark.sinks.history.rows import event_rows
 from cdcsync_spark.sinks.lake.storage.stores import open_store
 from contract.sinkcase import SYNC, WATERMARK, batch, first_state, keys_of
+from support.history_updates import CHANGES, COMMITS, ROWS, WARM_UP, updates
 from support.lake import query
 
 pytestmark = [pytest.mark.bench, pytest.mark.timeout(3600)]
-CHANGES, COMMITS, WARM_UP, ROWS = 20_000, 30, 3, 200_000
-_TRANSACTIONS = 100
-
-
-def updates(number: int) -> Events:
-    """Updates of random keys: the row before, and the row after."""
-    count = CHANGES // 2
-    ids = np.sort(np.random.default_rng(number).choice(ROWS, count, replace=False))
-    before, after = rows_of(ids, number - 1), rows_of(ids, number)
-    order = np.arange(2 * count).reshape(2, count).T.ravel()
-    rows = pa.concat_tables([before, after]).take(pa.array(order)).combine_chunks()
-    kinds = np.tile(np.array([ChangeKind.UPDATE_BEFORE, ChangeKind.UPDATE_AFTER], np.int8), count)
-    of = np.repeat(np.arange(_TRANSACTIONS, dtype=np.int32), CHANGES // _TRANSACTIONS)
-    schema = changes_schema(captured_schema(TABLE))
-    images = pa.Table.from_arrays([pa.chunked_array([pa.array(a)]) for a in (kinds, of)] + rows.columns, schema=schema)
-    places = [
-        TransactionId(Place(WATERMARK.file, 1000 * number + n + 4, WATERMARK.binlog)) for n in range(_TRANSACTIONS)
-    ]
-    return Events(images, places, [1.7e9 + n for n in range(_TRANSACTIONS)], CHANGES * (number - 1) + 1)
 
 
 def as_upsert(events: Events) -> Upsert:

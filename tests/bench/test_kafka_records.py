@@ -27,8 +27,6 @@ from bench import customers
 from bench.debezium import debezium
 from bench.delta_tables import TABLE
 from bench.measured import Figures, contender, show
-from bench.test_history_commits import CHANGES, updates
-from bench.test_throughput import account
 from bench.topics import prepare, send_backlog, sink_in
 from cdcsync_core.tables.source_table import TableId
 from cdcsync_mysql.sessions.connection import Source, Tls
@@ -38,8 +36,10 @@ from cdcsync_spark.sinks.formats.avro_records import Registered, debezium_avro
 from cdcsync_spark.sinks.formats.json_records import FORMS, Form, Origin, Records
 from support.debezium import BinlogPlace
 from support.fixtures import FreshDatabase
+from support.history_updates import CHANGES, updates
 from support.kafka import KafkaBroker
 from support.servers import Server
+from support.throughput import account
 
 pytestmark = [pytest.mark.bench, pytest.mark.timeout(3600)]
 BATCHES, WARM_UP, COLUMNS = 10, 2, 18

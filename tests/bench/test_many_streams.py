@@ -16,9 +16,9 @@ import pytest
 
 from bench.accounted import Group, make_group
 from bench.measured import show
-from bench.test_stream_at_rest import start_within
 from support.fixtures import FreshDatabase
 from support.servers import Server
+from support.streams_at_rest import start_within
 from support.sync_process import Sync
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(3600)]

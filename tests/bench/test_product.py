@@ -15,10 +15,10 @@ import pytest
 from bench import customers
 from bench.flink_cdc import snapshot_to_parquet
 from bench.measured import Figures, by_part, contender, measure, show, table
-from bench.test_throughput import JDBC_DELTA, ROWS, account, jdbc_jar
 from support.fixtures import FreshDatabase
 from support.servers import Server
 from support.sync_process import Sync
+from support.throughput import JDBC_DELTA, ROWS, account, jdbc_jar
 
 pytestmark = [pytest.mark.timeout(3600), pytest.mark.spark]
 __all__ = ["jdbc_jar"]

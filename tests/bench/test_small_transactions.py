@@ -17,11 +17,11 @@ import pytest
 from bench import customers
 from bench.debezium import debezium
 from bench.measured import Figures, contender, measure, show
-from bench.test_throughput import _now, account, printed, server
 from support.debezium import BinlogPlace
 from support.fixtures import FreshDatabase
 from support.servers import Server
 from support.sync_process import Sync
+from support.throughput import account, binlog_end, printed, server
 
 pytestmark = [pytest.mark.timeout(3600), pytest.mark.spark]
 __all__ = ["server"]
@@ -49,7 +49,7 @@ def test_small_transactions(server: Server, fresh_database: FreshDatabase, tmp_p
 
 def _measured(server: Server, database: str, folder: Path, sync: Sync, count: int) -> dict[str, Figures]:
     """The same backlog read by each."""
-    start, (file, offset) = _now(server, folder), server.binlog_status()
+    start, (file, offset) = binlog_end(server, folder), server.binlog_status()
     place = BinlogPlace.end_of(server) if server.flavor == "mysql" else None
     images = customers.change_one_by_one(server, database, count)
     name = f"{database}.customer"

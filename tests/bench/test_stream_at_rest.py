@@ -10,7 +10,6 @@ a minute.
 from __future__ import annotations
 
 import os
-import subprocess
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +21,7 @@ from bench.accounted import Group, make_group, part_of
 from bench.measured import by_part, show
 from support.fixtures import FreshDatabase
 from support.servers import Server
+from support.streams_at_rest import start_within
 from support.sync_process import Sync
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(1800)]
@@ -66,20 +66,6 @@ def test_stream_at_rest(
         sync.wait_until(lambda: sync.target(f"{database}.t").num_rows == written, "all rows are there")
     group.remove()
     show(_table(server.variant, [idle, trickle]))
-
-
-def start_within(sync: Sync, group: Group) -> None:
-    """As `sync.start` does, in the control group."""
-    with sync.output(1).open("wb") as output:
-        sync._process = subprocess.Popen(
-            sync.run_command("forever"),
-            env=sync._environment(None),
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            preexec_fn=group.enter,  # noqa: PLW1509 (no thread of ours holds a lock)
-            start_new_session=True,
-        )
 
 
 def _insert(server: Server, database: str, seconds: float) -> int:

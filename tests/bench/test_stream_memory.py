@@ -26,11 +26,11 @@ from bench import customers, large_table
 from bench.accounted import account_fields, make_group
 from bench.large_table import KEYS
 from bench.measured import show
-from bench.test_throughput import ROWS
 from support.fixtures import FreshDatabase
 from support.lake import query
 from support.servers import Server
 from support.sync_process import Sync
+from support.throughput import ROWS
 
 pytestmark = [pytest.mark.timeout(max(1800, ROWS // 10_000)), pytest.mark.spark]
 

@@ -6,10 +6,7 @@ CDCSYNC_BENCH_ROWS sets the number of rows (default 200,000).
 
 from __future__ import annotations
 
-import json
-import os
 import shutil
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
@@ -17,14 +14,10 @@ import pytest
 
 from bench import alltypes, customers
 from bench.measured import Figures, contender, measure, show, table
-from cdcsync_mysql.positions.watermark import low
-from cdcsync_mysql.server import read_facts
-from cdcsync_mysql.sessions.connection import Source, Tls, connect
-from support import mysql97
 from support.fixtures import FreshDatabase
 from support.servers import Server
+from support.throughput import ROWS, account, binlog_end, jdbc_jar, printed, server
 
-ROWS = int(os.environ.get("CDCSYNC_BENCH_ROWS", "200000"))
 #: mysql-replication is slow: it gets a part of the changes
 REPLICATION_ROWS = 30_000
 #: how often all rows are changed: two images each time
@@ -32,38 +25,15 @@ TURNS = 5
 #: what a reader may take, whatever it reads
 MEMORY_MIB = 300
 CLIENT = "client --quick"
-#: a contender that is the floor of a table
-JDBC_DELTA = "spark_jdbc_delta"
-JDBC = "org.mariadb.jdbc:mariadb-java-client:3.5.11"
+
+__all__ = ["jdbc_jar", "server"]
 
 pytestmark = [pytest.mark.timeout(3600), pytest.mark.spark]
-
-
-@pytest.fixture(params=["mariadb1011", "mysql97_gtid"])
-def server(request: pytest.FixtureRequest) -> Server:
-    found = request.getfixturevalue(request.param)
-    assert isinstance(found, Server)
-    return found
 
 
 @pytest.fixture
 def folder(server: Server, tmp_path: Path) -> Path:
     return account(server, tmp_path)
-
-
-def account(server: Server, folder: Path) -> Path:
-    server.create_user("bench", "bench", ["ALL"])
-    (folder / "username").write_text("bench")
-    (folder / "password").write_text("bench")
-    return folder
-
-
-@pytest.fixture(scope="session")
-def jdbc_jar(tmp_path_factory: pytest.TempPathFactory) -> str:
-    target = tmp_path_factory.mktemp("jdbc")
-    plugin = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy"
-    subprocess.run(["mvn", "-q", "-B", plugin, f"-Dartifact={JDBC}", f"-DoutputDirectory={target}"], check=True)
-    return str(next(target.glob("*.jar")))
 
 
 def test_snapshot(server: Server, fresh_database: FreshDatabase, folder: Path, jdbc_jar: str) -> None:
@@ -116,7 +86,7 @@ def test_memory_of_long_rows(mysql97_gtid: Server, fresh_database: FreshDatabase
 def test_stream(server: Server, fresh_database: FreshDatabase, folder: Path) -> None:
     database = fresh_database(server)
     customers.fill(server, database, ROWS)
-    start = _now(server, folder)
+    start = binlog_end(server, folder)
     images = sum(customers.change(server, database, ROWS, turn) for turn in range(TURNS))
     name = f"{database}.customer"
     every = contender("cdcsync_binlog_arrow", server.port, folder, name, start)
@@ -131,7 +101,7 @@ def test_stream(server: Server, fresh_database: FreshDatabase, folder: Path) -> 
 def test_stream_of_all_types(server: Server, fresh_database: FreshDatabase, folder: Path) -> None:
     database = fresh_database(server)
     alltypes.create(server, database)
-    start, (file, offset) = _now(server, folder), server.binlog_status()
+    start, (file, offset) = binlog_end(server, folder), server.binlog_status()
     alltypes.insert(server, database, 1, REPLICATION_ROWS)
     name = f"{database}.alltypes"
     theirs = contender("mysql_replication", server.port, folder, name, file, offset)
@@ -156,7 +126,7 @@ def _small_transactions(
     server: Server, database: str, folder: Path, change: Callable[[Server, str, int], int], title: str
 ) -> None:
     customers.fill(server, database, ROWS)
-    start, (file, offset) = _now(server, folder), server.binlog_status()
+    start, (file, offset) = binlog_end(server, folder), server.binlog_status()
     images = change(server, database, ROWS)
     name = f"{database}.customer"
     ours = contender("cdcsync_binlog_folded", server.port, folder, name, start)
@@ -166,26 +136,13 @@ def _small_transactions(
     assert (ours.rows, single.rows) == (images, images)
 
 
-def printed(server: Server, file: str, offset: int, images: int) -> list[Figures]:
-    """The rows as text by the server's own program, where it is installed."""
-    if server.flavor == "mysql":
-        program = f"chroot {mysql97.ROOT} /usr/bin/mysqlbinlog --no-defaults --get-server-public-key"
-    elif shutil.which("mariadb-binlog"):
-        program = "mariadb-binlog --no-defaults --skip-ssl"
-    else:
-        return []
-    place = f"--read-from-remote-server --to-last-log --start-position={offset} {file}"
-    command = f"exec {program} -v -h 127.0.0.1 -P {server.port} -u bench -pbench {place} >/dev/null"
-    return [measure(f"{server.flavor} binlog -v", ["sh", "-c", command], images)]
-
-
 def test_memory_of_a_large_transaction(mariadb1011: Server, fresh_database: FreshDatabase, tmp_path: Path) -> None:
     """A reader's memory does not grow with a transaction: here one of 25 times ROWS rows."""
     server = mariadb1011
     folder = account(server, tmp_path)
     database = fresh_database(server)
     server.run("CREATE TABLE wide (id INT PRIMARY KEY, a INT, b INT, c VARCHAR(40))", db=database)
-    start = _now(server, folder)
+    start = binlog_end(server, folder)
     rows = 25 * ROWS
     filled = f"INSERT INTO wide SELECT seq, seq * 2, NULL, CONCAT('number ', seq) FROM seq_1_to_{rows}"
     server.run(filled, db=database)
@@ -193,15 +150,6 @@ def test_memory_of_a_large_transaction(mariadb1011: Server, fresh_database: Fres
     show(table(f"stream, {server.variant}, one transaction", [figures], figures.name))
     assert figures.rows == rows
     assert figures.memory < MEMORY_MIB
-
-
-def _now(server: Server, folder: Path) -> str:
-    """The position of the binlog's end, as JSON."""
-    source = Source(
-        server.host, server.port, folder / "username", folder / "password", Tls("disabled", allow_unverified=True)
-    )
-    with connect(source) as connection:
-        return json.dumps(low(source, read_facts(connection)).to_dict())
 
 
 def _client(server: Server, name: str, rows: int) -> Figures:

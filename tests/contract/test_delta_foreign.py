@@ -27,8 +27,8 @@ from cdcsync_spark.sinks.delta.table.table_path import TablePath
 from cdcsync_spark.sinks.delta.table.view import actions_of, entry_text
 from cdcsync_spark.sinks.lake.storage.stores import open_store
 from cdcsync_spark.sinks.lake.writer import LOSS_QUESTIONS
-from contract.sinkcase import ORDERS, SYNC, batch, content, keys_of, rows_of, stage, stamp, whole_snapshot
-from contract.test_delta_log import opened
+from contract.sinkcase import ORDERS, SYNC, batch, content, stage, stamp
+from support.delta_tables import changes, opened, streamed, upsert
 
 ROWS = pa.table({"id": pa.array([100], pa.int64()), "note": pa.array(["theirs"])})
 #: another program's operation -> what it does, the name by which its commit calls it
@@ -50,21 +50,6 @@ HARMLESS: dict[str, Callable[[DeltaTable], object]] = {
     "checkpoint": lambda t: t.create_checkpoint(),
     "properties": lambda t: t.alter.set_table_properties({"delta.logRetentionDuration": "interval 9 days"}),
 }
-
-
-def upsert(*rows: tuple[int, str]) -> Upsert:
-    return Upsert(rows_of(ORDERS, rows), keys_of(ORDERS, []))
-
-
-def streamed(target: DeltaTarget, batches: int) -> None:
-    """A copy of three rows, and batches that change row 1 and add one each."""
-    whole_snapshot(target, [(n, "a") for n in range(3)])
-    for n in range(1, batches + 1):
-        target.commit(1, changes(n))
-
-
-def changes(n: int, epoch: int = 1) -> Callable[[TableState], Commit | None]:
-    return batch(n, upsert((1, f"v{n}"), (10 + n, "new")), epoch)
 
 
 def version(target: DeltaTarget) -> int:

@@ -36,10 +36,7 @@ from contract.sinkcase import (
     stamp,
     whole_snapshot,
 )
-
-
-def opened(target: DeltaTarget) -> DeltaTable:
-    return DeltaTable(target.uri, storage_options=target.path.store.storage_options())
+from support.delta_tables import opened
 
 
 def entries(target: DeltaTarget) -> list[str]:

@@ -20,8 +20,8 @@ from cdcsync_spark.sinks.delta.replica.sink import DeltaSink
 from cdcsync_spark.sinks.lake.storage.stores import open_store
 from contract.lives import duckdb_connection
 from contract.sinkcase import ORDERS, SYNC, content
-from contract.test_delta_foreign import changes, streamed
-from contract.test_event_sinks import END, Source, follow, read_snapshot
+from support.delta_tables import changes, streamed
+from support.event_source import END, Source, follow, read_snapshot
 
 pytestmark = pytest.mark.spark
 #: a statement -> the operation by which its commit calls it

@@ -24,7 +24,7 @@ from cdcsync_spark.sinks.lake.storage.stores import open_store
 from contract.iceberg_duckdb import duckdb_connection as iceberg_duckdb_connection
 from contract.lives import duckdb_connection, read_by_delta_rs
 from contract.sinkcase import ORDERS, SYNC
-from contract.test_event_sinks import END, HIGH, LOW, SMALL, Source, applier, follow, read_early, read_snapshot
+from support.event_source import END, HIGH, LOW, SMALL, Source, applier, follow, read_early, read_snapshot
 from support.folder_catalog import LocalStores
 from support.iceberg_catalog import IcebergCatalog
 from support.iceberg_spark import IcebergSpark

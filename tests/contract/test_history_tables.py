@@ -27,9 +27,9 @@ from cdcsync_spark.sinks.lake.storage.stores import open_store
 from cdcsync_spark.sinks.lake.writer import LOSS_QUESTIONS
 from cdcsync_spark.stream.applier import Applier
 from contract.sinkcase import ORDERS, SYNC, content, first_state, in_order, make_table, rows_of, whole_snapshot
-from contract.test_event_sinks import END, HIGH, LOW, NAME, SMALL, Source, applier, follow, place, read_snapshot
 from support.deaths import Died, dying_at
 from support.event_consumer import CheckingConsumer
+from support.event_source import END, HIGH, LOW, NAME, SMALL, Source, applier, follow, place, read_snapshot
 from support.history import history_events
 
 

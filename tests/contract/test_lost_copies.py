@@ -9,10 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from cdcsync_core.errors import PermanentError, Reason
+from cdcsync_core.errors import PermanentError
 from cdcsync_core.positions.chunk import Split
 from cdcsync_core.positions.position import FilePosition
-from cdcsync_core.runs.run import TableAssignment
 from cdcsync_core.state import TableState
 from cdcsync_spark.sinks.contract.changes import Commit, Replace
 from cdcsync_spark.sinks.contract.checks import Superseded
@@ -21,36 +20,19 @@ from cdcsync_spark.sinks.delta.history.target import HistorySink
 from cdcsync_spark.sinks.delta.replica.staging_table import DeltaStaging
 from cdcsync_spark.sinks.iceberg.history.target import IcebergHistorySink
 from cdcsync_spark.sinks.lake.storage.stores import open_store
-from cdcsync_spark.snapshot.plan_reader import PlanFeed
-from cdcsync_spark.snapshot.table import SnapshotTable, open_table
+from cdcsync_spark.snapshot.table import SnapshotTable
 from contract.sinkcase import ORDERS, SYNC, WATERMARK, content, first_state, stage, stamp, whole_snapshot
-from contract.test_sink_contract import wave
 from support.folder_catalog import iceberg_sink
+from support.lost_copies import LOST, opened, read_again, refuse
 from support.memory_target import MemorySink
+from support.snapshots import wave
 
-LOST = "the staged copy of the snapshot is gone"
 OTHER = "the staged copy is not as the snapshot left it: it has 0 rows of 0 splits, and had 1 of 1"
 HISTORIES: dict[str, Callable[[Path], Sink]] = {
     "memory": lambda folder: MemorySink(sync=SYNC, events=True),
     "delta-history": lambda folder: HistorySink(open_store(str(folder / "lake")), SYNC),
     "iceberg-history": lambda folder: IcebergHistorySink(iceberg_sink(open_store(str(folder)), SYNC)),
 }
-
-
-def opened(sink: Sink, folder: Path, *, early: bool = False) -> SnapshotTable:
-    """As a snapshot's run does for a resnapshot that was asked for once."""
-    feed = PlanFeed(lambda _, __, ___: iter([Split()]), folder, 0, ORDERS, 10, lambda _: None)
-    lineage = first_state().identity.lineage
-    return open_table(TableAssignment(ORDERS, 1), sink, SYNC, lineage, 2, feed, early=early)
-
-
-def read_again(sink: Sink, folder: Path, *, early: bool = False) -> SnapshotTable:
-    """Reads the table again, with one row, to the end; it is not published yet."""
-    table = opened(sink, folder, early=early)
-    assert not table.published
-    table.state = table.target.commit(2, wave(Split(), stage(table.target, ORDERS, [(1, "new")]), 2))
-    assert table.state.snapshot_complete
-    return table
 
 
 def lose(sink: Sink, table: SnapshotTable) -> None:
@@ -62,14 +44,6 @@ def make_again(sink: Sink, table: SnapshotTable) -> None:
     state = replace(first_state(epoch=2, nonce=1), early=table.state.early)
     table.target = sink.target(ORDERS.id, generation=table.state.generation)
     assert table.target.prepare(state).splits == 0
-
-
-def refuse(table: SnapshotTable, error: str) -> None:
-    with pytest.raises(PermanentError, match=error) as stopped:
-        table.publish(2)
-    assert (stopped.value.reason, stopped.value.table) == (Reason.SINK_CONFLICT, str(ORDERS.id))
-    assert "then run again" in stopped.value.remedy
-    assert not table.published
 
 
 @pytest.mark.parametrize(("fault", "error"), [(lose, LOST), (make_again, OTHER)])

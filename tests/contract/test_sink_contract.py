@@ -23,7 +23,6 @@ from cdcsync_core.tables.source_table import TableId
 from cdcsync_spark.sinks.contract.changes import (
     AdvancePosition,
     Append,
-    Build,
     Change,
     Commit,
     Empty,
@@ -48,20 +47,9 @@ from contract.sinkcase import (
     stamp,
     whole_snapshot,
 )
+from support.snapshots import wave
 
 SPLITS = (Split(None, (10,)), Split((10,), (20,)), Split((20,), None))
-
-
-def wave(split: Split, change: Append, epoch: int = 1) -> Build:
-    """A wave of one split; None where it is finished already."""
-
-    def build(found: TableState) -> Commit | None:
-        if found.finished.frontier != split.start or found.snapshot_complete:
-            return None
-        after = found.after_wave([split], FilePosition(WATERMARK), WATERMARK, rows=len(change.staged), nulled_dates=0)
-        return Commit(replace(after, epoch=epoch), change)
-
-    return build
 
 
 def test_a_target_is_made_once_with_the_state_in_its_first_commit(target: Target) -> None:

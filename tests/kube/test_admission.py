@@ -23,8 +23,8 @@ from cdcsync_operator.cluster.objects import run_objects
 from cdcsync_operator.cluster.objects.driver_pod import Image, executor_pod, mounted_secrets
 from cdcsync_operator.cluster.policy import pod_policy, restricted_pod
 from cdcsync_operator.decision.observed import StartRun
-from kube.test_chart import CHART, rendered
 from support.apiserver import as_token
+from support.chart import CHART, rendered
 from support.forbidden_pods import FORBIDDEN, FORBIDDEN_WITHOUT_COMMANDS
 
 Object = dict[str, Any]

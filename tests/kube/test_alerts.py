@@ -22,8 +22,8 @@ from cdcsync_core.runs.status import Phase, Restarts, Status, TableCounts, with_
 from cdcsync_kube.client import Api
 from cdcsync_kube.pages import serve
 from cdcsync_operator.cluster.metrics import Metrics
-from kube.test_chart import CHART, rendered
 from support.apiserver import kubeconfig
+from support.chart import CHART, rendered
 from support.prometheus import PROMTOOL, Prometheus, prometheus
 from support.served_metrics import driver_page, status_of_all_metrics
 from support.waiting import eventually

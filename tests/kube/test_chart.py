@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -21,11 +20,9 @@ from cdcsync_operator.cluster.rbac import NEEDED
 from cdcsync_operator.cluster.settings import from_environment
 from cdcsync_operator.decision.observed import StartRun
 from support.apiserver import kubeconfig
+from support.chart import CHART, ROOT, helm, rendered
 from unit.controller.harness import resource
 
-ROOT = Path(__file__).resolve().parents[2]
-HELM = ROOT / ".cache" / "node" / "helm"
-CHART = ROOT / "helm" / "cdcsync"
 SNAPSHOTS = Path(__file__).with_name("chart_snapshots")
 
 #: name of the snapshot -> values
@@ -93,19 +90,6 @@ SWITCHES: dict[str, dict[str, Any]] = {
 }
 #: what the API server of the tests lacks, or what is not written there
 MONITORING = ("pod-monitor", "alerts")
-
-
-def helm(*arguments: str, values: dict[str, Any] | None = None) -> subprocess.CompletedProcess[str]:
-    assert HELM.exists(), "needed: helm; remedy: make test-kube"
-    given = [part for k, v in (values or {}).items() for part in ("--set-json", f"{k}={json.dumps(v)}")]
-    return subprocess.run([HELM, *arguments, *given], capture_output=True, text=True, check=False)
-
-
-def rendered(values: dict[str, Any], release: str = "cdcsync") -> list[dict[str, Any]]:
-    more = ["--api-versions", "monitoring.coreos.com/v1", "--kube-version", "1.35.0"]
-    result = helm("template", release, str(CHART), "--namespace", "cdc", *more, values=values)
-    assert result.returncode == 0, result.stderr
-    return [d for d in yaml.safe_load_all(result.stdout) if d]
 
 
 @pytest.mark.parametrize("name", SWITCHES)

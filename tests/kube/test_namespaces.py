@@ -22,10 +22,10 @@ from cdcsync_operator.cluster.namespaces import NamespaceRule, binding
 from cdcsync_operator.cluster.objects import run_objects
 from cdcsync_operator.cluster.rbac import BY_SELECTOR, missing
 from cdcsync_operator.decision.observed import StartRun
-from kube.test_chart import rendered
-from kube.test_handlers import eventually
 from support.apiserver import as_token, kubeconfig
+from support.chart import rendered
 from support.in_process_sync import InProcessSync
+from support.waiting import eventually
 
 LABEL = "example.com/cdc"
 VALUES: dict[str, Any] = {"namespaceSelector": f"{LABEL}=yes"}

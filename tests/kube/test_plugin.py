@@ -27,9 +27,9 @@ from cdcsync_core.runs.status import Phase, Status, TableStatus, only_tables
 from cdcsync_operator.cli.cluster_syncs import ClusterSyncs
 from cdcsync_operator.cli.kubectl.plugin import plugin
 from cdcsync_operator.cluster.store import KubeTableShards, owner_of
-from kube.test_logins import LoginProgram, token_of
 from support.apiserver import kubeconfig
 from support.in_process_sync import PASSWORD, InProcessSync
+from support.login_program import LoginProgram, token_of
 from support.waiting import eventually
 
 Call = Callable[..., Result]

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from kube.test_chart import HELM, helm
+from support.chart import HELM, helm
 
 ROOT = Path(__file__).resolve().parents[2]
 

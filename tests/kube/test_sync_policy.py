@@ -19,7 +19,7 @@ from cdcsync_kube.client import Api, ApiError, Object
 from cdcsync_operator.cluster.objects.driver_pod import Image
 from cdcsync_operator.cluster.policy.pod_policy import PodPolicy, violations
 from cdcsync_operator.cluster.policy.source_networks import DEFAULT_REFUSED
-from kube.test_chart import ROOT, rendered
+from support.chart import ROOT, rendered
 from support.forbidden_templates import CODE_VARIABLES, CONTAINERS, CONTEXTS, PODS
 
 STRICT = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}

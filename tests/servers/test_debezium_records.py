@@ -15,12 +15,12 @@ from typing import Any, NamedTuple
 import pytest
 
 from cdcsync_spark.sinks.kafka.topic.target import KafkaSink
-from servers.test_verify import verify
 from support.debezium import SETTINGS, BinlogPlace, DebeziumRecord, debezium_changes, debezium_snapshot
 from support.fixtures import FreshDatabase
 from support.kafka import KafkaBroker
 from support.servers import Server
 from support.small_sync import SmallSync
+from support.verified import verify
 
 pytestmark = [pytest.mark.server, pytest.mark.timeout(600)]
 

@@ -3,24 +3,19 @@ the source, wherever a run begins or ends; what is not followed stops its table 
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from pathlib import Path
-
 import pytest
 
 from cdcsync_core.errors import Reason
-from cdcsync_core.state import LastChange
-from cdcsync_core.tables.evolve import DroppedColumns
 from cdcsync_spark.binlog.schema.steps import FollowPolicy
-from support.fixtures import FreshDatabase, variants
-from support.memory_target import MemorySink
-from support.schema_classes import CLASSES, IMPLICIT, TABLES, TIMES, WIDER, WRITES
-from support.servers import Server
+from support.fixtures import variants
+from support.followed_copy import alter, copied_again, copy, last_change, stops, write
+from support.schema_classes import CLASSES, IMPLICIT, TIMES, WIDER
 from support.stepwise import Stepwise
+
+__all__ = ["copy"]
 
 pytestmark = pytest.mark.server
 
-EXACT = FollowPolicy(follow=True, dropped=DroppedColumns.DROP)
 #: of a table, invisible ones included
 COLUMNS = """
     SELECT column_name FROM information_schema.columns
@@ -30,25 +25,6 @@ AGAIN = "INSERT INTO a (id, v) VALUES (1, 'again'), (300, 'again')"
 
 confirming = variants("mariadb1011", also=("mariadb114", "mysql97_gtid", "mysql97_nogtid"))
 servers = pytest.mark.parametrize("variant", ["mariadb1011", "mariadb114", "mysql97_gtid", "mysql97_nogtid"])
-
-
-@pytest.fixture
-def copy(request: pytest.FixtureRequest, variant: str, fresh_database: FreshDatabase, tmp_path: Path) -> Stepwise:
-    server: Server = request.getfixturevalue(variant)
-    database = fresh_database(server)
-    server.run(*TABLES, db=database)
-    made = Stepwise(server, database, tmp_path, policy=EXACT)
-    made.snapshot("a")
-    made.snapshot("b")
-    return made
-
-
-def write(copy: Stepwise, number: int) -> None:
-    copy.server.run(*(w.format(number) for w in WRITES), db=copy.database)
-
-
-def alter(copy: Stepwise, *statements: str) -> None:
-    copy.server.run(*statements, db=copy.database)
 
 
 def equal(copy: Stepwise) -> None:
@@ -61,13 +37,6 @@ def equal(copy: Stepwise) -> None:
             cursor.execute(COLUMNS, (copy.database, name))
             names = [column for (column,) in cursor]
         assert copy.targets[name].open_snapshot().schema.names == names
-
-
-def last_change(copy: Stepwise) -> LastChange:
-    state = copy.targets["a"].last_commit()
-    assert state is not None
-    assert state.change is not None
-    return state.change
 
 
 @servers
@@ -185,13 +154,6 @@ def test_a_run_may_begin_anywhere(copy: Stepwise, name: str) -> None:
     assert not last_change(copy).unproved
 
 
-def stops(copy: Stepwise, **reasons: Reason) -> None:
-    """These tables, with a remedy; the others flow."""
-    found = {name: t.error for name, t in copy.follow().items()}
-    assert {name: e.reason for name, e in found.items() if e} == reasons
-    assert all(e.remedy for e in found.values() if e)
-
-
 @servers
 def test_a_table_ahead_skips_its_rows_and_its_step(copy: Stepwise) -> None:
     """R5: the reader begins where another table is behind."""
@@ -266,12 +228,6 @@ def test_a_prediction_that_rows_contradict_is_never_used(copy: Stepwise) -> None
     write(copy, 10)
     stops(copy, a=Reason.SCHEMA_CHANGE_REFUSED)
     assert copy.targets["a"].last_commit() == before
-
-
-def copied_again(copy: Stepwise, after_split: Callable[[int], None]) -> None:
-    """Table a, by a snapshot of its own."""
-    copy.sink = MemorySink(sync="test/stepwise")
-    copy.snapshot("a", after_split)
 
 
 @servers

@@ -12,9 +12,9 @@ import pytest
 from deltalake import write_deltalake
 
 from cdcsync_core.runs.run import ExitCode
-from servers.test_history_tables import events_of
 from support.event_consumer import CheckingConsumer
 from support.fixtures import FreshDatabase
+from support.history import events_of
 from support.servers import Server
 from support.sync_process import Gate, Sync
 

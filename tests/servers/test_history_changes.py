@@ -15,13 +15,14 @@ from cdcsync_spark.sinks.delta.history.target import HistorySink, HistoryTarget
 from cdcsync_spark.sinks.lake.policy import MaintenancePolicy
 from cdcsync_spark.sinks.lake.storage.stores import open_store
 from contract.sinkcase import stamp
-from servers.test_followed_changes import CLASSES, TABLES, alter, last_change, write
 from support.compare import compare, source_rows
 from support.deaths import Died, dying_at
 from support.event_consumer import CheckingConsumer, Event
 from support.fixtures import FreshDatabase, variants
+from support.followed_copy import alter, last_change, write
 from support.history import history_events
 from support.lake import query
+from support.schema_classes import CLASSES, TABLES
 from support.servers import Server
 from support.stepwise import Stepwise
 

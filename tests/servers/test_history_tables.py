@@ -4,7 +4,7 @@ killed. The table is read by another program (delta-rs), and a consumer checks e
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 
 import pyarrow as pa
@@ -14,9 +14,10 @@ from click.testing import CliRunner, Result
 from cdcsync_core.runs.run import ExitCode
 from cdcsync_operator.cli.main import cli
 from support.compare import compare, source_rows
-from support.event_consumer import CheckingConsumer, Event, Row
+from support.event_consumer import CheckingConsumer, Row
 from support.fixtures import FreshDatabase, usually_on
 from support.gtids import run_with_gtids
+from support.history import METADATA, events_of
 from support.servers import Server
 from support.sync_process import Gate, Sync
 from support.workload import Pace, Workload
@@ -24,7 +25,6 @@ from support.workload_tables import KEYS
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(1800)]
 HISTORY = {"sink": {"delta": {"mode": "history"}}, "snapshot": {"chunkSize": 500, "parallelism": 2}}
-METADATA = ["_cdc_op", "_cdc_ts", "_cdc_seq", "_cdc_position", "_cdc_gtid"]
 #: where a run is killed, one after the other: while it stages and publishes, and while it follows
 USUAL = ((Gate("before-publish", 2),), (Gate("data-written", 3),))
 MORE = (
@@ -38,12 +38,6 @@ def _shown(sync: Sync, command: str, code: ExitCode) -> Result:
     result = CliRunner().invoke(cli, [command, "-f", str(sync.manifest), "-o", "json"])
     assert result.exit_code == code, result.output
     return result
-
-
-def events_of(history: pa.Table) -> Iterator[Event]:
-    """In the order of the ordinals."""
-    for row in history.sort_by("_cdc_seq").to_pylist():
-        yield Event(row["_cdc_op"], {k: v for k, v in row.items() if k not in METADATA}, row["_cdc_seq"])
 
 
 @pytest.mark.parametrize("kills", [USUAL, pytest.param(MORE, marks=pytest.mark.long)], ids=["usual", "more"])

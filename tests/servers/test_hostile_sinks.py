@@ -18,23 +18,11 @@ from cdcsync_mysql.sessions.question import Question
 from cdcsync_operator.cluster.quota.sink_process import check_apart
 from contract.stores import ACCESS_KEY, REGION, SECRET_KEY, s3_server
 from support import hostile
-from support.hostile import Hostile
+from support.hostile import Hostile, endless_pages, internal_page
 
 pytestmark = [pytest.mark.server, pytest.mark.timeout(240)]
-_PAGE = (
-    b"<ListBucketResult><Name>lake</Name><IsTruncated>true</IsTruncated>"
-    b"<NextContinuationToken>more</NextContinuationToken><Contents><Key>cdc/_cdcsync.probe/x</Key>"
-    b"<LastModified>2026-01-01T00:00:00.000Z</LastModified><ETag>e</ETag><Size>1</Size></Contents></ListBucketResult>"
-)
 #: more than the process may have, and what two sockets hold
 _UNBOUNDED = 160 * 2**20
-
-
-def endless_pages(server: Hostile, client: socket.socket) -> None:
-    """A listing of which there is always more."""
-    head = b"HTTP/1.1 200 OK\r\nContent-Type: application/xml\r\nContent-Length: %d\r\n\r\n" % len(_PAGE)
-    while not server.ending.is_set() and client.recv(65536):
-        server.send(client, head + _PAGE)
 
 
 def endless_answer(server: Hostile, client: socket.socket) -> None:
@@ -48,13 +36,6 @@ def dripping_answer(server: Hostile, client: socket.socket) -> None:
     client.recv(65536)
     server.send(client, b"HTTP/1.1 200 OK\r\nContent-Type: application/xml\r\n\r\n")
     server.drip(client)
-
-
-def internal_page(server: Hostile, client: socket.socket) -> None:
-    """What a server of another kind answers."""
-    client.recv(65536)
-    body = b"role: admin-of-the-cluster <Code>Password</Code><Message>hunter2</Message>"
-    server.send(client, b"HTTP/1.1 404 Not Found\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body))
 
 
 def elsewhere(port: int) -> Callable[[Hostile, socket.socket], None]:

@@ -23,14 +23,14 @@ from cdcsync_core.tables.source_table import TableId
 from cdcsync_spark.sinks.formats.avro_records import key_schema, value_schema
 from cdcsync_spark.sinks.formats.json_records import Origin
 from cdcsync_spark.sinks.kafka.connection.registry import Registry
-from servers.test_kafka_sink import kafka_spec, new_name
-from servers.test_verify import verify
 from support.fixtures import FreshDatabase
 from support.kafka import KafkaBroker, Record
+from support.kafka_syncs import kafka_spec, new_name
 from support.registry import SchemaRegistry
 from support.servers import Server
 from support.small_sync import SmallSync
 from support.sync_process import Sync
+from support.verified import verify
 
 pytestmark = pytest.mark.timeout(600)
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import random
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -21,11 +19,11 @@ from cdcsync_spark.sinks.kafka.check import BrokerCheck
 from cdcsync_spark.sinks.kafka.connection.client import KafkaSettings
 from cdcsync_spark.sinks.kafka.topic.target import KafkaSink
 from contract.sinkcase import ORDERS
-from contract.test_event_sinks import NAME, Source, read_snapshot
-from servers.test_kafka_sink import kafka_spec, new_name
+from support.event_source import NAME, Source, read_snapshot
 from support.fixtures import FreshDatabase
 from support.kafka import KafkaBroker
 from support.kafka_stream import kafka_sink
+from support.kafka_syncs import command, kafka_spec, new_name
 from support.servers import Server
 from support.sync_process import Sync
 
@@ -139,8 +137,3 @@ def test_the_commands_show_topics(
         away = command(sync, "check", "-o", "json")
         assert away.returncode == ExitCode.RETRY, away.stderr
         assert "SinkUnreachable" in away.stderr
-
-
-def command(sync: Sync, *arguments: str) -> subprocess.CompletedProcess[str]:
-    words = [sys.executable, "-m", "cdcsync_operator", arguments[0], "-f", str(sync.manifest), *arguments[1:]]
-    return subprocess.run(words, capture_output=True, text=True, check=False)

@@ -4,26 +4,23 @@ and a run that wakes after its successor. No record is false, missing or there t
 from __future__ import annotations
 
 import json
-import os
 import random
 import signal
-import subprocess
-import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from cdcsync_spark.rows.changes import ChangeKind
 from contract.sinkcase import ORDERS
-from contract.test_event_sinks import END, HIGH, Source, applier, apply_while_completed_by, read_snapshot
 from support.event_consumer import CheckingConsumer, Event
+from support.event_source import END, HIGH, Source, applier, apply_while_completed_by, read_snapshot
 from support.kafka import KafkaBroker
 from support.kafka_stream import SUPERSEDED, kafka_sink
+from support.kafka_worker import Worker, wait_for_gate
 
 pytestmark = pytest.mark.timeout(300)
 SEED = 11
-WORKER = Path(__file__).parents[1] / "support" / "kafka_stream.py"
 #: a failpoint and how often it is passed before
 KILLS = [
     ("kafka-opened", 1),
@@ -38,27 +35,6 @@ KILLS = [
     ("kafka-committed", 1),
     ("kafka-sent", 3),
 ]
-
-
-class Worker:
-    """Starts runs of one sync, whose folder names its topics, as processes (`kafka_stream`)."""
-
-    def __init__(self, brokers: str, folder: Path, seed: int, options: Sequence[str]) -> None:
-        self.brokers, self.folder, self.seed, self.options = brokers, folder, seed, options
-        self._number = 0
-
-    def start(self, gate: str = "", role: str = "stream") -> subprocess.Popen[bytes]:
-        """`gate` is `name:count:action`."""
-        self._number += 1
-        armed = {"CDCSYNC_GATE": f"{gate}:{self.fired}"} if gate else {}
-        roots = os.pathsep.join([str(WORKER.parents[1]), *sys.path])
-        command = [sys.executable, str(WORKER), self.brokers, str(self.folder), str(self.seed), role, *self.options]
-        return subprocess.Popen(command, env={**os.environ, "PYTHONPATH": roots, **armed})
-
-    @property
-    def fired(self) -> Path:
-        """Is there when the gate of the newest run has fired."""
-        return self.folder / f"fired-{self._number}"
 
 
 class Runs(Worker):
@@ -175,12 +151,3 @@ def test_without_transactions_a_run_that_wakes_sees_its_successor(kafka: KafkaBr
     assert runs.start().wait(120) == 0
     if gate.startswith("kafka-sent"):
         runs.check_last()
-
-
-def wait_for_gate(fired: Path, process: subprocess.Popen[bytes]) -> None:
-    while not fired.exists():
-        assert process.poll() is None, "ended before it was stopped"
-        try:
-            process.wait(0.05)
-        except subprocess.TimeoutExpired:
-            continue

@@ -16,7 +16,10 @@ from cdcsync_core.errors import CdcError, Reason
 from cdcsync_spark.sinks.contract.sink import Counting, Target
 from cdcsync_spark.sinks.kafka.topic.target import KafkaSink
 from contract.sinkcase import ORDERS, content, first_state
-from contract.test_event_sinks import (
+from support.deaths import Died, dying_at
+from support.early_topic import SPLITS, check, early_rows, early_sink, events_behind, read_early_topic, seen, topic_in
+from support.event_consumer import CheckingConsumer, Event
+from support.event_source import (
     END,
     HIGH,
     LOW,
@@ -28,12 +31,9 @@ from contract.test_event_sinks import (
     read_early,
     read_snapshot,
 )
-from servers.test_kafka_crashes import Worker, wait_for_gate
-from support.deaths import Died, dying_at
-from support.early_topic import SPLITS, check, early_rows, early_sink, events_behind, read_early_topic, seen, topic_in
-from support.event_consumer import CheckingConsumer, Event
 from support.kafka import KafkaBroker
 from support.kafka_stream import SUPERSEDED
+from support.kafka_worker import Worker, wait_for_gate
 
 pytestmark = pytest.mark.timeout(300)
 Kill = tuple[str, str, int]

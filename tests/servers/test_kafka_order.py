@@ -21,12 +21,12 @@ from cdcsync_spark.sinks.contract.changes import Commit
 from cdcsync_spark.sinks.kafka.state.table_record import TableRecord
 from cdcsync_spark.sinks.kafka.transactions.session import KafkaSession, OnDelivery
 from contract.sinkcase import ORDERS, content, first_state, stage
-from contract.test_event_sinks import END, HIGH, LOW, NAME, Source, applier, follow, place, read_snapshot
-from contract.test_lost_copies import LOST, read_again, refuse
-from servers.test_kafka_transactions import Case
 from support.event_consumer import CheckingConsumer, Event
+from support.event_source import END, HIGH, LOW, NAME, Source, applier, follow, place, read_snapshot
 from support.kafka import KafkaBroker
+from support.kafka_case import Case
 from support.kafka_stream import kafka_sink
+from support.lost_copies import LOST, read_again, refuse
 
 pytestmark = pytest.mark.timeout(300)
 BESIDE = "shop.b"

@@ -19,7 +19,7 @@ from cdcsync_spark.rows.changes import ChangeKind
 from cdcsync_spark.sinks.kafka.connection.client import KafkaSettings
 from cdcsync_spark.sinks.kafka.topic.target import KafkaSink
 from contract.sinkcase import ORDERS, content, first_state
-from contract.test_event_sinks import END, HIGH, NAME, Source, applier, follow, read_snapshot
+from support.event_source import END, HIGH, NAME, Source, applier, follow, read_snapshot
 from support.kafka import KafkaBroker
 from support.kafka_stream import kafka_sink
 

@@ -36,7 +36,7 @@ from cdcsync_spark.sinks.kafka.topic.target import KafkaSink
 from cdcsync_spark.sinks.kafka.transactions.session import TopicRecords, state_topic
 from cdcsync_spark.sinks.kafka.transactions.table_fault import TableFault
 from contract.sinkcase import ORDERS, SYNC, content, first_state
-from contract.test_event_sinks import HIGH, NAME, Source, follow, read_snapshot
+from support.event_source import HIGH, NAME, Source, follow, read_snapshot
 from support.kafka import read_topic
 from support.secure_kafka import DENYING, PASSWORD, USER, SecureBroker
 

@@ -20,10 +20,10 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from servers.test_kafka_sink import kafka_spec, new_name, records
 from support.event_consumer import CheckingConsumer
 from support.fixtures import FreshDatabase, usually_on
 from support.kafka import KafkaBroker
+from support.kafka_syncs import kafka_spec, new_name, records
 from support.lying_broker import counting_too_far, lying_broker
 from support.secure_kafka import PASSWORD, USER, SecureBroker
 from support.servers import Server

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 import random
-import uuid
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -14,12 +13,13 @@ import pytest
 
 from cdcsync_core.runs.run import ExitCode
 from contract.sinkcase import ORDERS
-from contract.test_event_sinks import END, LOW, NAME, Source, applier, read_snapshot
 from support.event_consumer import CheckingConsumer
+from support.event_source import END, LOW, NAME, Source, applier, read_snapshot
 from support.fixtures import FreshDatabase, usually_on
 from support.gtids import run_with_gtids
 from support.kafka import KafkaBroker
 from support.kafka_stream import kafka_sink
+from support.kafka_syncs import kafka_spec, new_name, records
 from support.servers import Server
 from support.sync_process import Gate, Sync
 from support.topic_events import debezium_events
@@ -27,23 +27,6 @@ from support.workload import Pace, Workload
 from support.workload_tables import KEYS
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
-
-
-def kafka_spec(kafka: KafkaBroker, **more: Any) -> dict[str, Any]:
-    """The spec of a sync whose topics are named after it, because databases of two servers may have
-    one name."""
-    sink = {"bootstrapServers": kafka.bootstrap, **more}
-    return {"sink": {"kafka": sink}, "snapshot": {"chunkSize": 500, "parallelism": 2}}
-
-
-def new_name() -> str:
-    """The name of a sync that no other test has."""
-    return f"s{uuid.uuid4().hex[:12]}"
-
-
-def records(kafka: KafkaBroker, topic: str) -> list[tuple[Any, Any]]:
-    """Keys and values; None is a tombstone."""
-    return [(json.loads(r.key or b""), None if r.value is None else json.loads(r.value)) for r in kafka.read(topic)]
 
 
 @usually_on("mariadb1011")

@@ -21,9 +21,9 @@ from cdcsync_spark.sinks.kafka.state.state_topic import STATE_CONFIG, missing_co
 from cdcsync_spark.sinks.kafka.state.table_record import TableRecord
 from cdcsync_spark.sinks.kafka.transactions.session import KafkaSession
 from contract.sinkcase import ORDERS, first_state
-from contract.test_event_sinks import HIGH, NAME, Source, follow, read_snapshot
-from servers.test_kafka_transactions import Case
+from support.event_source import HIGH, NAME, Source, follow, read_snapshot
 from support.kafka import KafkaBroker
+from support.kafka_case import Case
 from support.kafka_stream import kafka_sink
 
 pytestmark = pytest.mark.timeout(600)

@@ -11,7 +11,7 @@ import threading
 import time
 import uuid
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -21,14 +21,13 @@ from confluent_kafka.admin import NewPartitions
 from cdcsync_core.errors import CdcError, PermanentError, Reason
 from cdcsync_spark.sinks.contract.checks import Superseded
 from cdcsync_spark.sinks.formats.json_records import Records
-from cdcsync_spark.sinks.kafka.connection.client import KafkaSettings
 from cdcsync_spark.sinks.kafka.state.table_record import TableRecord
-from cdcsync_spark.sinks.kafka.transactions.plain_session import PlainSession
 from cdcsync_spark.sinks.kafka.transactions.session import KafkaSession, TopicRecords
 from cdcsync_spark.sinks.kafka.transactions.table_fault import TableFault
-from contract.sinkcase import ORDERS, SYNC, first_state
-from contract.test_event_sinks import END, HIGH, NAME, Source, applier, follow, read_snapshot
+from contract.sinkcase import ORDERS, first_state
+from support.event_source import END, HIGH, NAME, Source, applier, follow, read_snapshot
 from support.kafka import KafkaBroker
+from support.kafka_case import LONG, Case
 from support.kafka_stream import kafka_sink
 
 pytestmark = pytest.mark.timeout(300)
@@ -36,44 +35,6 @@ pytestmark = pytest.mark.timeout(300)
 BOUND = 2.0
 #: of one that is slow, half of which a busy machine may take between two of its records
 SLOW = 8.0
-#: of one that nothing but its own run ends
-LONG = 240.0
-
-
-@dataclass
-class Case:
-    """A sync of one table, at the level of its transactions."""
-
-    kafka: KafkaBroker
-    name: str
-
-    def session(self, role: str = "stream", *, exactly_once: bool = True, **settings: float) -> KafkaSession:
-        made = KafkaSettings(self.kafka.bootstrap, exactly_once=exactly_once, **({"transaction": LONG} | settings))
-        return (KafkaSession if exactly_once else PlainSession)(made, SYNC, role, 1, f"{self.name}.state")
-
-    def record(self, session: KafkaSession, epoch: int = 1) -> TableRecord:
-        session.open()
-        session.topics.make(self.name, 1, 1, {})
-        topic = session.topics.made(self.name)
-        return TableRecord(first_state(epoch=epoch), topic.name, topic.id, topic.partitions)
-
-    def piece(self, value: bytes) -> TopicRecords:
-        return TopicRecords(NAME, self.name, Records(pa.array([b"k"]), pa.array([value])))
-
-    def send(self, session: KafkaSession, *pieces: TopicRecords | float, epoch: int = 1) -> bool:
-        """Numbers are pauses, in seconds."""
-        return session.transact({NAME: self.record(session, epoch)}, _paced(pieces))
-
-    def seen(self) -> list[bytes | None]:
-        return [record.value for record in self.kafka.read(self.name)]
-
-
-def _paced(pieces: tuple[TopicRecords | float, ...]) -> Iterator[TopicRecords]:
-    for piece in pieces:
-        if isinstance(piece, TopicRecords):
-            yield piece
-        else:
-            time.sleep(piece)
 
 
 def _decided(session: KafkaSession, records: dict[str, TableRecord], pieces: list[TopicRecords]) -> None:

@@ -11,11 +11,10 @@ import pytest
 
 from cdcsync_core.runs.run import ExitCode
 from cdcsync_operator.decision.runs.preflights import PREFLIGHT_EVERY
-from servers.test_table_faults import assert_equal, fill, streaming
 from support.fixtures import FreshDatabase, usually_on
 from support.servers import Server
 from support.sync_process import Sync
-from support.table_status import entry, name_of
+from support.table_status import assert_equal, entry, fill, name_of, streaming
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(1800)]
 #: the catalog is asked so often where nothing is seen in the binlog

@@ -24,8 +24,7 @@ from cdcsync_spark.sinks.kafka.connection.registry import Registry
 from cdcsync_spark.sinks.lake.storage.store import Store
 from cdcsync_spark.sinks.lake.storage.stores import open_store, store_errors
 from contract.stores import ACCESS_KEY, REGION, SECRET_KEY, s3_server
-from servers.test_hostile_sinks import internal_page
-from support.hostile import Hostile
+from support.hostile import Hostile, internal_page
 from support.kafka import KafkaBroker
 from support.relay import relay_to
 

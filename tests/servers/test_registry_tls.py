@@ -13,13 +13,13 @@ import pytest
 from cdcsync_core.errors import CdcError, Reason
 from cdcsync_core.resource.manifest import load_manifest
 from cdcsync_spark.sinks import check_servers
-from servers.test_verify import verify
 from support.fixtures import FreshDatabase
 from support.kafka import KafkaBroker
 from support.registry import SchemaRegistry
 from support.secure_kafka import PASSWORD, USER, Authority, SecureBroker
 from support.servers import Server
 from support.small_sync import SmallSync
+from support.verified import verify
 
 pytestmark = pytest.mark.timeout(300)
 MakeSync = Callable[..., SmallSync]

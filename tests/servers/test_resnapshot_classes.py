@@ -8,8 +8,8 @@ from typing import NamedTuple
 import pytest
 
 from cdcsync_core.errors import Reason
-from servers.test_followed_changes import alter, copied_again, copy, stops
 from support.fixtures import variants
+from support.followed_copy import alter, copied_again, copy, stops
 from support.stepwise import Stepwise
 
 __all__ = ["copy"]

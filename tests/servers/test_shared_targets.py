@@ -8,10 +8,9 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 
-from servers.test_kafka_check import command
-from servers.test_kafka_sink import kafka_spec, new_name, records
 from support.fixtures import FreshDatabase
 from support.kafka import KafkaBroker
+from support.kafka_syncs import command, kafka_spec, new_name, records
 from support.lake import rows_of
 from support.servers import Server
 from support.sync_process import Sync

@@ -18,20 +18,10 @@ from cdcsync_operator.cli.main import cli
 from support.fixtures import FreshDatabase, usually_on
 from support.servers import Server
 from support.sync_process import Gate, Sync
-from support.table_status import entry, name_of
+from support.table_status import assert_equal, entry, fill, name_of, streaming
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(1800)]
 _CHUNK = 50
-
-
-def fill(server: Server, database: str, *tables: str) -> None:
-    for table in tables:
-        server.run(
-            f"CREATE TABLE {table} (id INT PRIMARY KEY, word VARCHAR(20) NOT NULL)",
-            f"INSERT INTO {table} WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 120)"
-            " SELECT i, CONCAT('w', i) FROM n",
-            db=database,
-        )
 
 
 def fill_dates(server: Server, database: str, table: str) -> None:
@@ -54,17 +44,6 @@ def sync(any_server: Server, fresh_database: FreshDatabase, tmp_path: Path) -> I
     with Sync(any_server, [rf"{database}\..*"], tmp_path / "sync", spec=spec) as found:
         found.database = database  # type: ignore[attr-defined]
         yield found
-
-
-def streaming(status: dict[str, Any]) -> int:
-    return int(status.get("tables", {}).get("streaming", 0))
-
-
-def assert_equal(sync: Sync, table: str) -> None:
-    """Source and target, row for row."""
-    target = sync.target(name_of(sync, table)).select(["id", "word"]).sort_by("id").to_pylist()
-    source = sync.server.query(f"SELECT id, word FROM {name_of(sync, table)} ORDER BY id")
-    assert [(row["id"], row["word"]) for row in target] == list(source)
 
 
 @usually_on("mysql97_gtid")

@@ -18,13 +18,13 @@ from cdcsync_spark.sinks.kafka.connection.registry import Registry
 from cdcsync_spark.sinks.kafka.encoding import snapshot_records
 from cdcsync_spark.sinks.kafka.forms import AVRO, form_of
 from cdcsync_spark.sinks.kafka.topic.target import KafkaTarget
-from servers.test_verify import KEYS, NEARLY, create_key_tables, table_of_rows, verify
-from servers.test_verify_topics import equal_while_written
 from support.fixtures import FreshDatabase, usually_on
 from support.kafka import KafkaBroker
+from support.key_tables import KEYS, NEARLY, create_key_tables, table_of_rows
 from support.registry import SchemaRegistry
 from support.servers import Server
 from support.small_sync import SmallSync
+from support.verified import equal_while_written, verify
 
 pytestmark = pytest.mark.timeout(300)
 MakeSync = Callable[..., SmallSync]

@@ -14,11 +14,12 @@ from confluent_kafka import Producer, TopicPartition
 
 from cdcsync_core.errors import Reason
 from cdcsync_core.runs.verification import DifferenceKind
-from servers.test_verify import KEYS, Writers, create_key_tables, table_of_rows, verify
 from support.fixtures import FreshDatabase, usually_on
 from support.kafka import KafkaBroker
+from support.key_tables import KEYS, create_key_tables, table_of_rows
 from support.servers import Server
 from support.small_sync import SmallSync
+from support.verified import equal_while_written, verify
 
 FORMS = ("debezium-json", "changelog-json", "canal-json", "upsert-json")
 MakeSync = Callable[..., SmallSync]
@@ -129,19 +130,6 @@ def test_a_record_of_another_form_is_named(
     assert error is not None
     assert error["reason"] == Reason.SINK_CONFLICT
     assert "none of debezium-json" in error["found"]
-
-
-def equal_while_written(sync: SmallSync, server: Server) -> None:
-    """Compares the table `t` three times while writers write it."""
-    table_of_rows(server, sync.database, 3000)
-    server.run("INSERT INTO t (id, number) VALUES (-1, 0)", db=sync.database)
-    with Writers(server, sync.database):
-        sync.copy()
-        with sync.running() as stream:
-            stream.wait_for(lambda: stream.applier.consistent(stream.tables[f"{sync.database}.t"]))
-            for _ in range(3):
-                result = verify(sync)["t"]
-                assert result.equal, result
 
 
 @usually_on("mariadb1011")

@@ -1,7 +1,7 @@
 """Schema changes under fire: whatever DDL runs on tables that are written, and whatever is killed
 meanwhile, the copy ends equal to the source, in its columns, their types and every value.
 
-A round is one of `test_stress`, on tables of its own: sixteen writers, and after the faults of the
+A round is one of `stress_round`, on tables of its own: sixteen writers, and after the faults of the
 first snapshot a change of a schema every few seconds, drawn by the seed from all classes that are
 followed, and on some tables from those that are resnapshotted. A table that was resnapshotted too
 often waits for the user, who asks for it at the end. CDCSYNC_STRESS_SEED repeats a round, another

@@ -1,7 +1,7 @@
 """Topics under fire: whatever is written meanwhile and whatever is killed, no record is false,
 missing or there twice (promise 3).
 
-A round is one of `test_stress`, into Kafka topics: the faults hit the staged copy, its publication
+A round is one of `stress_round`, into Kafka topics: the faults hit the staged copy, its publication
 and the transactions of the stream. At its end a consumer checks every committed record: it refuses
 an insert of a key that is there, and a before image that is not the row that is there. Then the
 keys that are left are the source's, `cdcsync verify` compares their values, and the counter walk is
@@ -22,13 +22,13 @@ import pytest
 
 from cdcsync_core.runs.run import ExitCode
 from cdcsync_spark.sinks.kafka.transactions.session import state_topic
-from servers.test_kafka_sink import kafka_spec, new_name
-from stress.test_stress import SECONDS, SEED, Round, plans
 from support.crash_points import TOPIC_PLANS, TOPIC_POINTS, Plan
 from support.event_consumer import CheckingConsumer, Row
 from support.kafka import KafkaBroker
 from support.kafka import Record as KafkaRecord
+from support.kafka_syncs import kafka_spec, new_name
 from support.servers import Server
+from support.stress_round import SECONDS, SEED, Round, plans
 from support.topic_events import debezium_events
 from support.workload import Pace
 from support.workload_tables import KEYS, WALK

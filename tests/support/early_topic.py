@@ -15,8 +15,8 @@ from cdcsync_core.state import TableState
 from cdcsync_spark.rows.changes import ChangeKind
 from cdcsync_spark.sinks.kafka.topic.target import KafkaSink
 from contract.sinkcase import ORDERS, SYNC
-from contract.test_event_sinks import END, HIGH, LOW, Source, read_early
 from support.event_consumer import Event
+from support.event_source import END, HIGH, LOW, Source, read_early
 from support.kafka import read_topic
 from support.kafka_stream import kafka_sink
 from support.topic_events import debezium_events

@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
+import pyarrow as pa
+
 from cdcsync_core.tables.event_columns import EventColumns
 from cdcsync_spark.sinks.delta.table.table_path import TablePath
 from cdcsync_spark.sinks.delta.table.view import Action, DeltaFile, actions_of
@@ -79,3 +81,12 @@ def _new_rows(path: TablePath, files: list[DeltaFile]) -> list[dict[str, Any]]:
     found = tuple((f.path, f.deleted) for f in files)
     rows: list[dict[str, Any]] = LakeSnapshot(path.store, 0, view.state, found, schema).scan().read_all().to_pylist()
     return rows
+
+
+METADATA = ["_cdc_op", "_cdc_ts", "_cdc_seq", "_cdc_position", "_cdc_gtid"]
+
+
+def events_of(history: pa.Table) -> Iterator[Event]:
+    """In the order of the ordinals."""
+    for row in history.sort_by("_cdc_seq").to_pylist():
+        yield Event(row["_cdc_op"], {k: v for k, v in row.items() if k not in METADATA}, row["_cdc_seq"])

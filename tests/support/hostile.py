@@ -157,3 +157,24 @@ def log_in(server: Hostile, client: socket.socket) -> None:
     server.packet(client, 2, OK)
     client.recv(65536)  # the character set; autocommit is on by the status
     server.packet(client, 1, OK)
+
+
+_PAGE = (
+    b"<ListBucketResult><Name>lake</Name><IsTruncated>true</IsTruncated>"
+    b"<NextContinuationToken>more</NextContinuationToken><Contents><Key>cdc/_cdcsync.probe/x</Key>"
+    b"<LastModified>2026-01-01T00:00:00.000Z</LastModified><ETag>e</ETag><Size>1</Size></Contents></ListBucketResult>"
+)
+
+
+def endless_pages(server: Hostile, client: socket.socket) -> None:
+    """A listing of which there is always more."""
+    head = b"HTTP/1.1 200 OK\r\nContent-Type: application/xml\r\nContent-Length: %d\r\n\r\n" % len(_PAGE)
+    while not server.ending.is_set() and client.recv(65536):
+        server.send(client, head + _PAGE)
+
+
+def internal_page(server: Hostile, client: socket.socket) -> None:
+    """What a server of another kind answers."""
+    client.recv(65536)
+    body = b"role: admin-of-the-cluster <Code>Password</Code><Message>hunter2</Message>"
+    server.send(client, b"HTTP/1.1 404 Not Found\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body))

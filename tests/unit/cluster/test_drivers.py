@@ -16,16 +16,15 @@ from cdcsync_core.resource.pod_size import SPLITS_IN_DRIVER
 from cdcsync_core.runs.run import RunConfig, RunKind
 from cdcsync_core.runs.status import Runs, Status
 from cdcsync_core.tables.capture import Capture
-from cdcsync_core.tables.source_table import Column, SourceTable, SourceType, TableId
 from cdcsync_core.timestamps import utc
 from cdcsync_kube.client import ApiError
 from cdcsync_operator.cluster.objects.driver_pod import EXECUTOR_TEMPLATE, Image
 from cdcsync_operator.cluster.runs.drivers import KubeDrivers
 from cdcsync_operator.decision.observed import ForgetRun, ObservedRun, RunState, StartRun, StopRun
+from support.plan_tables import BASE, planned_table
 from unit.cluster.fake_api import FakeApi
 from unit.controller.harness import resource
 
-BASE = "/api/v1/namespaces/lake"
 RUN = "shop-ab12-1"
 POD = f"{BASE}/pods/{RUN}-driver"
 NOW = 1_800_000_000.0
@@ -33,12 +32,6 @@ NOW = 1_800_000_000.0
 
 def _splits(table: Capture, start: Bound) -> Iterator[Split]:
     yield Split(start, None)
-
-
-def _table(name: str) -> Capture:
-    return Capture(
-        SourceTable(TableId(*name.split(".")), (Column("id", SourceType.parse("int"), nullable=False),)), ("id",)
-    )
 
 
 class Pods:
@@ -61,7 +54,7 @@ class Pods:
             Image("x"),
             lambda: self.now,
             lambda: None,
-            _table,
+            planned_table,
             lambda r: nullcontext(_splits),
         )
 

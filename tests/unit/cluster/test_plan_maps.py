@@ -23,8 +23,8 @@ from cdcsync_operator.cluster.quota.room import Room, RoomBounds, Rooms
 from cdcsync_operator.cluster.runs.drivers import KubeDrivers
 from cdcsync_operator.cluster.runs.plan_maps import MOST_BYTES, MOST_SPLITS
 from cdcsync_operator.decision.observed import ForgetRun, StartRun
+from support.plan_tables import BASE, planned_table
 from unit.cluster.fake_api import FakeApi
-from unit.cluster.test_drivers import BASE, _table
 from unit.controller.harness import resource
 
 RUN = "shop-ab12-1"
@@ -67,7 +67,7 @@ class Cluster:
     def operator(self, splits: Invented) -> KubeDrivers:
         namespace = self.about.metadata.namespace
         return KubeDrivers(
-            self.api, namespace, "shop", lambda: "u", Image("x"), lambda: 0.0, lambda: None, _table,
+            self.api, namespace, "shop", lambda: "u", Image("x"), lambda: 0.0, lambda: None, planned_table,
             lambda _: nullcontext(splits),
             rooms=Rooms(plans=self.room), most_splits=self.most_splits,
         )  # fmt: skip

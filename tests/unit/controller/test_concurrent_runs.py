@@ -10,35 +10,13 @@ import pytest
 
 from cdcsync_core.errors import Reason, fail
 from cdcsync_core.runs.run import RunKind, TablePhase
-from cdcsync_core.runs.status import Phase, TableStatus
+from cdcsync_core.runs.status import Phase
 from cdcsync_core.runs.status_part import StatusPosition
 from cdcsync_operator.decision.observed import RunPreflight, RunState, StopRun
+from unit.controller.flows import AGAIN, CATCH_UP, SNAPSHOT, STREAM, flowing, reading_again, table
 from unit.controller.harness import ControllerHarness, place
 
-SNAPSHOT, STREAM, CATCH_UP = RunKind.SNAPSHOT, RunKind.STREAM, RunKind.CATCH_UP
-AGAIN = [{"table": "shop.b", "nonce": 1}]
 FAILED = {"name": "shop.b", "phase": "Failed", "reason": "TypeUnsupported", "message": "bad"}
-
-
-def table(harness: ControllerHarness, name: str = "shop.b") -> TableStatus:
-    found = harness.status.table(name)
-    assert found is not None
-    return found
-
-
-def flowing() -> ControllerHarness:
-    harness = ControllerHarness()
-    harness.to_streaming()
-    return harness
-
-
-def reading_again() -> ControllerHarness:
-    """A snapshot of shop.b beside the stream, without a report yet."""
-    harness = flowing()
-    harness.change(resnapshot=AGAIN)
-    harness.steps()
-    assert harness.live(SNAPSHOT).tables == (("shop.b", 1),)
-    return harness
 
 
 def catching_up() -> ControllerHarness:

@@ -11,8 +11,8 @@ from cdcsync_core.errors import Reason, fail
 from cdcsync_core.runs.run import RunKind, TablePhase
 from cdcsync_core.runs.status import Phase, Status
 from cdcsync_core.timestamps import utc
+from unit.controller.flows import AGAIN, reading_again, table
 from unit.controller.harness import WHOLE, ControllerHarness, place, resource
-from unit.controller.test_concurrent_runs import AGAIN, reading_again, table
 
 SNAPSHOT, STREAM, CATCH_UP = RunKind.SNAPSHOT, RunKind.STREAM, RunKind.CATCH_UP
 STOPPED = {

@@ -4,40 +4,22 @@ and never a reason to stall."""
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
 from cdcsync_core.errors import Reason, fail
 from cdcsync_core.runs.run import ExitCode, RunKind
-from cdcsync_core.runs.status import TableStatus
 from cdcsync_core.tables.capture import Capture
 from cdcsync_core.tables.source_table import Column, SourceTable, SourceType, TableId
 from cdcsync_operator.decision.observed import RunPreflight
-from cdcsync_operator.decision.runs.preflights import PREFLIGHT_EVERY, PROMPTED_EVERY
+from cdcsync_operator.decision.runs.preflights import PROMPTED_EVERY
 from cdcsync_operator.decision.tables.assignment import assigning
+from unit.controller.flows import entry, look_again
 from unit.controller.harness import ControllerHarness, place, resource
 
 LITERAL = {"tables": {"include": ["shop.a", "shop.b", "shop.gone"]}}
 GONE = fail(Reason.NO_SUCH_TABLE, "no table matches", table="shop.gone")
 NO_KEY = fail(Reason.NO_PRIMARY_KEY, "no primary key and no unique index", table="shop.c")
-
-
-def entry(harness: ControllerHarness, name: str) -> TableStatus:
-    found = harness.status.table(name)
-    assert found is not None
-    return found
-
-
-def look_again(harness: ControllerHarness, **parts: Any) -> None:
-    """The next regular preflight finds this."""
-    for name, value in parts.items():
-        setattr(harness, name, value)
-    harness.step(PREFLIGHT_EVERY + 1)
-    flowing = [t.name for t in harness.status.table_status if t.phase == "Streaming"]
-    if flowing:
-        harness.flow(*flowing)
-    harness.steps()
 
 
 def preflights(harness: ControllerHarness) -> int:

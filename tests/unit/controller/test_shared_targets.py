@@ -6,8 +6,8 @@ from __future__ import annotations
 from cdcsync_core.resource.sink_spec import SinkSpec
 from cdcsync_core.runs.run import RunKind
 from cdcsync_operator.decision.tables.shared_targets import meeting_tables, shared_targets
+from unit.controller.flows import entry, look_again
 from unit.controller.harness import ControllerHarness, resource
-from unit.controller.test_new_tables import entry, look_again
 
 KAFKA = {"kafka": {"bootstrapServers": "127.0.0.1:1", "staging": {"path": "s3://lake/staging"}}}
 

@@ -8,8 +8,8 @@ import pytest
 from cdcsync_core.runs.run import RunKind
 from cdcsync_core.tables.table_selection import TableSelection
 from cdcsync_operator.decision.tables.side_tables import side_table_error
+from unit.controller.flows import entry, look_again
 from unit.controller.harness import ControllerHarness, resource
-from unit.controller.test_new_tables import entry, look_again
 
 WIDE = TableSelection((r"shop\..*",))
 

@@ -10,7 +10,7 @@ import pytest
 from cdcsync_core.positions.lineage import Lineage
 from cdcsync_core.positions.position import FilePosition, Place
 from cdcsync_core.state import SinkWrite, TableState
-from unit.core.test_state import EMPTY
+from support.states import EMPTY
 
 WRITE = SinkWrite(7, "DuckDB", "UNKNOWN", 1700000000.5)
 

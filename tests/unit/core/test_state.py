@@ -14,18 +14,12 @@ from cdcsync_core.positions.gtid import GtidSet
 from cdcsync_core.positions.lineage import Lineage
 from cdcsync_core.positions.mariadb_gtid import MariaDbGtidPos
 from cdcsync_core.positions.position import FilePosition, GtidPosition, LogOffset, Place, Position, Watermark
-from cdcsync_core.state import STATE_VERSION, Identity, LastChange, TableState
-from cdcsync_core.tables.capture import Capture
+from cdcsync_core.state import STATE_VERSION, LastChange, TableState
 from cdcsync_core.tables.logical_type import LogicalType
 from cdcsync_core.tables.schema_change import Kind
-from cdcsync_core.tables.source_table import Column, SourceTable, SourceType, TableId
 from cdcsync_core.tables.target_schema import TargetColumn, TargetSchema
+from support.states import EMPTY, UUID
 
-UUID = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
-TABLE = Capture(SourceTable(TableId("shop", "orders"), (Column("id", SourceType.parse("bigint"), False),)), ("id",))
-EMPTY = TableState(
-    Identity("default/shop", Lineage.of(f"mysql:{UUID}"), "shop.orders"), TABLE, TargetSchema.of(TABLE), epoch=1
-)
 FIRST, SECOND, LAST = Split(None, (10,)), Split((10,), (20,)), Split((20,), None)
 
 

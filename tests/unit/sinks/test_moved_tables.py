@@ -10,7 +10,7 @@ from cdcsync_core.errors import CdcError
 from cdcsync_core.positions.lineage import Lineage
 from cdcsync_spark.sinks.contract.changes import AdvancePosition, Change, Commit, Empty
 from cdcsync_spark.sinks.contract.checks import check_successor, refuse_other_identity
-from unit.core.test_state import EMPTY
+from support.states import EMPTY
 
 MOVED = EMPTY.identity.lineage.moved_to("mysql:b")
 

@@ -17,8 +17,7 @@ from cdcsync_core.errors import CdcError, Reason
 from cdcsync_spark.sinks.lake.storage import object_store
 from cdcsync_spark.sinks.lake.storage.store import Store
 from cdcsync_spark.sinks.lake.storage.stores import open_store
-from servers.test_hostile_sinks import endless_pages
-from support.hostile import Hostile
+from support.hostile import Hostile, endless_pages
 
 pytestmark = pytest.mark.timeout(240)
 _KEYS = {"access_key_id": "any", "secret_access_key": "any"}

@@ -22,9 +22,9 @@ from cdcsync_spark.sinks.formats.avro_values import avro_rows, avro_type, avro_v
 from cdcsync_spark.sinks.formats.json_reader import JsonReader
 from cdcsync_spark.sinks.formats.json_records import Origin, debezium_json
 from cdcsync_spark.sinks.formats.record_steps import columns_of
-from unit.sinks.formats.test_avro_values import ROWS, VALUES, _table
-from unit.sinks.formats.test_json_all_types import all_types
-from unit.sinks.formats.test_json_records import CHANGES, ORIGIN
+from support.avro_table import ROWS, VALUES, table_of_values
+from support.json_all_types import all_types
+from support.json_changes import CHANGES, ORIGIN
 
 IDS = Registered(key=1, value=2)
 ALL_TYPES = Origin(TableId("shop", "orders"), ("id",), "mysql", 7, "cdc", sent=5000)
@@ -61,7 +61,7 @@ def test_the_extremes_of_every_type_are_read_back_bit_by_bit() -> None:
 @settings(max_examples=60)
 @given(ROWS)
 def test_random_rows_are_read_back(rows: list[dict[str, Any]]) -> None:
-    table = _table(rows)
+    table = table_of_values(rows)
     fields = [{"name": n, "type": ["null", avro_type(t)]} for n, (t, _) in VALUES.items()]
     read = records(decoder({"type": "record", "name": "Row", "fields": fields}), avro_rows(table).to_pylist())
     assert read.to_pylist() == table.to_pylist()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime as dt
 import io
 from decimal import Decimal
 from typing import Any
@@ -13,47 +12,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cdcsync_spark.sinks.formats.avro_values import avro_rows, avro_type, avro_values, zigzag
+from support.avro_table import ROWS, VALUES, scaled, table_of_values
 
 #: of the locked packages of development; an environment that is older than the lock lacks it
 fastavro = pytest.importorskip("fastavro")
-
-DAYS = st.datetimes(dt.datetime(1, 1, 1), dt.datetime(9999, 12, 31, 23, 59, 59, 999999))
-SINGLES = st.floats(allow_nan=False, width=32)
-
-
-def _integers(bits: int) -> st.SearchStrategy[int]:
-    return st.integers(-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
-
-
-VALUES: dict[str, tuple[pa.DataType, st.SearchStrategy[Any]]] = {
-    "flag": (pa.bool_(), st.booleans()),
-    **{f"int{n}": (t, _integers(n)) for n, t in ((8, pa.int8()), (16, pa.int16()), (32, pa.int32()), (64, pa.int64()))},
-    "float": (pa.float32(), SINGLES),
-    "double": (pa.float64(), st.floats(allow_nan=False)),
-    "text": (pa.string(), st.text(st.characters(exclude_categories=["Cs"]))),
-    "bytes": (pa.binary(), st.binary()),
-    "date": (pa.date32(), DAYS.map(lambda d: d.date())),
-    "datetime": (pa.timestamp("us"), DAYS),
-    "instant": (pa.timestamp("us", "UTC"), DAYS.map(lambda d: d.replace(tzinfo=dt.UTC))),
-    "unsigned": (pa.decimal128(20, 0), st.integers(0, 2**64 - 1).map(Decimal)),
-    "decimal": (pa.decimal128(38, 18), st.integers(-(10**38) + 1, 10**38 - 1).map(lambda n: _scaled(n, 18))),
-    "vector": (pa.list_(pa.float32()), st.lists(SINGLES, max_size=70)),
-}
-ROWS = st.lists(st.fixed_dictionaries({n: st.none() | v for n, (_, v) in VALUES.items()}), max_size=6)
-
-
-def _scaled(unscaled: int, scale: int) -> Decimal:
-    """Exact whatever the context's precision is."""
-    return Decimal((int(unscaled < 0), tuple(map(int, str(abs(unscaled)))), -scale))
 
 
 def _schema(nullable: bool) -> Any:
     fields = [{"name": n, "type": ["null", avro_type(t)] if nullable else avro_type(t)} for n, (t, _) in VALUES.items()]
     return fastavro.parse_schema({"type": "record", "name": "Row", "fields": fields})
-
-
-def _table(rows: list[dict[str, Any]]) -> pa.Table:
-    return pa.table({n: pa.array([row[n] for row in rows], t) for n, (t, _) in VALUES.items()})
 
 
 def _theirs(rows: list[dict[str, Any]], schema: Any) -> list[bytes]:
@@ -75,18 +42,18 @@ def _is_longer_in_fastavro(value: Any) -> bool:
 @given(ROWS)
 def test_random_rows_are_byte_by_byte_those_of_fastavro(rows: list[dict[str, Any]]) -> None:
     schema = _schema(nullable=True)
-    found = avro_rows(_table(rows)).to_pylist()
+    found = avro_rows(table_of_values(rows)).to_pylist()
     assert [fastavro.schemaless_reader(io.BytesIO(r), schema) for r in found] == rows
     if not any(_is_longer_in_fastavro(v) for row in rows for v in row.values()):
         assert found == _theirs(rows, schema)
-    assert avro_rows(_table(rows).slice(1)).to_pylist() == found[1:]
+    assert avro_rows(table_of_values(rows).slice(1)).to_pylist() == found[1:]
 
 
 @settings(max_examples=20)
 @given(st.lists(st.fixed_dictionaries({n: v for n, (_, v) in VALUES.items()}), min_size=1, max_size=4))
 def test_columns_without_null_have_no_union(rows: list[dict[str, Any]]) -> None:
     schema = _schema(nullable=False)
-    found = avro_rows(_table(rows), nullable=False).to_pylist()
+    found = avro_rows(table_of_values(rows), nullable=False).to_pylist()
     assert [fastavro.schemaless_reader(io.BytesIO(r), schema) for r in found] == rows
 
 
@@ -99,7 +66,7 @@ def test_every_size_of_a_number(number: int) -> None:
 
 @pytest.mark.parametrize("unscaled", [s * (2**i + d) for i in range(0, 126, 7) for d in (-1, 0, 1) for s in (1, -1)])
 def test_decimals_have_the_fewest_bytes_of_twos_complement(unscaled: int) -> None:
-    value = _scaled(unscaled, 3)
+    value = scaled(unscaled, 3)
     (found,) = avro_values(pa.array([value], pa.decimal128(38, 3)), nullable=False).to_pylist()
     fewest = (unscaled if unscaled >= 0 else ~unscaled).bit_length() // 8 + 1
     assert found == bytes([2 * fewest]) + unscaled.to_bytes(fewest, "big", signed=True)
@@ -111,7 +78,7 @@ def test_a_null_where_none_may_be_is_an_error() -> None:
 
 
 def test_nothing_is_nothing() -> None:
-    assert avro_rows(_table([])).to_pylist() == []
+    assert avro_rows(table_of_values([])).to_pylist() == []
     assert len(zigzag(pa.array([], pa.int64()).to_numpy())) == 0
 
 

@@ -13,16 +13,7 @@ from cdcsync_core.positions.position import LogOffset
 from cdcsync_spark.rows.events import Events
 from cdcsync_spark.sinks.formats.debezium_records import debezium_exact_json
 from cdcsync_spark.sinks.formats.json_records import Header, Records, slices
-from unit.sinks.formats.test_json_records import (
-    AFTER,
-    BEFORE,
-    CHANGES,
-    DELETE,
-    GTID,
-    INSERT,
-    ORIGIN,
-    changelog,
-)
+from support.json_changes import AFTER, BEFORE, CHANGES, DELETE, GTID, INSERT, ORIGIN, changelog
 
 ONE, TWO = b'{"id":1}', b'{"id":2}'
 

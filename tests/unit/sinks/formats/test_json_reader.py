@@ -9,8 +9,8 @@ from cdcsync_core.tables.source_table import TableId
 from cdcsync_spark.sinks.formats.json_reader import READABLE, keys_table, last_row, rows_table
 from cdcsync_spark.sinks.formats.json_records import FORMS, Origin, Records
 from cdcsync_spark.sinks.formats.record_steps import columns_of
-from unit.sinks.formats.test_json_all_types import all_types
-from unit.sinks.formats.test_json_records import CHANGES, ORIGIN
+from support.json_all_types import all_types
+from support.json_changes import CHANGES, ORIGIN
 
 
 def test_every_form_is_readable() -> None:

@@ -27,7 +27,7 @@ from cdcsync_spark.stream.run import StreamRun, follow
 from cdcsync_spark.stream.stream_table import StreamTable
 from support.facts import at
 from support.memory_target import MemoryTarget
-from unit.spark.stream.test_run import resource, stream_table
+from support.stream_tables import resource, stream_table
 
 SECONDS = 120.0
 
