@@ -1,8 +1,7 @@
 """Whatever happens to a sync with a schedule, in whatever order: once it is quiet, each of its
 times is caught up by one run, nothing runs between them, and the status shows it.
 
-The histories are those of `test_controller_histories`; the stream's schedule comes and goes in
-them, too.
+The histories are those of `cluster_histories`; the stream's schedule comes and goes in them, too.
 """
 
 from __future__ import annotations
@@ -17,7 +16,8 @@ from cdcsync_core.runs.status import Phase
 from cdcsync_core.timestamps import unix_time
 from cdcsync_operator.decision.observed import Action, StartRun
 from cdcsync_operator.decision.runs.fingerprint import fingerprint
-from property.test_controller_histories import BACKOFF, NAMES, Cluster, happen, histories, initial_spec
+from unit.controller.cluster_histories import BACKOFF, happen, histories, initial_spec
+from unit.controller.simulated_cluster import NAMES, Cluster
 
 STREAM = RunKind.STREAM
 SCHEDULED = {"interval": "1s", "schedule": {"cron": "*/20 * * * *"}}

@@ -13,12 +13,6 @@ SNAPSHOT, STREAM, CATCH_UP = RunKind.SNAPSHOT, RunKind.STREAM, RunKind.CATCH_UP
 AGAIN = [{"table": "shop.b", "nonce": 1}]
 
 
-def table(harness: ControllerHarness, name: str = "shop.b") -> TableStatus:
-    found = harness.status.table(name)
-    assert found is not None
-    return found
-
-
 def flowing() -> ControllerHarness:
     harness = ControllerHarness()
     harness.to_streaming()
@@ -34,7 +28,7 @@ def reading_again() -> ControllerHarness:
     return harness
 
 
-def entry(harness: ControllerHarness, name: str) -> TableStatus:
+def entry(harness: ControllerHarness, name: str = "shop.b") -> TableStatus:
     found = harness.status.table(name)
     assert found is not None
     return found

@@ -13,7 +13,7 @@ from cdcsync_core.runs.run import RunKind, TablePhase
 from cdcsync_core.runs.status import Phase
 from cdcsync_core.runs.status_part import StatusPosition
 from cdcsync_operator.decision.observed import RunPreflight, RunState, StopRun
-from unit.controller.flows import AGAIN, CATCH_UP, SNAPSHOT, STREAM, flowing, reading_again, table
+from unit.controller.flows import AGAIN, CATCH_UP, SNAPSHOT, STREAM, entry, flowing, reading_again
 from unit.controller.harness import ControllerHarness, place
 
 FAILED = {"name": "shop.b", "phase": "Failed", "reason": "TypeUnsupported", "message": "bad"}
@@ -35,7 +35,7 @@ def test_a_permanent_end_of_a_catch_up_stops_its_tables_with_the_reason() -> Non
     harness = catching_up()
     harness.end(CATCH_UP, 3, "TransactionTooLarge", "the scratch disk is full")
     harness.steps()
-    assert (table(harness).phase, table(harness).reason) == (TablePhase.FAILED, "TransactionTooLarge")
+    assert (entry(harness).phase, entry(harness).reason) == (TablePhase.FAILED, "TransactionTooLarge")
     assert harness.condition("Stalled") == ("True", "TransactionTooLarge")
     assert harness.kinds() == {"stream"}, "the others flow on, and nothing is begun again"
 
@@ -49,10 +49,10 @@ def test_a_permanent_end_of_a_reading_that_had_not_begun_stops_its_tables_for_go
     for _ in range(20):
         harness.flow("shop.a", "shop.b")
         harness.step()
-    assert (table(harness).phase, table(harness).reason) == (TablePhase.FAILED, "SpecInvalid")
-    assert table(harness).message == "the API server refused a driver"
+    assert (entry(harness).phase, entry(harness).reason) == (TablePhase.FAILED, "SpecInvalid")
+    assert entry(harness).message == "the API server refused a driver"
     assert len(harness.started()) == starts
-    assert table(harness, "shop.a").phase is TablePhase.STREAMING
+    assert entry(harness, "shop.a").phase is TablePhase.STREAMING
 
 
 def test_a_table_that_was_read_to_the_end_does_not_fail_with_its_run() -> None:
@@ -63,8 +63,8 @@ def test_a_table_that_was_read_to_the_end_does_not_fail_with_its_run() -> None:
     harness.read("shop.b", nonce=1)
     harness.end(SNAPSHOT, 3, "SnapshotOutlivesBinlog", "purged")
     harness.step()
-    assert not table(harness).failed
-    assert table(harness, "shop.c").reason == "SnapshotOutlivesBinlog"
+    assert not entry(harness).failed
+    assert entry(harness, "shop.c").reason == "SnapshotOutlivesBinlog"
 
 
 @pytest.mark.parametrize("kind", [SNAPSHOT, CATCH_UP])
@@ -158,13 +158,13 @@ def test_any_change_tries_a_table_again_that_failed_in_the_stream_and_really(spe
     harness.change(**spec)
     harness.steps()
     assert harness.live(STREAM).stop_asked
-    assert table(harness).message == "bad"
+    assert entry(harness).message == "bad"
     assert harness.condition("Ready") == ("False", "TypeUnsupported")
     harness.end(STREAM)
     harness.steps()
     assert harness.live(STREAM).id != first
     assert "shop.b" in harness.live(STREAM).names
-    assert not table(harness).failed
+    assert not entry(harness).failed
     assert harness.status.observed_generation == harness.resource.metadata.generation
 
 
@@ -202,7 +202,7 @@ def test_no_change_leaves_a_failed_table_and_its_stream_alone() -> None:
     harness.say(STREAM, tables=[FAILED])
     harness.steps()
     assert [harness.step().actions for _ in range(5)] == [()] * 5
-    assert table(harness).message == "bad"
+    assert entry(harness).message == "bad"
 
 
 # ---- whose word counts
@@ -229,7 +229,7 @@ def test_a_table_that_is_read_again_is_its_readers_to_tell_of() -> None:
         SNAPSHOT, tables=[{"name": "shop.b", "phase": "Snapshotting", "nonce": 1, "generation": 1, "splitsFinished": 3}]
     )
     harness.flow("shop.a", "shop.b", offset=400)
-    assert (table(harness).phase, table(harness).splits_finished) == (TablePhase.SNAPSHOTTING, 3)
+    assert (entry(harness).phase, entry(harness).splits_finished) == (TablePhase.SNAPSHOTTING, 3)
     harness.read("shop.b", nonce=1)
     harness.end(SNAPSHOT)
     harness.steps()
@@ -237,7 +237,7 @@ def test_a_table_that_is_read_again_is_its_readers_to_tell_of() -> None:
         CATCH_UP,
         tables=[{"name": "shop.b", "phase": "CatchingUp", "nonce": 1, "generation": 1, "position": place(350)}],
     )
-    assert table(harness).position == StatusPosition.model_validate(place(350))
+    assert entry(harness).position == StatusPosition.model_validate(place(350))
     harness.end(CATCH_UP)
     harness.step()
     harness.end(STREAM)
@@ -245,7 +245,7 @@ def test_a_table_that_is_read_again_is_its_readers_to_tell_of() -> None:
     harness.say(
         STREAM, tables=[{"name": "shop.b", "phase": "Streaming", "nonce": 1, "generation": 1, "position": place(500)}]
     )
-    assert (table(harness).phase, table(harness).position) == (
+    assert (entry(harness).phase, entry(harness).position) == (
         TablePhase.STREAMING,
         StatusPosition.model_validate(place(500)),
     )

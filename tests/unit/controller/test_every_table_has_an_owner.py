@@ -11,7 +11,7 @@ from cdcsync_core.errors import Reason, fail
 from cdcsync_core.runs.run import RunKind, TablePhase
 from cdcsync_core.runs.status import Phase, Status
 from cdcsync_core.timestamps import utc
-from unit.controller.flows import AGAIN, reading_again, table
+from unit.controller.flows import AGAIN, entry, reading_again
 from unit.controller.harness import WHOLE, ControllerHarness, place, resource
 
 SNAPSHOT, STREAM, CATCH_UP = RunKind.SNAPSHOT, RunKind.STREAM, RunKind.CATCH_UP
@@ -79,7 +79,7 @@ def test_a_published_content_is_handed_over_though_the_stream_was_started_later(
     harness.step()
     harness.end(SNAPSHOT)
     idle(harness)
-    assert table(harness).phase is TablePhase.CATCHING_UP
+    assert entry(harness).phase is TablePhase.CATCHING_UP
     assert harness.live(CATCH_UP).tables == (("shop.b", 1),)
 
 
@@ -93,7 +93,7 @@ def test_a_table_waits_visibly_while_its_second_reading_cannot_start_and_the_str
     assert harness.live(STREAM).names == {"shop.a"}
     first_words(harness)
     idle(harness)
-    assert table(harness).phase is not TablePhase.STREAMING
+    assert entry(harness).phase is not TablePhase.STREAMING
     assert harness.condition("Consistent")[0] == "False"
 
 
@@ -112,7 +112,7 @@ def test_a_table_that_has_caught_up_does_not_flow_while_its_handover_is_held_bac
     harness.change(resnapshot=[*AGAIN, {"table": "shop.c", "nonce": 2}])
     idle(harness)
     assert harness.live(STREAM).names == {"shop.a", "shop.b", "shop.c"}
-    assert table(harness).phase is TablePhase.CATCHING_UP
+    assert entry(harness).phase is TablePhase.CATCHING_UP
 
 
 @pytest.mark.parametrize("reported_by", ["the table", "the run"])
@@ -133,7 +133,7 @@ def test_content_that_was_never_published_is_not_taken_for_the_tables(reported_b
         harness.say(SNAPSHOT, tables=[staged | {"phase": "Failed", "reason": "PositionLost", "message": "purged"}])
     harness.end(SNAPSHOT, 3, "PositionLost", "purged")
     harness.steps()
-    assert table(harness).reason == "PositionLost"
+    assert entry(harness).reason == "PositionLost"
     harness.change(resnapshot=[])
     harness.steps()
     harness.end(STREAM)
@@ -256,7 +256,7 @@ def test_a_change_tries_a_failed_table_again_when_the_source_is_cured() -> None:
     harness.step()
     harness.end(STREAM, 1, "OutOfMemory", "killed")
     harness.step()
-    assert table(harness).failed
+    assert entry(harness).failed
     harness.errors = (fail(Reason.BINLOG_FORMAT_NOT_ROW, "binlog_format is MIXED"),)
     harness.change(resnapshot=AGAIN, restartNonce=1)
     harness.steps(20)
@@ -290,7 +290,7 @@ def test_a_reading_is_heard_beside_a_stream_whose_lost_content_had_a_higher_nonc
     harness.end(SNAPSHOT)
     harness.step()
     assert harness.status.restarts.consecutive == 0
-    assert table(harness).phase is TablePhase.CATCHING_UP
+    assert entry(harness).phase is TablePhase.CATCHING_UP
 
 
 # ---- ends beside each other
@@ -315,7 +315,7 @@ def test_an_added_table_that_cannot_be_read_stops_none_that_waits_for_its_next_a
     harness.step()
     harness.end(SNAPSHOT, 3, "SnapshotOutlivesBinlog", "purged")
     harness.steps(60)
-    assert table(harness, "shop.c").reason == "SnapshotOutlivesBinlog"
+    assert entry(harness, "shop.c").reason == "SnapshotOutlivesBinlog"
     assert harness.live(STREAM).names == {"shop.a", "shop.b"}
 
 
@@ -329,7 +329,7 @@ def test_a_failed_catch_up_is_not_begun_again_by_the_snapshot_beside_it() -> Non
     harness.step()
     harness.read("shop.c")
     harness.steps()
-    assert table(harness, "shop.c").reason == "XaUnsupported"
+    assert entry(harness, "shop.c").reason == "XaUnsupported"
     assert harness.kinds() == {"stream", "snapshot"}
 
 
