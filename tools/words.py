@@ -2,8 +2,8 @@
 
 A docstring begins with a verb or the thing's own noun; a variable is named by what is in it; a
 class name is one thing; a test imports helpers from `tests/support`, not from another test, and
-calls nothing a world. `tools/words.toml` lists the files, and the class names, that are older than
-a rule; `--shrink` takes those out of it that keep the rule now, `--accept` writes it anew.
+calls nothing a world. `tools/words.toml` lists the files that are older than a rule; `--shrink`
+takes those out of it that keep the rule now, and nothing puts one in.
 """
 
 from __future__ import annotations
@@ -133,7 +133,7 @@ def unexcused(faults: Mapping[str, Mapping[str, list[Fault]]], excused: Mapping[
 
 
 def write_exceptions(excused: Mapping[str, list[str]]) -> None:
-    lines = ["# Files, and class names, that are older than a rule of tools/words.py. The lists only shrink."]
+    lines = ["# Files that are older than a rule of tools/words.py. The lists only shrink."]
     for rule, subjects in excused.items():
         if subjects:
             lines += ["", f"{rule} = [", *(f'  "{subject}",' for subject in sorted(subjects)), "]"]
@@ -143,9 +143,6 @@ def write_exceptions(excused: Mapping[str, list[str]]) -> None:
 def main(arguments: list[str]) -> int:
     faults = faults_by_rule()
     excused = tomllib.loads(EXCEPTIONS.read_text(encoding="utf-8")) if EXCEPTIONS.exists() else {}
-    if "--accept" in arguments:
-        write_exceptions({rule: list(subjects) for rule, subjects in faults.items()})
-        return 0
     if "--shrink" in arguments:
         write_exceptions(
             {rule: [s for s in excused.get(rule, ()) if s in subjects] for rule, subjects in faults.items()}
