@@ -43,6 +43,7 @@ class Reason(StrEnum):
     NO_SUCH_TABLE = "NoSuchTable"
     SIDE_TABLE = "SideTable"
     NO_PRIMARY_KEY = "NoPrimaryKey"
+    KEY_NOT_UNIQUE = "KeyNotUnique"
     TYPE_UNSUPPORTED = "TypeUnsupported"
     TABLE_UNREADABLE = "TableUnreadable"
     XA_UNSUPPORTED = "XaUnsupported"

@@ -7,12 +7,13 @@ Each test ends in the rows that a table with the same changes would have.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any
 
+import numpy as np
 import pytest
 
 from cdcsync_core.errors import CdcError, Reason
@@ -269,3 +270,36 @@ def test_two_writers_that_take_turns_and_compact_hold_what_the_model_holds(lake:
             assert content(lake.target) == model.content
     assert steps.count("compact") >= 4
     assert content(lake.target) == model.content
+
+
+@pytest.mark.parametrize("given", ["upserts", "deletes"])
+def test_a_declared_key_that_is_there_is_not_given_to_a_second_row(given: str, lake: Lake) -> None:
+    """Keys that the batch takes away first may be there; of one that it gives first nothing is
+    changed. A deleted row is there no more."""
+    declared = replace(ORDERS, declared=True)
+
+    def change(number: int, new: dict[int, bool]) -> Build:
+        upserts, deletes = [(1, "changed"), (90, "new")], [(2,), (91,)]
+        keys = [row[0] for row in (*upserts, *deletes)]
+        asked = np.array([new.get(key, False) for key in keys])
+        plain = batch(number, Upsert(rows_of(ORDERS, upserts), keys_of(ORDERS, deletes), asked))
+
+        def build(found: TableState) -> Commit | None:
+            commit = plain(found)
+            return commit and replace(commit, state=replace(commit.state, capture=declared))
+
+        return build
+
+    writer = lake.writer()
+    with pytest.raises(CdcError) as refused:
+        writer.commit(1, change(1, {90: True, 91: True, 1 if given == "upserts" else 2: True}))
+    assert refused.value.reason is Reason.KEY_NOT_UNIQUE
+    assert f"id={1 if given == 'upserts' else 2}," in refused.value.found
+    assert content(lake.target) == FIRST
+    writer.commit(1, change(1, {90: True, 91: True}))
+    assert content(lake.target) == CHANGED
+    with pytest.raises(CdcError) as again:
+        writer.commit(1, change(2, {90: True}))
+    assert again.value.reason is Reason.KEY_NOT_UNIQUE
+    writer.commit(1, change(2, {2: True, 91: True}))
+    assert content(lake.target) == CHANGED

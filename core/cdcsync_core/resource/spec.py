@@ -145,10 +145,18 @@ class OverrideColumns(Part):
     exclude: tuple[Text, ...] = ()
 
 
+def _names_once(names: tuple[str, ...]) -> tuple[str, ...]:
+    if len(set(names)) != len(names):
+        raise ValueError("each column once")
+    return names
+
+
 class Override(Part):
-    """Settings of one table, by its literal name `database.table`."""
+    """Settings of one table, by its literal name `database.table`; `key` declares the columns that
+    tell its rows apart where the source has no index that does."""
 
     table: TableName
+    key: Annotated[tuple[Text, ...], Field(max_length=32), AfterValidator(_names_once)] = ()
     columns: OverrideColumns = OverrideColumns()
     accept_unlogged_cascades: Flag = False
     schema_change: OverrideSchemaChange | None = None

@@ -22,13 +22,15 @@ class Capture:
     `key` names the columns that tell rows apart, in the order of the unique index `key_index`
     (empty where that was not recorded). It is empty for a table without a key: its rows are a bag,
     in which two may be equal. `excluded` are columns that the manifest leaves out of the target
-    (never key columns).
+    (never key columns). `declared`: the manifest names the key's columns, and no index of the
+    source keeps two rows from having the same; see `declared_key`.
     """
 
     source: SourceTable
     key: tuple[str, ...]
     excluded: frozenset[str] = frozenset()
     key_index: str = field(default="", compare=False)
+    declared: bool = False
 
     def __post_init__(self) -> None:
         names = [c.name for c in self.columns]
@@ -44,7 +46,7 @@ class Capture:
     def chunk_key(self) -> tuple[str, ...] | None:
         """The columns by whose values the rows are cut into splits, which have an index; None for
         rows that are read by one SELECT."""
-        return self.key or None
+        return None if self.declared else self.key or None
 
     @property
     def columns(self) -> tuple[Column, ...]:
@@ -66,8 +68,8 @@ class Capture:
 
         Whether a column may be NULL, and the collation of one outside of the key, change no value.
         """
-        same_key = (self.id, self.key, self.excluded) == (now.id, now.key, now.excluded)
-        return same_key and self._compared() == now._compared()
+        mine = (self.id, self.key, self.declared, self.excluded)
+        return mine == (now.id, now.key, now.declared, now.excluded) and self._compared() == now._compared()
 
     def _compared(self) -> list[Column]:
         return [c if c.name in self.key else replace(c, nullable=True, collation="") for c in self.columns]
@@ -95,6 +97,7 @@ class Capture:
             "key": list(self.key),
             "keyIndex": self.key_index,
             "excluded": sorted(self.excluded),
+            **({"declared": True} if self.declared else {}),
         }
 
     @classmethod
@@ -104,6 +107,7 @@ class Capture:
             tuple(data["key"]),
             frozenset(data["excluded"]),
             data.get("keyIndex", ""),
+            data.get("declared", False),
         )
 
 

@@ -137,6 +137,7 @@ def _check(server: Server, table: TableId, spec: Spec) -> TableCheck:
         replaces_invalid=tables.replaces_invalid,
         metadata=spec.sink.kind.event_columns(),
         needs_key=spec.sink.kind.needs_row_key,
+        refuses_declared_key=spec.sink.kind.refuses_declared_key,
     )
     question = server.source.question
     if question is not None and not question.keep(memory_of(len(found.columns))):

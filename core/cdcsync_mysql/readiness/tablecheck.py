@@ -10,6 +10,7 @@ from cdcsync_core.errors import CdcError, Reason, fail
 from cdcsync_core.remedies import rebuild_times
 from cdcsync_core.resource.spec import Override
 from cdcsync_core.tables.capture import Capture, generated_left_out, hidden_unknown, members_unknown, uncertain_members
+from cdcsync_core.tables.declared_key import unguarded
 from cdcsync_core.tables.event_columns import EventColumns, taken_error
 from cdcsync_core.tables.logical_type import logical_type, lossy
 from cdcsync_core.tables.source_table import Column, TableId, quote
@@ -17,6 +18,7 @@ from cdcsync_mysql.checks import Check, Level, refused, warned
 from cdcsync_mysql.readiness.cascades import LOGGED_SINCE, cascades, unlogged_error
 from cdcsync_mysql.readiness.servercheck import Server
 from cdcsync_mysql.reading.catalog import read_table
+from cdcsync_mysql.reading.declared import declare, refuse_beside_key
 from cdcsync_mysql.reading.planner import estimate_rows
 from cdcsync_mysql.sessions.connection import fetch
 from cdcsync_mysql.sessions.failures import grant
@@ -24,7 +26,7 @@ from cdcsync_mysql.sessions.failures import grant
 #: MariaDB from here on leaves generated columns out of the images of UPDATE, DELETE and REPLACE
 _GENERATED_LEFT_OUT_SINCE = (11, 8)
 _ONE_READ = (
-    "there is none, so the table is read by one SELECT in one transaction, for which the server keeps old versions of"
+    ", so the table is read by one SELECT in one transaction, for which the server keeps old versions of"
     " its rows; its rows are not compared by verify, and a crash of the source that may have lost some of them stops it"
 )
 _HASHES = (
@@ -93,13 +95,15 @@ def check_table(
     replaces_invalid: bool = False,
     metadata: EventColumns | None = None,
     needs_key: bool = True,
+    refuses_declared_key: str = "",
 ) -> TableCheck:
     """`replaces_invalid`: bytes that are no character are replaced; `metadata` are the columns that
-    the target has beside the source's; `needs_key`: it tells rows apart. Raises CdcError only for a
-    lost connection."""
+    the target has beside the source's; `needs_key`: it tells rows apart; `refuses_declared_key`:
+    which part of the sink does not guard a declared key. Raises CdcError only for a lost
+    connection."""
     connection = server.connection
     try:
-        table = read_table(connection, table_id, frozenset(override.columns.exclude), needs_key=needs_key)
+        table = _defined(server, table_id, override, needs_key, refuses_declared_key)
     except CdcError as e:
         if e.reason.retried:
             raise
@@ -113,8 +117,9 @@ def check_table(
     if server.variables.get("binlog_row_metadata", "").upper() != "FULL":
         found.checks.extend(_undescribed(server, table))
     found.checks.extend(_readable(server, table))
-    if not table.key:
-        found.checks.append(warned("key", _ONE_READ, table=str(table_id)))
+    if table.chunk_key is None:
+        missing = "the source has no index of the declared one" if table.declared else "there is none"
+        found.checks.append(warned("key", f"{missing}{_ONE_READ}", table=str(table_id)))
     _check_cascades(server, table_id, accepted=override.accept_unlogged_cascades, found=found)
     rows = estimate_rows(connection, table_id)
     return TableCheck(
@@ -126,6 +131,18 @@ def check_table(
         max(1, -(-rows // chunk_size)) if table.chunk_key else 1,
         found.unlogged_cascades,
     )
+
+
+def _defined(server: Server, table_id: TableId, override: Override, needs_key: bool, refuses: str) -> Capture:
+    """The definition with the key that tells rows apart; `refuses` as in `check_table`."""
+    excluded = frozenset(override.columns.exclude)
+    if not override.key:
+        return read_table(server.connection, table_id, excluded, needs_key=needs_key)
+    if refuses:
+        raise unguarded(table_id, refuses)
+    table = read_table(server.connection, table_id, excluded, needs_key=False)
+    refuse_beside_key(table)
+    return declare(table, override.key)
 
 
 def _check_column(table_id: TableId, column: Column, found: _Findings) -> None:

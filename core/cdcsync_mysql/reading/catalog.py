@@ -17,6 +17,7 @@ from cdcsync_core.errors import CdcError, Reason, fail
 from cdcsync_core.tables.capture import Capture
 from cdcsync_core.tables.source_table import Column, SourceTable, SourceType, TableId, quote
 from cdcsync_core.tables.table_selection import TableSelection, literal_name, matches
+from cdcsync_mysql.reading.declared import declare
 from cdcsync_mysql.reading.splitquery import unsupported_key_reason
 from cdcsync_mysql.sessions.connection import Connection, fetch, fetch_dicts
 
@@ -159,7 +160,10 @@ def as_planned(connection: Connection, table: Capture) -> bool:
 
 
 def read_again(connection: Connection, table: Capture) -> Capture:
-    """The definition of now of a table that is captured; raises as `read_table`."""
+    """The definition of now of a table that is captured; raises as `read_table`. A declared key
+    stays the one, though the table may have got another."""
+    if table.declared:
+        return declare(read_table(connection, table.id, table.excluded, needs_key=False), table.key)
     return read_table(connection, table.id, table.excluded, table.key, needs_key=bool(table.key))
 
 

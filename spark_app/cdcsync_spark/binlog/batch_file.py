@@ -42,7 +42,8 @@ _MOST_INTERVALS = 4
 @dataclass
 class BatchWriter:
     """Writes the batches of one reader into `folder`, under names that are not used twice. Without
-    `befores`, before images that a fold by key does not need are left out."""
+    `befores`, before images that a fold by key does not need are left out, except for a declared
+    key, which only they show to be taken twice."""
 
     folder: Path
     definitions: Definitions
@@ -100,7 +101,7 @@ class BatchWriter:
         with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, schema) as writer:
             for piece in _pieces(rows):
                 try:
-                    for decoded in block_batches(table, piece, self.decoder, befores=self.befores):
+                    for decoded in block_batches(table, piece, self.decoder, befores=self._befores(table)):
                         writer.write_batch(decoded.batch)
                         images += decoded.images
                         nulled += decoded.nulled
@@ -108,6 +109,9 @@ class BatchWriter:
                     at = transactions[self._first_bad(table, piece)].end
                     raise e.placed(position=str(at)) from None
         return images, nulled
+
+    def _befores(self, table: Capture) -> bool:
+        return self.befores or table.declared
 
     def _first_bad(self, table: Capture, piece: list[RowsBlock]) -> int:
         """The transaction of the first event that cannot be decoded, not all of which can: found by
@@ -124,7 +128,7 @@ class BatchWriter:
 
     def _decodes(self, table: Capture, events: list[RowsEvent]) -> bool:
         try:
-            for _ in batches(table, events, [0] * len(events), self.decoder, befores=self.befores):
+            for _ in batches(table, events, [0] * len(events), self.decoder, befores=self._befores(table)):
                 continue
         except DecodeError:
             return False

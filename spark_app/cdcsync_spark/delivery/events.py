@@ -40,7 +40,7 @@ def delivered(changes: Changelog, state: TableState, after: TableState, *, event
     if not (events and state.published):
         refuse_without_key(state)
         last = folded(changes, state)
-        return Commit(after, Upsert(last.upserts, last.deletes))
+        return Commit(after, Upsert(last.upserts, last.deletes, last.new))
     emitted = as_events(changes, state.capture.key, first=state.events + 1)
     return Commit(replace(after, events=state.events + emitted.num_rows), Emit(emitted))
 

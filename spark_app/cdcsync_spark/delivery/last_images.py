@@ -34,8 +34,8 @@ def last_of_keys(keys: pa.Table, scratch: Path | None, rows_in_memory: int = ROW
         last = np.zeros(keys.num_rows, bool)
         _mark(last, _placed(keys, np.arange(keys.num_rows, dtype=np.int64)))
         return last
-    part_of = _zeros(scratch, keys.num_rows, np.uint16)
-    last = _zeros(scratch, keys.num_rows, np.bool_)
+    part_of = zeros_in_file(scratch, keys.num_rows, np.uint16)
+    last = zeros_in_file(scratch, keys.num_rows, np.bool_)
     batches = keys.to_batches()
     ends = np.cumsum([batch.num_rows for batch in batches])
     codec = KeyCodec("", tuple(keys.schema.names), (), 0)
@@ -83,8 +83,9 @@ def _last(placed: pa.Table) -> pa.Table:
     )
 
 
-def _zeros(folder: Path, count: int, kind: type[np.generic]) -> npt.NDArray[Any]:
-    """In a file of `folder` that has no name."""
+def zeros_in_file(folder: Path, count: int, kind: type[np.generic]) -> npt.NDArray[Any]:
+    """An array in a file of `folder` that has no name. Raises TransactionTooLarge where the disk is
+    full."""
     try:
         with tempfile.TemporaryFile(dir=folder) as file:
             os.posix_fallocate(file.fileno(), 0, count * np.dtype(kind).itemsize)

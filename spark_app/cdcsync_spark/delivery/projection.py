@@ -13,6 +13,7 @@ def folded(changes: Changelog, state: TableState) -> Upserts:
     """`changes` have the captured columns of `state`. A target column that none of them fills is
     NULL."""
     key, schema = state.capture.key, state.schema
-    folded = fold(changes, key)
+    folded = fold(changes, key, declared=state.capture if state.capture.declared else None)
     filled = {c.source: c.name for c in schema.columns if c.source is not None}
-    return Upserts(projected(folded.upserts, schema), folded.deletes.rename_columns([filled[name] for name in key]))
+    deletes = folded.deletes.rename_columns([filled[name] for name in key])
+    return Upserts(projected(folded.upserts, schema), deletes, folded.new)

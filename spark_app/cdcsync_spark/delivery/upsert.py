@@ -15,7 +15,9 @@ import pyarrow as pa
 
 from cdcsync_core.errors import CdcError, Reason, fail
 from cdcsync_core.remedies import RESNAPSHOT
+from cdcsync_core.tables.capture import Capture
 from cdcsync_spark.delivery.changelog import Changelog
+from cdcsync_spark.delivery.key_lives import key_lives
 from cdcsync_spark.delivery.last_images import ROWS_IN_MEMORY, Mask, last_of_keys
 from cdcsync_spark.delivery.mapped import mapped
 from cdcsync_spark.rows.changes import KIND, TRANSACTION, ChangeKind
@@ -26,10 +28,12 @@ _IN_MEMORY_BYTES = 64 << 20
 
 class Upserts(NamedTuple):
     """`upserts`: the last images, one row per key, with the captured columns; `deletes`: the keys
-    that end deleted, with the key columns. No key is in both."""
+    that end deleted, with the key columns. No key is in both. `new` as in
+    `sinks.contract.changes.Upsert`."""
 
     upserts: pa.Table
     deletes: pa.Table
+    new: Mask | None = None
 
     @property
     def num_rows(self) -> int:
@@ -40,29 +44,45 @@ def fold(
     changes: Changelog,
     key: Sequence[str],
     *,
+    declared: Capture | None = None,
     in_memory_bytes: int = _IN_MEMORY_BYTES,
     rows_in_memory: int = ROWS_IN_MEMORY,
 ) -> Upserts:
     """Per key (compared byte for byte) the last change in stream order wins.
 
-    `key` are the columns that tell rows apart. Of images of more than `in_memory_bytes` what is
+    `key` are the columns that tell rows apart; `declared` is the table where they are declared, and
+    all before images are there. Of images of more than `in_memory_bytes` what is
     kept is in a file, and the keys of `rows_in_memory` are in memory at a time. Raises
-    TypeUnsupported for a NULL in the key, TransactionTooLarge where the disk is full.
+    TypeUnsupported for a NULL in the key, KeyNotUnique, TransactionTooLarge where the disk is full.
     """
     images = changes.images
     refuse_null_keys(images, key)
     scratch = changes.scratch if images.nbytes > in_memory_bytes else None
-    last = last_of_keys(images.select(list(key)), scratch, rows_in_memory)
+    keys, given = images.select(list(key)), None
+    if declared is None:
+        last = last_of_keys(keys, scratch, rows_in_memory)
+    else:
+        last, given = key_lives(declared, keys, ~_removes(images[KIND]), scratch, rows_in_memory)
     updated, deleted = _ends(images, last)
     upserts = _filtered(images.drop_columns([KIND, TRANSACTION]), updated, scratch)
-    return Upserts(upserts, _filtered(images.select(list(key)), deleted, scratch))
+    new = None if given is None else np.concatenate([given[_mask(updated)], given[_mask(deleted)]])
+    return Upserts(upserts, _filtered(keys, deleted, scratch), new)
+
+
+def _mask(values: pa.BooleanArray) -> Mask:
+    return np.asarray(values.to_numpy(zero_copy_only=False))
+
+
+def _removes(kinds: pa.Array | pa.ChunkedArray) -> Mask:
+    """Whether each image leaves no row."""
+    return np.isin(kinds.to_numpy(), [ChangeKind.UPDATE_BEFORE, ChangeKind.DELETE])
 
 
 def _ends(images: pa.Table, last: Mask) -> tuple[pa.BooleanArray, pa.BooleanArray]:
     """Masks of the last images that leave a row, and of those that leave none: a bit an image."""
     updated, deleted, first = [], [], 0
     for kinds in images[KIND].chunks:
-        removes = np.isin(kinds.to_numpy(), [ChangeKind.UPDATE_BEFORE, ChangeKind.DELETE])
+        removes = _removes(kinds)
         ends = np.asarray(last[first : first + len(kinds)])
         updated.append(pa.array(ends & ~removes))
         deleted.append(pa.array(ends & removes))

@@ -2,11 +2,12 @@
 
 Why the rows are right: the connection proves that it reaches the binlog of LOW (R6), the session
 profile is the driver's own (R1), the SELECT runs in a REPEATABLE READ transaction (for a table
-without a key in an exact view, `exact_view`), and before that ends the table's definition is read
-in it again and must say of rows what the planned one says. A result without its end packet raises,
-whichever protocol it came by. The transaction, and with it the metadata lock, ends with the last
-row: rows go to a local file first, staging to a store follows later. Why it ends: the server ends a
-SELECT after `max_seconds`; where it does not, because it means harm, a clock here does.
+whose key no index of the source has in an exact view, `exact_view`), and before that ends the
+table's definition is read in it again and must say of rows what the planned one says. A result
+without its end packet raises, whichever protocol it came by. The transaction, and with it the
+metadata lock, ends with the last row: rows go to a local file first, staging to a store follows
+later. Why it ends: the server ends a SELECT after `max_seconds`; where it does not, because it
+means harm, a clock here does.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ from cdcsync_mysql.sessions.connection import Source, map_error
 from cdcsync_mysql.sessions.protocol import answered_within
 from cdcsync_spark.snapshot import binary_select as preparedselect
 from cdcsync_spark.snapshot import text_select as textrows
+from cdcsync_spark.snapshot.declared_key import once_a_key
 from cdcsync_spark.snapshot.exact_view import ExactView
 from cdcsync_spark.snapshot.key_query import condition
 from cdcsync_spark.snapshot.text_select import Cell
@@ -52,8 +54,8 @@ Row = tuple[Cell, ...]
 @dataclass
 class SplitReader:
     """One split of `table`; iterate `batches()` once. `rows` and `nulled` count what was read.
-    `position` is what the rows of a table without a key are as of. A table that another session
-    locks is waited for as the session's profile says, or `briefly`."""
+    `position` is what the rows of a table without a key, or with a declared one, are as of. A table
+    that another session locks is waited for as the session's profile says, or `briefly`."""
 
     source: Source
     lineage: Lineage
@@ -75,7 +77,7 @@ class SplitReader:
             connection = session.proved(self.lineage, self.low)
             try:
                 self._begin(session, connection)
-                yield from self._select(connection)
+                yield from once_a_key(self.table, self._select(connection))
                 gate("split-read")
                 self._same_definition(connection)
                 connection.query("COMMIT")
@@ -85,7 +87,7 @@ class SplitReader:
     def _begin(self, session: SourceSession, connection: pymysql.Connection) -> None:
         if self.briefly:
             connection.query(f"SET SESSION lock_wait_timeout = {_BRIEF_SECONDS}")
-        if self.table.key:
+        if self.table.chunk_key is not None:
             connection.query("START TRANSACTION READ ONLY")
         else:
             view = ExactView(self.source, self.lineage, session.facts, self.table.id)

@@ -9,10 +9,11 @@ from functools import partial
 
 import pyarrow as pa
 
-from cdcsync_core.errors import CdcError, Reason, TransientError
+from cdcsync_core.errors import CdcError, Reason, TransientError, fail
 from cdcsync_core.gates import gate
 from cdcsync_core.positions.position import Position
 from cdcsync_core.positions.watermark import join
+from cdcsync_core.remedies import resnapshot
 from cdcsync_core.state import TableState
 from cdcsync_mysql.sessions.failures import of_table
 from cdcsync_spark.binlog.batch import BinlogBatch
@@ -75,6 +76,8 @@ class CrashRepair:
             raise keys
         if self.events and table.state.published:
             raise unrepairable(table.name)
+        if table.state.capture.chunk_key is None:
+            raise _unindexed(table.name)
         _log.warning("the source crashed: keys are reread", table=table.name, keys=keys.num_rows)
         for piece in repair.pieces(table.state.capture, keys, passed):
             self.commits.commit(table, partial(self._repaired, table, piece, passed))
@@ -89,3 +92,14 @@ class CrashRepair:
         after = state.after_batch(passed if piece.last else state.position, piece.nulled)
         self.commits.expect(table, rows.num_rows)
         return Commit(replace(after, high=high, epoch=self.commits.epoch), Upsert(rows.upserts, rows.deletes))
+
+
+def _unindexed(table: str) -> CdcError:
+    """Each query of keys would read the whole table."""
+    return fail(
+        Reason.POSITION_LOST,
+        "the source crashed and may have lost transactions, and no index of it has the declared key",
+        needed="an index by which the rows are reread",
+        remedy=resnapshot(table),
+        table=table,
+    )

@@ -148,6 +148,8 @@ class Comparison:
             subject.skipped = "there is no target table yet: run the sync until it is copied"
         elif not state.capture.key:
             subject.skipped = "it has no key, by which rows are compared"
+        elif state.capture.chunk_key is None:
+            subject.skipped = "its key is declared: the source has no index by which rows are compared"
         elif state.without_snapshot:
             subject.skipped = "it was begun by spec.start, without the rows of before: resnapshot it to compare it"
         elif state.position is None:

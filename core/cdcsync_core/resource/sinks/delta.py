@@ -34,6 +34,12 @@ class Delta(SinkKind):
     def keeps_events(self) -> bool:
         return self.mode is TableMode.HISTORY
 
+    @property
+    def refuses_declared_key(self) -> str:
+        if self.mode is TableMode.HISTORY:
+            return "a history table, which needs no key,"
+        return "" if self.options.deletion_vectors else "a Delta table without deletion vectors"
+
     def event_columns(self) -> EventColumns | None:
         return self.history_columns.names if self.mode is TableMode.HISTORY else None
 

@@ -46,6 +46,10 @@ class Iceberg(SinkKind):
     def keeps_events(self) -> bool:
         return self.mode is TableMode.HISTORY
 
+    @property
+    def refuses_declared_key(self) -> str:
+        return "a history table, which needs no key," if self.mode is TableMode.HISTORY else ""
+
     def event_columns(self) -> EventColumns | None:
         return self.history_columns.names if self.mode is TableMode.HISTORY else None
 

@@ -109,6 +109,12 @@ class SinkKind(Part, ABC):
         return not self.keeps_events
 
     @property
+    def refuses_declared_key(self) -> str:
+        """What sees too late, or never, that two rows have one declared key; empty where the
+        targets are refused a second row."""
+        return "this sink"
+
+    @property
     def topics(self) -> str:
         """The template of the names of topics; empty where targets are none."""
         return ""

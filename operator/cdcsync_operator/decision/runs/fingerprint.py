@@ -54,13 +54,15 @@ def fingerprint(spec: Spec, kind: RunKind) -> str:
 
 
 _OVERRIDES = "tables.overrides"
+#: of a table's settings: a run has the key that the table was planned with
+_PLANNED = "key"
 
 
 def _override(dumped: dict[str, Any], left_out: tuple[str, ...]) -> dict[str, Any]:
     """One table's settings without those of its policy that the kind of run does not read."""
     own = dumped.get("schemaChange") or {}
     policy = {k: v for k, v in own.items() if v is not None and not _is_below(f"schemaChange.{k}", left_out)}
-    rest = {k: v for k, v in dumped.items() if k != "schemaChange"}
+    rest = {k: v for k, v in dumped.items() if k not in ("schemaChange", _PLANNED)}
     return rest | ({"schemaChange": policy} if policy else {})
 
 

@@ -7,6 +7,8 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from cdcsync_core.state import TableState
@@ -46,10 +48,16 @@ class Append:
 @dataclass(frozen=True)
 class Upsert:
     """A folded batch: `upserts` with the target's columns, `deletes` with those of its key; a key
-    once in both together, never NULL."""
+    once in both together, never NULL.
+
+    `new` is there for a declared key, which no index of the source guards: for each key, those of
+    `upserts` first, whether the batch gives it before it takes it away. The target must not have
+    it then, or the sink raises KeyNotUnique and changes nothing.
+    """
 
     upserts: pa.Table
     deletes: pa.Table
+    new: npt.NDArray[np.bool_] | None = None
 
     @property
     def empty(self) -> bool:

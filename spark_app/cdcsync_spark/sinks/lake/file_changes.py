@@ -13,10 +13,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 from pyroaring import BitMap
 
 from cdcsync_core.errors import Reason, fail
+from cdcsync_core.tables.capture import Capture
+from cdcsync_core.tables.declared_key import inserted_twice
 from cdcsync_core.tables.target_schema import TargetSchema
 from cdcsync_spark.rows.arrow_types import arrow_schema
 from cdcsync_spark.sinks.contract.changes import Upsert
@@ -66,6 +70,14 @@ class FileChanges:
         for new in added:
             if new.keys is not None:
                 index.add(new.path, new.keys.to_batches())
+
+
+def refuse_keys_there(table: Capture, keys: pa.Table, new: npt.NDArray[np.bool_], located: Iterable[Located]) -> None:
+    """`new` is whether each of `keys` must not be live. Raises KeyNotUnique."""
+    for place in located:
+        there = place.keys[new[place.keys]]
+        if len(there):
+            raise inserted_twice(table, [column[int(there[0])].as_py() for column in keys.columns])
 
 
 def deletions_of(index: KeyIndex, located: Iterable[Located]) -> FileChanges:

@@ -30,6 +30,7 @@ from tenacity import RetryCallState, Retrying, retry_if_exception_type, stop_aft
 from cdcsync_core.errors import CdcError
 from cdcsync_core.gates import gate
 from cdcsync_core.state import TableState
+from cdcsync_core.tables.declared_key import unguarded_commit
 from cdcsync_core.tables.target_schema import TargetSchema
 from cdcsync_spark.logs import get_logger
 from cdcsync_spark.sinks.contract.changes import (
@@ -48,7 +49,14 @@ from cdcsync_spark.sinks.contract.sink import Capabilities
 from cdcsync_spark.sinks.contract.writer import Busy, Closed, MaintenanceStep, WriterStatus
 from cdcsync_spark.sinks.lake.compaction import next_compaction, write_compaction
 from cdcsync_spark.sinks.lake.evolution import write_evolution
-from cdcsync_spark.sinks.lake.file_changes import AddedFile, FileChanges, added_files, checked, deletions_of
+from cdcsync_spark.sinks.lake.file_changes import (
+    AddedFile,
+    FileChanges,
+    added_files,
+    checked,
+    deletions_of,
+    refuse_keys_there,
+)
 from cdcsync_spark.sinks.lake.format import CommitOperation, FileCommit, LostRace, TableFormat, V
 from cdcsync_spark.sinks.lake.keys.scratch import Scratch
 from cdcsync_spark.sinks.lake.maintenance import HARMLESS, TableMaintenance
@@ -186,6 +194,8 @@ class LakeWriter(Generic[V]):
         if merging:
             self._fallback = reason
         if reason:
+            if isinstance(commit.change, Upsert) and commit.change.new is not None and merging:
+                raise unguarded_commit(commit.state.capture, reason)
             self._format.publish_otherwise(version, commit, reason)
             return
         self._ENTER[type(commit.change)](self, version, commit)
@@ -221,6 +231,8 @@ class LakeWriter(Generic[V]):
         with ThreadPoolExecutor(2) as concurrently:
             keys = pa.concat_tables([upserts.select(list(schema.key)), deletes])
             stamp, locating = self._format.stamp(version, commit.state, ()), concurrently.submit(index.locate, keys)
+            if commit.change.new is not None:
+                refuse_keys_there(commit.state.capture, keys, commit.change.new, locating.result())
             rows = partial(self._lineage.continued, version.files, upserts, locating.result)
             writing = concurrently.submit(self._data_files, schema, rows, stamp)
             changes = deletions_of(index, locating.result())

@@ -119,6 +119,14 @@ def test_a_before_image_that_folds_away_is_read_and_not_written(writer: BatchWri
     assert found.rows == 4
 
 
+def test_a_declared_key_keeps_its_before_images(tmp_path: Path) -> None:
+    """Without the one of an update, a row that gets a key could not be distinguished from it."""
+    definitions = Definitions({ORDERS: replace(definition(ORDERS), declared=True)})
+    orders = [(0, event(ORDERS, image(1, 10), image(1, 11), operation=Operation.UPDATE))]
+    found = part(BatchWriter(tmp_path, definitions, befores=False).write(sealed({ORDERS: orders})), ORDERS)
+    assert content(found) == [(1, 0, 1, 10), (2, 0, 1, 11)]
+
+
 def test_a_batch_without_rows_says_only_where_the_reader_is(writer: BatchWriter) -> None:
     batch = writer.write(sealed({}))
     assert (batch.start, batch.end, batch.timestamp) == (FilePosition(at(100)), FilePosition(at(300)), 7.5)

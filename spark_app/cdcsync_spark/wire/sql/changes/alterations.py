@@ -275,7 +275,7 @@ class _Alteration:
             return self._key_added
         elif reader.take("DROP", "PRIMARY", "KEY"):
             reader.finish()
-            self._key_gone |= self._old.key_index.upper() in ("PRIMARY", "")
+            self._key_gone |= may_be_key("PRIMARY", self._old) and self._old.key_index.upper() in ("PRIMARY", "")
             return True
         elif reader.take_any("RENAME INDEX", "RENAME KEY"):
             self._unique = self._unique if not self._unique else None

@@ -11,7 +11,10 @@ _PRIMARY = "primary"
 
 
 def may_be_key(index: str, table: Capture) -> bool:
-    """Whether the table's rows are told apart by this index; yes if that was not recorded."""
+    """Whether the table's rows are told apart by this index; yes if that was not recorded. A
+    declared key has none."""
+    if table.declared:
+        return False
     return not table.key_index or folded(index) in (folded(table.key_index), _PRIMARY)
 
 
