@@ -68,8 +68,9 @@ class Capture:
 
         Whether a column may be NULL, and the collation of one outside of the key, change no value.
         """
-        mine = (self.id, self.key, self.declared, self.excluded)
-        return mine == (now.id, now.key, now.declared, now.excluded) and self._compared() == now._compared()
+        identified = (self.id, self.key, self.declared, self.excluded)
+        same_key = identified == (now.id, now.key, now.declared, now.excluded)
+        return same_key and self._compared() == now._compared()
 
     def _compared(self) -> list[Column]:
         return [c if c.name in self.key else replace(c, nullable=True, collation="") for c in self.columns]

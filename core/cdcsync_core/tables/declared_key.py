@@ -37,11 +37,11 @@ def removed_twice(table: Capture, key: Sequence[Any]) -> CdcError:
 
 
 def unguarded(table: TableId, part: str) -> CdcError:
-    """The refusal of a declared key by `part` of the sink, before anything is read."""
+    """The refusal of a declared key because of `part` of the manifest, before anything is read."""
     return fail(
         Reason.SPEC_INVALID,
         f"tables.overrides[].key, which {part} does not guard against a second row",
-        needed="a replica in Iceberg tables, or in Delta tables with deletion vectors",
+        needed="a replica in Iceberg tables, or in Delta tables with deletion vectors, that begins with a snapshot",
         remedy=f"remove the key, and add one to the table, or leave {table} out by spec.tables.exclude",
         table=str(table),
     )

@@ -33,6 +33,9 @@ _ROWS_PER_SECOND = 10_000
 #: the snapshot should be done in this part of the binlog's retention
 _SAFE_PART = 0.5
 
+#: what compares no row with those that were there before the start
+_WITHOUT_ROWS = "spec.start without a snapshot"
+
 
 @dataclass(frozen=True)
 class Preflight:
@@ -128,7 +131,7 @@ class _Checked:
 
 
 def _check(server: Server, table: TableId, spec: Spec) -> TableCheck:
-    tables = spec.tables
+    tables, begins = spec.tables, spec.begins_at_start(str(table))
     found = check_table(
         server,
         table,
@@ -137,12 +140,12 @@ def _check(server: Server, table: TableId, spec: Spec) -> TableCheck:
         replaces_invalid=tables.replaces_invalid,
         metadata=spec.sink.kind.event_columns(),
         needs_key=spec.sink.kind.needs_row_key,
-        refuses_declared_key=spec.sink.kind.refuses_declared_key,
+        refuses_declared_key=_WITHOUT_ROWS if begins else spec.sink.kind.refuses_declared_key,
     )
     question = server.source.question
     if question is not None and not question.keep(memory_of(len(found.columns))):
         raise too_many_tables(question.bound)
-    return replace(found, splits=0) if spec.begins_at_start(str(table)) else found
+    return replace(found, splits=0) if begins else found
 
 
 def _refused(table: TableId, error: CdcError) -> TableCheck:

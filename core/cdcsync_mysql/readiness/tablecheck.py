@@ -99,7 +99,7 @@ def check_table(
 ) -> TableCheck:
     """`replaces_invalid`: bytes that are no character are replaced; `metadata` are the columns that
     the target has beside the source's; `needs_key`: it tells rows apart; `refuses_declared_key`:
-    which part of the sink does not guard a declared key. Raises CdcError only for a lost
+    which part of the manifest does not guard a declared key. Raises CdcError only for a lost
     connection."""
     connection = server.connection
     try:

@@ -31,8 +31,8 @@ _MOST_PARTS = 2**16
 
 
 class KeyLives(NamedTuple):
-    """Of images in stream order: whether each is the `last` one of its key, and, at these, whether
-    the key was `given` by its first one."""
+    """Two facts of images in stream order: whether each is the `last` one of its key, and, at
+    these, whether the key was `given` by its first one."""
 
     last: Mask
     given: Mask

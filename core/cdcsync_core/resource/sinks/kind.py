@@ -110,8 +110,7 @@ class SinkKind(Part, ABC):
 
     @property
     def refuses_declared_key(self) -> str:
-        """What sees too late, or never, that two rows have one declared key; empty where the
-        targets are refused a second row."""
+        """What would not see that two rows have one declared key; empty where a commit does."""
         return "this sink"
 
     @property

@@ -120,7 +120,7 @@ def test_a_before_image_that_folds_away_is_read_and_not_written(writer: BatchWri
 
 
 def test_a_declared_key_keeps_its_before_images(tmp_path: Path) -> None:
-    """Without the one of an update, a row that gets a key could not be distinguished from it."""
+    """A row that keeps its key and one that gets it differ in the before image alone."""
     definitions = Definitions({ORDERS: replace(definition(ORDERS), declared=True)})
     orders = [(0, event(ORDERS, image(1, 10), image(1, 11), operation=Operation.UPDATE))]
     found = part(BatchWriter(tmp_path, definitions, befores=False).write(sealed({ORDERS: orders})), ORDERS)

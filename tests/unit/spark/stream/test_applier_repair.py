@@ -164,6 +164,17 @@ def test_keys_that_cannot_be_known_stop_their_table_where_it_stands(stream: Lake
     assert stream.rows("c") == {1: 10, 3: 3}
 
 
+def test_a_declared_key_has_no_index_by_which_rows_are_reread(stream: LakeStream, source: Source) -> None:
+    table = stream.table("a")
+    table.state = replace(table.state, capture=replace(table.state.capture, declared=True))
+    stream.crash()
+    assert table.error is not None
+    assert table.error.reason is Reason.POSITION_LOST
+    assert table.state.position == BEFORE
+    assert stream.rows("a") == {1: 1, 2: 2, 3: 3}
+    assert stream.rows("c") == {1: 10, 3: 3}
+
+
 def test_a_source_that_is_lost_meanwhile_ends_the_run_before_the_place_is_passed(
     stream: LakeStream, monkeypatch: pytest.MonkeyPatch
 ) -> None:

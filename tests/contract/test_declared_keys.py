@@ -1,0 +1,130 @@
+"""Batches of a table with a declared key, from their files to a Delta table: the table stops at a
+second row of a key, in this run and in the next, and others flow on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from cdcsync_core.errors import Reason
+from cdcsync_core.positions.position import FilePosition, Place
+from cdcsync_core.state import TableState
+from cdcsync_core.tables.capture import Capture
+from cdcsync_spark.binlog.assembly.transaction_ids import TransactionId
+from cdcsync_spark.binlog.batch import BinlogBatch, TableBatch, Transactions, write_transactions
+from cdcsync_spark.rows.arrow_types import captured_schema
+from cdcsync_spark.rows.changes import ChangeKind, changes_schema
+from cdcsync_spark.sinks.contract.writer import Writer
+from cdcsync_spark.sinks.delta.replica.sink import DeltaSink, DeltaTarget
+from cdcsync_spark.sinks.lake.storage.stores import open_store
+from cdcsync_spark.stream.applier import Applier
+from cdcsync_spark.stream.stream_table import StreamTable
+from contract.sinkcase import SYNC, WATERMARK, content, make_table, whole_snapshot
+
+INSERT, BEFORE, AFTER, DELETE = ChangeKind
+KEYED = make_table({"id": "bigint(20)", "note": "varchar(20)"}, ["id"], name="keyed")
+DECLARED = replace(make_table({"id": "bigint(20)", "note": "varchar(20)"}, ["id"], name="log"), declared=True)
+ROWS = [(1, "one"), (2, "two"), (3, "three")]
+Image = tuple[ChangeKind, int, str]
+
+
+def _place(offset: int) -> Place:
+    return Place(WATERMARK.file, offset, "mysql:uuid")
+
+
+@dataclass
+class StreamedTables:
+    """Both tables with `ROWS`; each batch is a transaction."""
+
+    folder: Path
+
+    def __post_init__(self) -> None:
+        self.sink = DeltaSink(open_store(str(self.folder / "lake")), SYNC)
+        for table in (KEYED, DECLARED):
+            whole_snapshot(self.target(table), ROWS, table)
+        self.run(1, FilePosition(WATERMARK))
+
+    def target(self, table: Capture) -> DeltaTarget:
+        return self.sink.target(table.id)
+
+    def run(self, epoch: int, reader: FilePosition) -> None:
+        tables = {
+            str(t.id): StreamTable(str(t.id), self._writer(t), self._state(t), committed=0.0) for t in (KEYED, DECLARED)
+        }
+        self.reader, self.applier = reader, Applier(tables, epoch, reader, lambda: 0.0)
+
+    def _writer(self, table: Capture) -> Writer:
+        return self.target(table).writer(self.folder)
+
+    def _state(self, table: Capture) -> TableState:
+        state = self.target(table).last_commit()
+        assert state is not None
+        return state
+
+    def apply(self, end: int, **images: Sequence[Image]) -> None:
+        """The images of each table, by its name."""
+        transactions = self.folder / f"{end}.json"
+        write_transactions(str(transactions), Transactions([TransactionId(_place(end))], [None]))
+        after = FilePosition(_place(end))
+        parts = tuple(self._part(name, rows, end, after) for name, rows in images.items())
+        batch = BinlogBatch(self.reader, after, 1.0, str(transactions), parts)
+        self.applier.apply(BinlogBatch.from_json(batch.to_json()))
+        self.reader = after
+
+    def _part(self, name: str, images: Sequence[Image], end: int, after: FilePosition) -> TableBatch:
+        file, schema = str(self.folder / f"{name}-{end}.arrow"), changes_schema(captured_schema(KEYED))
+        columns: list[list[Any]] = [[kind for kind, _, _ in images], [0] * len(images)]
+        columns += [[key for _, key, _ in images], [note for _, _, note in images]]
+        with pa.OSFile(file, "wb") as opened, pa.ipc.new_file(opened, schema) as writer:
+            writer.write_table(pa.table([pa.array(c, f.type) for c, f in zip(columns, schema, strict=True)], schema))
+        return TableBatch(f"shop.{name}", file, len(images), 0, after, None)
+
+    def table(self, name: str) -> StreamTable:
+        return self.applier.tables[f"shop.{name}"]
+
+
+@pytest.fixture
+def streamed(tmp_path: Path) -> StreamedTables:
+    return StreamedTables(tmp_path)
+
+
+def test_what_keeps_the_key_is_applied(streamed: StreamedTables) -> None:
+    streamed.apply(
+        1000,
+        log=[(DELETE, 1, "one"), (INSERT, 1, "again"), (BEFORE, 2, "two"), (AFTER, 4, "two"), (INSERT, 2, "new")],
+    )
+    streamed.apply(2000, log=[(BEFORE, 4, "two"), (AFTER, 4, "changed"), (DELETE, 3, "three")])
+    streamed.apply(3000, log=[(INSERT, 3, "back")])
+    assert streamed.table("log").error is None
+    assert content(streamed.target(DECLARED)) == [(1, "again"), (2, "new"), (3, "back"), (4, "changed")]
+
+
+@pytest.mark.parametrize(
+    ("images", "key"),
+    [
+        ([(INSERT, 2, "second")], 2),
+        ([(BEFORE, 1, "one"), (AFTER, 2, "one")], 2),
+        ([(INSERT, 5, "new"), (INSERT, 5, "second")], 5),
+        # UPDATE log SET id = id + 1
+        ([(BEFORE, 1, "one"), (AFTER, 2, "one"), (BEFORE, 2, "two"), (AFTER, 3, "two")], 2),
+    ],
+    ids=["insert", "move", "within the batch", "shift"],
+)
+def test_a_second_row_of_a_key_stops_the_table_alone(streamed: StreamedTables, images: list[Image], key: int) -> None:
+    streamed.apply(1000, log=[(INSERT, 9, "nine")])
+    before = content(streamed.target(DECLARED))
+    for epoch in (1, 2):
+        streamed.apply(2000, keyed=[(INSERT, 2, "last")], log=images)
+        table = streamed.table("log")
+        assert table.error is not None
+        assert (table.error.reason, table.error.table) == (Reason.KEY_NOT_UNIQUE, "shop.log")
+        assert f"id={key}," in f"{table.error.found},"
+        assert content(streamed.target(DECLARED)) == before
+        assert table.state.position == FilePosition(_place(1000))
+        assert content(streamed.target(KEYED)) == sorted([(1, "one"), (2, "last"), (3, "three")], key=repr)
+        streamed.run(epoch + 1, FilePosition(_place(1000)))
