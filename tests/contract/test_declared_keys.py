@@ -3,10 +3,9 @@ second row of a key, in this run and in the next, and others flow on."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -39,7 +38,7 @@ def _place(offset: int) -> Place:
 
 @dataclass
 class StreamedTables:
-    """Both tables with `ROWS`; each batch is a transaction."""
+    """Both tables with `ROWS`."""
 
     folder: Path
 
@@ -67,22 +66,28 @@ class StreamedTables:
         return state
 
     def apply(self, end: int, **images: Sequence[Image]) -> None:
-        """The images of each table, by its name."""
-        transactions = self.folder / f"{end}.json"
-        write_transactions(str(transactions), Transactions([TransactionId(_place(end))], [None]))
+        """A batch of one transaction: the images of each table, by its name."""
+        self.apply_all({end: images})
+
+    def apply_all(self, transactions: Mapping[int, Mapping[str, Sequence[Image]]]) -> None:
+        """A batch of the transactions that end there."""
+        ends, end = [*transactions], max(transactions)
+        file = str(self.folder / f"{end}.json")
+        write_transactions(file, Transactions([TransactionId(_place(e)) for e in ends], [None] * len(ends)))
         after = FilePosition(_place(end))
-        parts = tuple(self._part(name, rows, end, after) for name, rows in images.items())
-        batch = BinlogBatch(self.reader, after, 1.0, str(transactions), parts)
+        names = sorted({name for images in transactions.values() for name in images})
+        parts = tuple(self._part(name, [t.get(name, ()) for t in transactions.values()], end, after) for name in names)
+        batch = BinlogBatch(self.reader, after, 1.0, file, parts)
         self.applier.apply(BinlogBatch.from_json(batch.to_json()))
         self.reader = after
 
-    def _part(self, name: str, images: Sequence[Image], end: int, after: FilePosition) -> TableBatch:
+    def _part(self, name: str, transactions: Sequence[Sequence[Image]], end: int, after: FilePosition) -> TableBatch:
         file, schema = str(self.folder / f"{name}-{end}.arrow"), changes_schema(captured_schema(KEYED))
-        columns: list[list[Any]] = [[kind for kind, _, _ in images], [0] * len(images)]
-        columns += [[key for _, key, _ in images], [note for _, _, note in images]]
+        rows = [(kind, at, key, note) for at, images in enumerate(transactions) for kind, key, note in images]
         with pa.OSFile(file, "wb") as opened, pa.ipc.new_file(opened, schema) as writer:
+            columns = zip(*rows, strict=True)
             writer.write_table(pa.table([pa.array(c, f.type) for c, f in zip(columns, schema, strict=True)], schema))
-        return TableBatch(f"shop.{name}", file, len(images), 0, after, None)
+        return TableBatch(f"shop.{name}", file, len(rows), 0, after, None)
 
     def table(self, name: str) -> StreamTable:
         return self.applier.tables[f"shop.{name}"]
@@ -102,6 +107,30 @@ def test_what_keeps_the_key_is_applied(streamed: StreamedTables) -> None:
     streamed.apply(3000, log=[(INSERT, 3, "back")])
     assert streamed.table("log").error is None
     assert content(streamed.target(DECLARED)) == [(1, "again"), (2, "new"), (3, "back"), (4, "changed")]
+
+
+def test_what_is_applied_already_is_no_second_row(streamed: StreamedTables) -> None:
+    """A run begins before the place where the one before it was killed: it skips what is there and
+    applies the rest, in which a second row is one still."""
+    batches: dict[int, dict[str, list[Image]]] = {
+        1000: {"log": [(INSERT, 5, "five"), (DELETE, 1, "one")]},
+        2000: {"log": [(INSERT, 1, "again"), (BEFORE, 5, "five"), (AFTER, 6, "five")]},
+    }
+    first = {1000: batches[1000]}
+    streamed.apply_all(first)
+    streamed.run(2, FilePosition(WATERMARK))
+    streamed.apply_all(first)
+    streamed.run(3, FilePosition(WATERMARK))
+    streamed.apply_all(batches)
+    assert streamed.table("log").error is None
+    applied = content(streamed.target(DECLARED))
+    assert applied == [(1, "again"), (2, "two"), (3, "three"), (6, "five")]
+    streamed.run(4, FilePosition(WATERMARK))
+    streamed.apply_all({**batches, 3000: {"log": [(INSERT, 6, "second")]}})
+    error = streamed.table("log").error
+    assert error is not None
+    assert error.reason is Reason.KEY_NOT_UNIQUE
+    assert content(streamed.target(DECLARED)) == applied
 
 
 @pytest.mark.parametrize(

@@ -365,3 +365,32 @@ def test_a_definition_is_whole_after_whatever_is_followed(clauses: list[str]) ->
     assert {*kept, *found.dropped} == {c.name for c in before.columns}
     if found.kind is Kind.NOTHING:
         assert [(c.name, c.type) for c in after.columns] == [(c.name, c.type) for c in before.columns]
+
+
+_DECLARED = replace(definition(MYSQL), key=("id", "n"), key_index="", declared=True)
+
+
+@pytest.mark.parametrize(
+    ("sql", "expected"),
+    [
+        ("ALTER TABLE orders DROP n", Kind.RESNAPSHOT),
+        ("ALTER TABLE orders DROP n, DROP id", Kind.STOP),
+        ("ALTER TABLE orders MODIFY n INT", Kind.RESNAPSHOT),
+        ("ALTER TABLE orders MODIFY n VARCHAR(20) NOT NULL", Kind.RESNAPSHOT),
+        ("ALTER TABLE orders MODIFY n BIGINT NOT NULL", Kind.RESHAPE),
+        ("ALTER TABLE orders RENAME COLUMN n TO number", Kind.RESHAPE),
+        ("ALTER TABLE orders ADD PRIMARY KEY (id)", Kind.RESNAPSHOT),
+        ("ALTER TABLE orders ADD UNIQUE (id)", Kind.NOTHING),
+        ("ALTER TABLE orders DROP INDEX n", Kind.NOTHING),
+        ("DROP INDEX n ON orders", Kind.NOTHING),
+        ("CREATE UNIQUE INDEX n ON orders (n)", Kind.NOTHING),
+    ],
+)
+def test_statements_on_a_declared_key(sql: str, expected: Kind) -> None:
+    """Its columns are NOT NULL and of their types as long as it is followed; no index is it."""
+    found = apply_to(_DECLARED, Statement("shop", sql, MYSQL))
+    assert found is not None
+    assert found.kind is expected
+    if isinstance(found, Followed):
+        assert found.after.declared
+        assert found.after.key == (("id", "number") if "RENAME" in sql else ("id", "n"))
