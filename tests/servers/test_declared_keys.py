@@ -37,8 +37,9 @@ def _source(server: Server, table: str) -> list[Row]:
 
 def _rows(sync: Sync, table: str) -> list[Row]:
     """Nothing while there is no table."""
-    there = any((sync.path(table) / "_delta_log").glob("*.json"))
-    return sorted(tuple(row.values()) for row in sync.target(table).to_pylist()) if there else []
+    if not sync.has_version(table):
+        return []
+    return sorted(tuple(row.values()) for row in sync.target(table).to_pylist())
 
 
 def _status(sync: Sync, table: str) -> dict[str, Any]:

@@ -53,8 +53,8 @@ def _bag_after(history: list[dict[str, object]]) -> Counter[Row]:
 
 def _history(sync: Sync, database: str) -> list[dict[str, object]]:
     """Nothing while there is no table."""
-    there = (sync.path(f"{database}.bag") / "_delta_log").exists()
-    return sync.target(f"{database}.bag").to_pylist() if there else []
+    table = f"{database}.bag"
+    return sync.target(table).to_pylist() if sync.has_version(table) else []
 
 
 @pytest.mark.spark

@@ -186,7 +186,7 @@ def _checked(server: Server, secrets: Path, start: dict[str, Any]) -> list[Check
 
 
 def _rows(sync: Sync, table: str) -> list[tuple[Any, ...]]:
-    if not (sync.path(table) / "_delta_log").exists():
+    if not sync.has_version(table):
         return []
     events = sorted(sync.target(table).to_pylist(), key=lambda e: e["_cdc_seq"])
     return [(e["_cdc_op"], e["id"], e["v"]) for e in events]

@@ -342,6 +342,10 @@ class Sync:
     def delta(self, table: str, version: int | None = None) -> DeltaTable:
         return DeltaTable(str(self.path(table)), version=version)
 
+    def has_version(self, table: str) -> bool:
+        """Answers whether Delta's log has a file; its folder is there before."""
+        return any((self.path(table) / "_delta_log").glob("*.json"))
+
     def target(self, table: str) -> pa.Table:
         """The rows of the target of `database.table`."""
         return rows_of(self.delta(table))
