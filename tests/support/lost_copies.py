@@ -1,4 +1,4 @@
-"""Copies that are read again, and lost before they are published."""
+"""Copies that are reread, and lost before they are published."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is taken of a source table, by which key its rows are told apart, and by which they are cut
+"""What is taken of a source table, which key identifies a row, and by which the rows are cut
 into splits.
 
 The capture is recorded in the target's state when the table is planned, because the binlog does not
@@ -19,7 +19,7 @@ from cdcsync_core.tables.source_table import LABELLED, Column, SourceTable, Tabl
 class Capture:
     """One captured table.
 
-    `key` names the columns that tell rows apart, in the order of the unique index `key_index`
+    `key` names the columns that identify a row, in the order of the unique index `key_index`
     (empty where that was not recorded). It is empty for a table without a key: its rows are a bag,
     in which two may be equal. `excluded` are columns that the manifest leaves out of the target
     (never key columns). `declared`: the manifest names the key's columns, and no index of the

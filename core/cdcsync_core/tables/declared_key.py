@@ -1,4 +1,4 @@
-"""Keys that the manifest declares: columns that tell rows apart although no index of the source
+"""Keys that the manifest declares: columns that identify a row although no index of the source
 says so.
 
 A declared key means what a unique index over the columns would enforce, row by row: where a row is
@@ -63,7 +63,7 @@ def _not_unique(table: Capture, found: str) -> CdcError:
         Reason.KEY_NOT_UNIQUE,
         found,
         needed="rows that differ in the columns of tables.overrides[].key",
-        remedy="delete the second row on the source, or declare columns that tell the rows apart; then"
+        remedy="delete the second row on the source, or declare columns that identify a row; then"
         f" {resnapshot(table.id)}",
         table=str(table.id),
     )

@@ -2,7 +2,7 @@
 
 Why it is right: after a schema change a target may have columns that the source has no more, whose
 rows stay as they are. So each column says which captured column fills it, and one that is filled by
-none is NULL in every row that is written from then on. A target's rows are told apart by `key`,
+none is NULL in every row that is written from then on. A target's rows are identified by `key`,
 whose columns are always filled; it is empty for a table without a key.
 """
 

@@ -98,9 +98,9 @@ def check_table(
     refuses_declared_key: str = "",
 ) -> TableCheck:
     """`replaces_invalid`: bytes that are no character are replaced; `metadata` are the columns that
-    the target has beside the source's; `needs_key`: it tells rows apart; `refuses_declared_key`:
-    which part of the manifest does not guard a declared key. Raises CdcError only for a lost
-    connection."""
+    the target has beside the source's; `needs_key`: it needs a key that identifies a row;
+    `refuses_declared_key`: which part of the manifest does not guard a declared key. Raises
+    CdcError only for a lost connection."""
     connection = server.connection
     try:
         table = _defined(server, table_id, override, needs_key, refuses_declared_key)
@@ -134,7 +134,7 @@ def check_table(
 
 
 def _defined(server: Server, table_id: TableId, override: Override, needs_key: bool, refuses: str) -> Capture:
-    """The definition with the key that tells rows apart; `refuses` as in `check_table`."""
+    """The definition with the key that identifies a row; `refuses` as in `check_table`."""
     excluded = frozenset(override.columns.exclude)
     if not override.key:
         return read_table(server.connection, table_id, excluded, needs_key=needs_key)

@@ -392,7 +392,7 @@ def _key_index(
         raise fail(
             Reason.TYPE_UNSUPPORTED,
             f"the key column {bad.name} {unsupported_key_reason(bad)}",
-            needed="a key of exact types (no FLOAT, DOUBLE), with texts in a character set that UTF-8 tells apart",
+            needed="a key of exact types (no FLOAT, DOUBLE), with texts in a character set that UTF-8 maps one to one",
             remedy="add a unique index over NOT NULL columns of other types",
             table=str(table_id),
         )

@@ -25,7 +25,7 @@ def declare(table: Capture, key: Sequence[str]) -> Capture:
             raise fail(
                 Reason.TYPE_UNSUPPORTED,
                 f"the column {column.name} of tables.overrides[].key {reason}",
-                needed="a key of exact types, with texts in a character set that UTF-8 tells apart",
+                needed="a key of exact types, with texts in a character set that UTF-8 maps one to one",
                 remedy="declare other columns",
                 table=str(table.id),
             )

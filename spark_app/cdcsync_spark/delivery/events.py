@@ -52,7 +52,7 @@ def as_events(changes: Changelog, key: Sequence[str], first: int) -> Events:
 
 
 def refuse_without_key(state: TableState) -> None:
-    """Raises InternalError: rows that no key tells apart are read as of one position, from which on
+    """Raises InternalError: rows that no key identifies are read as of one position, from which on
     their target is given events. Folded, all of them would be one row."""
     if not state.capture.key:
         raise fail(

@@ -50,7 +50,7 @@ def fold(
 ) -> Upserts:
     """Per key (compared byte for byte) the last change in stream order wins.
 
-    `key` are the columns that tell rows apart; `declared` is the table where they are declared, and
+    `key` are the columns that identify a row; `declared` is the table where they are declared, and
     all before images are there. Of images of more than `in_memory_bytes` what is
     kept is in a file, and the keys of `rows_in_memory` are in memory at a time. Raises
     TypeUnsupported for a NULL in the key, KeyNotUnique, TransactionTooLarge where the disk is full.

@@ -1,4 +1,4 @@
-"""A view of one table as of an exact position, for rows that no key tells apart.
+"""A view of one table as of an exact position, for rows that no key identifies.
 
 Why it exists: changes by key forgive rows that are newer than LOW, because what happened since LOW
 is applied again and the last image wins (R2). Without a key a change that is applied twice is a row

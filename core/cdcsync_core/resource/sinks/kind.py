@@ -105,7 +105,7 @@ class SinkKind(Part, ABC):
 
     @property
     def needs_row_key(self) -> bool:
-        """Whether a target tells rows apart by a key, so that a table without one is refused."""
+        """Whether a target identifies rows by a key, so that a table without one is refused."""
         return not self.keeps_events
 
     @property

@@ -134,7 +134,7 @@ def _drop(reader: TokenReader, table: Capture, _: Session) -> None:
 
 
 def _other_index(reader: TokenReader, table: Capture) -> None:
-    """Not the one that tells rows apart."""
+    """Not the index whose key identifies a row."""
     if may_be_key(reader.name(), table):
         raise reader.unexpected()
 

@@ -11,7 +11,7 @@ _PRIMARY = "primary"
 
 
 def may_be_key(index: str, table: Capture) -> bool:
-    """Whether the table's rows are told apart by this index; yes if that was not recorded. A
+    """Whether this index has the key that identifies a row; yes if that was not recorded. A
     declared key has none."""
     if table.declared:
         return False
