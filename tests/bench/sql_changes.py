@@ -21,10 +21,10 @@ from cdcsync_core.state import TableState
 from cdcsync_mysql.sessions.connection import Tls
 from cdcsync_spark.rows.arrow_types import captured_schema
 from cdcsync_spark.sinks.contract.changes import Append, Change, Commit, Upsert
-from cdcsync_spark.sinks.sql.dialect import Dialect
-from cdcsync_spark.sinks.sql.login import SqlLogin
-from cdcsync_spark.sinks.sql.mysql import MySqlDialect
-from cdcsync_spark.sinks.sql.postgresql import PostgresDialect
+from cdcsync_spark.sinks.sql.dialects.dialect import Dialect
+from cdcsync_spark.sinks.sql.dialects.login import SqlLogin
+from cdcsync_spark.sinks.sql.dialects.mysql import MySqlDialect
+from cdcsync_spark.sinks.sql.dialects.postgresql import PostgresDialect
 from cdcsync_spark.sinks.sql.target import SqlSink, SqlTarget
 from contract.sinkcase import SYNC, first_state, make_table
 

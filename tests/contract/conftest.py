@@ -19,7 +19,7 @@ from cdcsync_spark.sinks.contract.sink import Sink, Target
 from cdcsync_spark.sinks.delta.replica.sink import DeltaSink
 from cdcsync_spark.sinks.lake.storage.store import Store
 from cdcsync_spark.sinks.lake.storage.stores import open_store
-from cdcsync_spark.sinks.sql.dialect import Dialect
+from cdcsync_spark.sinks.sql.dialects.dialect import Dialect
 from cdcsync_spark.sinks.sql.target import SqlSink
 from contract.sinkcase import ORDERS, SYNC
 from contract.stores import STORES, S3Server, s3_server

@@ -15,9 +15,10 @@ import pytest
 
 from cdcsync_core.errors import CdcError, Reason
 from cdcsync_core.tables.target_schema import TargetSchema
-from cdcsync_spark.sinks.sql import mysql_session, tables
-from cdcsync_spark.sinks.sql.dialect import SqlName, SqlSession
-from cdcsync_spark.sinks.sql.names import table_name
+from cdcsync_spark.sinks.sql import tables
+from cdcsync_spark.sinks.sql.dialects import mysql_session
+from cdcsync_spark.sinks.sql.dialects.dialect import SqlName, SqlSession
+from cdcsync_spark.sinks.sql.dialects.names import table_name
 from cdcsync_spark.sinks.sql.target import SqlSink
 from contract.conftest import served
 from contract.sinkcase import Row, content, make_table, rows_of, whole_snapshot

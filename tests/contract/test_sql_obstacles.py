@@ -11,9 +11,9 @@ import pytest
 
 from cdcsync_core.errors import CdcError, Reason
 from cdcsync_spark.sinks.contract.changes import Upsert
-from cdcsync_spark.sinks.sql import mysql_session, postgresql_session
-from cdcsync_spark.sinks.sql.mysql import MySqlDialect
-from cdcsync_spark.sinks.sql.names import table_name
+from cdcsync_spark.sinks.sql.dialects import mysql_session, postgresql_session
+from cdcsync_spark.sinks.sql.dialects.mysql import MySqlDialect
+from cdcsync_spark.sinks.sql.dialects.names import table_name
 from cdcsync_spark.sinks.sql.target import SqlSink, SqlTarget
 from contract.conftest import DATABASES, served
 from contract.sinkcase import Row, batch, content, first_state, keys_of, make_table, rows_of, whole_snapshot

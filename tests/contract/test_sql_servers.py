@@ -22,8 +22,8 @@ from cdcsync_core.tables.source_table import TableId
 from cdcsync_spark.sinks import check_servers
 from cdcsync_spark.sinks.contract.changes import Upsert
 from cdcsync_spark.sinks.sql import sessions
-from cdcsync_spark.sinks.sql.mysql import MySqlDialect
-from cdcsync_spark.sinks.sql.postgresql import PostgresDialect
+from cdcsync_spark.sinks.sql.dialects.mysql import MySqlDialect
+from cdcsync_spark.sinks.sql.dialects.postgresql import PostgresDialect
 from cdcsync_spark.sinks.sql.target import SqlSink
 from contract.conftest import DATABASES, served
 from contract.sinkcase import Row, batch, content, first_state, in_order, keys_of, make_table, rows_of, whole_snapshot
@@ -273,7 +273,7 @@ def test_idle_sessions_end_with_their_process(postgres: PostgresServer, tmp_path
             "from cdcsync_spark.sinks.sql import sessions\n"
             "from support import sql_sink\n"
             "folder, port, database, password = sys.argv[1:]\n"
-            "from cdcsync_spark.sinks.sql.postgresql import PostgresDialect\n"
+            "from cdcsync_spark.sinks.sql.dialects.postgresql import PostgresDialect\n"
             "login = sql_sink.login(pathlib.Path(folder), 'spec.sink.postgresql', int(port), 'postgres', password)\n"
             "dialect = PostgresDialect(login, database)\n"
             "sessions.give_back(dialect, sessions.take(dialect))\n"

@@ -10,7 +10,7 @@ import pytest
 from cdcsync_core.errors import PermanentError
 from cdcsync_core.state import TableState
 from cdcsync_spark.sinks.contract.changes import Build, Commit, Upsert
-from cdcsync_spark.sinks.sql.names import count, table_name
+from cdcsync_spark.sinks.sql.dialects.names import count, table_name
 from cdcsync_spark.sinks.sql.target import SqlSink, SqlTarget
 from contract.conftest import DATABASES, served
 from contract.sinkcase import Row, batch, content, keys_of, make_table, rows_of, whole_snapshot

@@ -13,9 +13,9 @@ import pytest
 from cdcsync_core.errors import CdcError, Reason
 from cdcsync_core.state import TableState
 from cdcsync_spark.sinks.contract.changes import Build, Commit, Empty, Upsert
-from cdcsync_spark.sinks.sql import mysql_session
-from cdcsync_spark.sinks.sql.dialect import ConnectionLost, Dialect, SqlName, SqlSession
-from cdcsync_spark.sinks.sql.names import table_name
+from cdcsync_spark.sinks.sql.dialects import mysql_session
+from cdcsync_spark.sinks.sql.dialects.dialect import ConnectionLost, Dialect, SqlName, SqlSession
+from cdcsync_spark.sinks.sql.dialects.names import table_name
 from cdcsync_spark.sinks.sql.states import StateRow, States
 from cdcsync_spark.sinks.sql.target import SqlSink, SqlTarget
 from contract.conftest import DATABASES, served

@@ -9,10 +9,10 @@ from pathlib import Path
 
 from cdcsync_core.tables.source_table import quote
 from cdcsync_mysql.sessions.connection import Tls
-from cdcsync_spark.sinks.sql.dialect import Dialect
-from cdcsync_spark.sinks.sql.login import SqlLogin
-from cdcsync_spark.sinks.sql.mysql import MySqlDialect
-from cdcsync_spark.sinks.sql.postgresql import PostgresDialect
+from cdcsync_spark.sinks.sql.dialects.dialect import Dialect
+from cdcsync_spark.sinks.sql.dialects.login import SqlLogin
+from cdcsync_spark.sinks.sql.dialects.mysql import MySqlDialect
+from cdcsync_spark.sinks.sql.dialects.postgresql import PostgresDialect
 from support.postgresql import PASSWORD, PostgresServer
 from support.servers import Server
 

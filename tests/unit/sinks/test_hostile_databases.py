@@ -18,11 +18,11 @@ from cdcsync_core.tables.source_table import TableId
 from cdcsync_mysql.sessions import connection as connections
 from cdcsync_mysql.sessions import pymysql_adapter
 from cdcsync_mysql.sessions.question import AnswerLimits
-from cdcsync_spark.sinks.sql import mysql_session, postgresql_login, postgresql_session
-from cdcsync_spark.sinks.sql.dialect import ConnectionLost, Dialect, SqlSession
-from cdcsync_spark.sinks.sql.login import SqlLogin
-from cdcsync_spark.sinks.sql.mysql import MySqlDialect
-from cdcsync_spark.sinks.sql.postgresql import PostgresDialect
+from cdcsync_spark.sinks.sql.dialects import mysql_session, postgresql_login, postgresql_session
+from cdcsync_spark.sinks.sql.dialects.dialect import ConnectionLost, Dialect, SqlSession
+from cdcsync_spark.sinks.sql.dialects.login import SqlLogin
+from cdcsync_spark.sinks.sql.dialects.mysql import MySqlDialect
+from cdcsync_spark.sinks.sql.dialects.postgresql import PostgresDialect
 from cdcsync_spark.sinks.sql.states import States
 from cdcsync_spark.sinks.sql.target import SqlSink
 from support import hostile, hostile_postgresql, sql_sink

@@ -6,8 +6,8 @@ from datetime import UTC, datetime
 
 import pyarrow as pa
 
-from cdcsync_spark.sinks.sql.arrow_text import copy_text, insert_values, load_text
-from cdcsync_spark.sinks.sql.portions import next_portion, portions
+from cdcsync_spark.sinks.sql.dialects.arrow_text import copy_text, insert_values, load_text
+from cdcsync_spark.sinks.sql.dialects.portions import next_portion, portions
 
 MIB = 2**20
 

@@ -15,10 +15,10 @@ from cdcsync_core.runs.sink_check import Checks
 from cdcsync_core.tables.source_table import TableId
 from cdcsync_mysql.sessions.connection import Tls
 from cdcsync_spark.sinks.contract.driver import READER, Role
-from cdcsync_spark.sinks.sql.dialect import ConnectionLost, Dialect
-from cdcsync_spark.sinks.sql.login import SqlLogin
-from cdcsync_spark.sinks.sql.mysql import MySqlDialect
-from cdcsync_spark.sinks.sql.postgresql import PostgresDialect
+from cdcsync_spark.sinks.sql.dialects.dialect import ConnectionLost, Dialect
+from cdcsync_spark.sinks.sql.dialects.login import SqlLogin
+from cdcsync_spark.sinks.sql.dialects.mysql import MySqlDialect
+from cdcsync_spark.sinks.sql.dialects.postgresql import PostgresDialect
 from cdcsync_spark.sinks.sql.target import SqlSink
 
 

@@ -16,8 +16,8 @@ from cdcsync_core.state import TableState
 from cdcsync_core.tables.capture import Capture
 from cdcsync_core.tables.source_table import TableId
 from cdcsync_spark.sinks.sql import tables
-from cdcsync_spark.sinks.sql.dialect import Dialect, SqlName, SqlSession
-from cdcsync_spark.sinks.sql.names import table_name
+from cdcsync_spark.sinks.sql.dialects.dialect import Dialect, SqlName, SqlSession
+from cdcsync_spark.sinks.sql.dialects.names import table_name
 from cdcsync_spark.sinks.sql.states import BOOKKEEPING, BOOKKEEPING_NAMES, States
 
 #: names of tables that a sync creates for a while, or for staged rows

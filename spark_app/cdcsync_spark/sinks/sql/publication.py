@@ -26,8 +26,8 @@ from cdcsync_spark.sinks.contract.changes import (
 )
 from cdcsync_spark.sinks.contract.sink import Capabilities
 from cdcsync_spark.sinks.sql import tables
-from cdcsync_spark.sinks.sql.dialect import Dialect, SqlName, SqlSession
-from cdcsync_spark.sinks.sql.names import count, table_name
+from cdcsync_spark.sinks.sql.dialects.dialect import Dialect, SqlName, SqlSession
+from cdcsync_spark.sinks.sql.dialects.names import count, table_name
 
 #: the kind of the parts that this sink stages
 KIND = "sql"

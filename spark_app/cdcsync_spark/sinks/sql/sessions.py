@@ -14,7 +14,7 @@ import time
 from collections import deque
 from typing import NamedTuple
 
-from cdcsync_spark.sinks.sql.dialect import Dialect, SqlSession
+from cdcsync_spark.sinks.sql.dialects.dialect import Dialect, SqlSession
 from cdcsync_spark.sinks.sql.states import States
 
 _MOST_IDLE, _IDLE_SECONDS = 4, 60.0

@@ -9,8 +9,8 @@ import pyarrow.compute as pc
 
 from cdcsync_core.state import TableState
 from cdcsync_spark.rows.arrow_types import arrow_schema
-from cdcsync_spark.sinks.sql.dialect import Dialect, SqlName, SqlSession
-from cdcsync_spark.sinks.sql.names import table_name
+from cdcsync_spark.sinks.sql.dialects.dialect import Dialect, SqlName, SqlSession
+from cdcsync_spark.sinks.sql.dialects.names import table_name
 
 
 class SqlSnapshot:

@@ -18,8 +18,8 @@ from cdcsync_core.errors import Reason, fail
 from cdcsync_core.peer_json import parse_json
 from cdcsync_core.quoting import quoted
 from cdcsync_core.state import TableState
-from cdcsync_spark.sinks.sql.dialect import AlreadyThere, Dialect, SqlName, SqlSession
-from cdcsync_spark.sinks.sql.names import table_name
+from cdcsync_spark.sinks.sql.dialects.dialect import AlreadyThere, Dialect, SqlName, SqlSession
+from cdcsync_spark.sinks.sql.dialects.names import table_name
 
 #: after which a table that was created for a commit belongs to none any more
 _ABANDONED_SECONDS = 24 * 3600

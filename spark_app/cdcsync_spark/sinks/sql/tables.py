@@ -8,8 +8,8 @@ from cdcsync_core.state import TableState
 from cdcsync_core.tables.capture import Capture
 from cdcsync_core.tables.schema_change import Converted, Filled, Origin
 from cdcsync_core.tables.target_schema import TargetSchema
-from cdcsync_spark.sinks.sql.dialect import Dialect, SqlName, SqlSession
-from cdcsync_spark.sinks.sql.names import column_list, table_name
+from cdcsync_spark.sinks.sql.dialects.dialect import Dialect, SqlName, SqlSession
+from cdcsync_spark.sinks.sql.dialects.names import column_list, table_name
 
 
 def create(dialect: Dialect, session: SqlSession, table: SqlName, capture: Capture, schema: TargetSchema) -> None:

@@ -24,8 +24,8 @@ from cdcsync_spark.sinks.contract.checks import no_copy_error, refuse_other_iden
 from cdcsync_spark.sinks.contract.sink import Capabilities
 from cdcsync_spark.sinks.contract.writer import Outcome, Writer
 from cdcsync_spark.sinks.sql import tables
-from cdcsync_spark.sinks.sql.dialect import ConnectionLost, Dialect, SqlName, SqlSession
-from cdcsync_spark.sinks.sql.names import count, table_name
+from cdcsync_spark.sinks.sql.dialects.dialect import ConnectionLost, Dialect, SqlName, SqlSession
+from cdcsync_spark.sinks.sql.dialects.names import count, table_name
 from cdcsync_spark.sinks.sql.place import SqlPlace
 from cdcsync_spark.sinks.sql.publication import CAPABILITIES, STAGED_ROWS, staged_part
 from cdcsync_spark.sinks.sql.snapshot import SqlSnapshot

@@ -21,7 +21,7 @@ from cdcsync_core.state import TableState
 from cdcsync_spark.sinks.contract.changes import AdvancePosition, Build
 from cdcsync_spark.sinks.contract.checks import check_successor, refuse_superseded
 from cdcsync_spark.sinks.contract.writer import Outcome
-from cdcsync_spark.sinks.sql.dialect import AlreadyThere, ConnectionLost, SqlSession
+from cdcsync_spark.sinks.sql.dialects.dialect import AlreadyThere, ConnectionLost, SqlSession
 from cdcsync_spark.sinks.sql.place import SqlPlace
 from cdcsync_spark.sinks.sql.publication import TablePublication
 from cdcsync_spark.sinks.sql.states import States

@@ -16,11 +16,11 @@ from dataclasses import dataclass
 from cdcsync_core.errors import CdcError
 from cdcsync_core.gates import gate
 from cdcsync_core.state import TableState
-from cdcsync_spark.sinks.sql.dialect import AlreadyThere, ConnectionLost, Dialect, SqlName, SqlSession
+from cdcsync_spark.sinks.sql.dialects.dialect import AlreadyThere, ConnectionLost, Dialect, SqlName, SqlSession
+from cdcsync_spark.sinks.sql.dialects.transaction import transaction
 from cdcsync_spark.sinks.sql.place import SqlPlace
 from cdcsync_spark.sinks.sql.publication import TablePublication
 from cdcsync_spark.sinks.sql.states import Pending, States
-from cdcsync_spark.sinks.sql.transaction import transaction
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from cdcsync_core.state import TableState
 from cdcsync_spark.sinks.contract.changes import Build
 from cdcsync_spark.sinks.contract.writer import Busy, Closed, Outcome, WriterStatus
 from cdcsync_spark.sinks.sql import sessions
-from cdcsync_spark.sinks.sql.dialect import ConnectionLost, SqlSession
+from cdcsync_spark.sinks.sql.dialects.dialect import ConnectionLost, SqlSession
 from cdcsync_spark.sinks.sql.place import SqlPlace
 from cdcsync_spark.sinks.sql.states import States
 from cdcsync_spark.sinks.sql.together import Together

@@ -20,7 +20,7 @@ import psycopg
 from psycopg import pq
 from psycopg.conninfo import make_conninfo
 
-from cdcsync_spark.sinks.sql.answers import received
+from cdcsync_spark.sinks.sql.dialects.answers import received
 
 LOGIN_SECONDS = 30.0
 #: before the login's end; a server's parameters and errors are a few KiB

@@ -15,13 +15,13 @@ import pyarrow as pa
 
 from cdcsync_core.errors import Reason, fail
 from cdcsync_core.quoting import quoted as quoted_text
-from cdcsync_spark.sinks.sql.answers import ROW_BYTES, STATEMENT_SECONDS, WHOLE, AnswerWatch, checked
-from cdcsync_spark.sinks.sql.arrow_text import copy_text
-from cdcsync_spark.sinks.sql.dialect import AlreadyThere, ConnectionLost, Kind
-from cdcsync_spark.sinks.sql.errors import Fault, fault_error
-from cdcsync_spark.sinks.sql.login import SqlLogin
-from cdcsync_spark.sinks.sql.portions import ROWS, bytes_of, next_portion, portions
-from cdcsync_spark.sinks.sql.postgresql_login import Connection, LoginFailed, PostgresLogin
+from cdcsync_spark.sinks.sql.dialects.answers import ROW_BYTES, STATEMENT_SECONDS, WHOLE, AnswerWatch, checked
+from cdcsync_spark.sinks.sql.dialects.arrow_text import copy_text
+from cdcsync_spark.sinks.sql.dialects.dialect import AlreadyThere, ConnectionLost, Kind
+from cdcsync_spark.sinks.sql.dialects.errors import Fault, fault_error
+from cdcsync_spark.sinks.sql.dialects.login import SqlLogin
+from cdcsync_spark.sinks.sql.dialects.portions import ROWS, bytes_of, next_portion, portions
+from cdcsync_spark.sinks.sql.dialects.postgresql_login import Connection, LoginFailed, PostgresLogin
 
 #: which would print a server's texts as they are
 logging.getLogger("psycopg").disabled = True

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from cdcsync_spark.sinks.sql.answers import one_row
-from cdcsync_spark.sinks.sql.dialect import Dialect, SqlName, SqlSession
+from cdcsync_spark.sinks.sql.dialects.answers import one_row
+from cdcsync_spark.sinks.sql.dialects.dialect import Dialect, SqlName, SqlSession
 
 
 def table_name(dialect: Dialect, table: SqlName) -> str:

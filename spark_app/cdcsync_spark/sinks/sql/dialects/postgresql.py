@@ -16,11 +16,11 @@ from cdcsync_core.tables.schema_change import Value
 from cdcsync_core.tables.source_table import SourceType, TableId
 from cdcsync_core.tables.target_schema import TargetColumn
 from cdcsync_spark.rows.arrow_types import in_arrow
-from cdcsync_spark.sinks.sql.answers import one_row
-from cdcsync_spark.sinks.sql.dialect import AlreadyThere, SqlName, SqlSession
-from cdcsync_spark.sinks.sql.errors import Fault, fault_error
-from cdcsync_spark.sinks.sql.login import SqlLogin
-from cdcsync_spark.sinks.sql.postgresql_session import PostgresSession, quoted, stored
+from cdcsync_spark.sinks.sql.dialects.answers import one_row
+from cdcsync_spark.sinks.sql.dialects.dialect import AlreadyThere, SqlName, SqlSession
+from cdcsync_spark.sinks.sql.dialects.errors import Fault, fault_error
+from cdcsync_spark.sinks.sql.dialects.login import SqlLogin
+from cdcsync_spark.sinks.sql.dialects.postgresql_session import PostgresSession, quoted, stored
 
 _TYPES = {
     "bool": "BOOLEAN",

@@ -22,7 +22,7 @@ from typing import Any
 
 from cdcsync_core.errors import CdcError, Reason, fail
 from cdcsync_mysql.sessions.question import AnswerLimits
-from cdcsync_spark.sinks.sql.dialect import Kind
+from cdcsync_spark.sinks.sql.dialects.dialect import Kind
 
 #: of an answer that is kept as a whole: a target's columns, a state, names
 WHOLE = AnswerLimits(1_000_000, 64 * 2**20)

@@ -10,8 +10,8 @@ from __future__ import annotations
 import uuid
 
 from cdcsync_core.errors import RUN_AGAIN, CdcError, Reason, fail
-from cdcsync_spark.sinks.sql.dialect import SqlSession
-from cdcsync_spark.sinks.sql.mysql_session import quoted
+from cdcsync_spark.sinks.sql.dialects.dialect import SqlSession
+from cdcsync_spark.sinks.sql.dialects.mysql_session import quoted
 
 #: a table with two columns of one name is never created
 _TRIALS = {

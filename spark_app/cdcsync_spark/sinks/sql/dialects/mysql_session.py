@@ -21,12 +21,12 @@ from cdcsync_core.errors import CdcError, Reason, fail
 from cdcsync_core.quoting import quoted as quoted_text
 from cdcsync_mysql.sessions.connection import Connection, Source, connect
 from cdcsync_mysql.sessions.protocol import LoadedRows, answered_within, load_local
-from cdcsync_spark.sinks.sql.answers import ROW_BYTES, STATEMENT_SECONDS, checked, one_row
-from cdcsync_spark.sinks.sql.arrow_text import insert_values, load_text
-from cdcsync_spark.sinks.sql.dialect import AlreadyThere, ConnectionLost, Kind
-from cdcsync_spark.sinks.sql.errors import Fault, fault_error
-from cdcsync_spark.sinks.sql.login import SqlLogin
-from cdcsync_spark.sinks.sql.portions import next_portion, portions
+from cdcsync_spark.sinks.sql.dialects.answers import ROW_BYTES, STATEMENT_SECONDS, checked, one_row
+from cdcsync_spark.sinks.sql.dialects.arrow_text import insert_values, load_text
+from cdcsync_spark.sinks.sql.dialects.dialect import AlreadyThere, ConnectionLost, Kind
+from cdcsync_spark.sinks.sql.dialects.errors import Fault, fault_error
+from cdcsync_spark.sinks.sql.dialects.login import SqlLogin
+from cdcsync_spark.sinks.sql.dialects.portions import next_portion, portions
 
 #: of one statement: below the smallest default of max_allowed_packet (MariaDB 16 MiB, MySQL 64)
 _STATEMENT_BYTES = 1024 * 1024

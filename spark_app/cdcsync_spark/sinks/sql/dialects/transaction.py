@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from cdcsync_spark.sinks.sql.dialect import SqlSession
+from cdcsync_spark.sinks.sql.dialects.dialect import SqlSession
 
 
 @contextmanager

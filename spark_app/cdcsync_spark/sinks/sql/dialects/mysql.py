@@ -19,10 +19,10 @@ from cdcsync_core.tables.schema_change import Value
 from cdcsync_core.tables.source_table import SourceType, TableId
 from cdcsync_core.tables.target_schema import TargetColumn
 from cdcsync_spark.rows.arrow_types import in_arrow
-from cdcsync_spark.sinks.sql.dialect import SqlName, SqlSession
-from cdcsync_spark.sinks.sql.login import SqlLogin
-from cdcsync_spark.sinks.sql.mysql_rights import refuse_rights
-from cdcsync_spark.sinks.sql.mysql_session import MySqlSession, quoted
+from cdcsync_spark.sinks.sql.dialects.dialect import SqlName, SqlSession
+from cdcsync_spark.sinks.sql.dialects.login import SqlLogin
+from cdcsync_spark.sinks.sql.dialects.mysql_rights import refuse_rights
+from cdcsync_spark.sinks.sql.dialects.mysql_session import MySqlSession, quoted
 
 #: an index of InnoDB has at most 3072 bytes, a character of utf8mb4 four
 _KEY_BYTES = 3072
