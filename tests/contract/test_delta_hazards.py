@@ -27,8 +27,8 @@ from cdcsync_spark.sinks.contract.changes import Append, Commit, Replace, Upsert
 from cdcsync_spark.sinks.contract.writer import Busy, Closed
 from cdcsync_spark.sinks.delta.replica.sink import DeltaSink, DeltaTarget
 from cdcsync_spark.sinks.lake import table_index
+from cdcsync_spark.sinks.lake.files.staging import DataFile
 from cdcsync_spark.sinks.lake.policy import POLICY, CommitLimits
-from cdcsync_spark.sinks.lake.staging import DataFile
 from cdcsync_spark.sinks.lake.storage import checked_parquet
 from cdcsync_spark.sinks.lake.storage.stores import open_store
 from contract.sinkcase import (

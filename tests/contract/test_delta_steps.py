@@ -18,7 +18,7 @@ from cdcsync_spark.sinks.contract.writer import Writer
 from cdcsync_spark.sinks.delta.replica.sink import DeltaSink, DeltaTarget
 from cdcsync_spark.sinks.delta.table.view import DeltaFile
 from cdcsync_spark.sinks.lake import table_index
-from cdcsync_spark.sinks.lake.live_file import deleted_count
+from cdcsync_spark.sinks.lake.files.live_file import deleted_count
 from cdcsync_spark.sinks.lake.policy import CommitLimits, MaintenancePolicy
 from cdcsync_spark.sinks.lake.storage.stores import open_store
 from contract.lives import NOTHING_KEPT, read_by_delta_rs, read_by_duckdb

@@ -34,7 +34,7 @@ from cdcsync_core.tables.target_schema import TargetSchema
 from cdcsync_spark.sinks.delta.table.log import parsing
 from cdcsync_spark.sinks.delta.table.vector_files import Descriptor, z85
 from cdcsync_spark.sinks.delta.table.view import TableView, entry_text
-from cdcsync_spark.sinks.lake.deletion_vectors import load, serialised
+from cdcsync_spark.sinks.lake.files.deletion_vectors import load, serialised
 from cdcsync_spark.wire.binlog.facts import RowsEvent
 from cdcsync_spark.wire.binlog.json.json_binary import json_text
 from cdcsync_spark.wire.binlog.parser import EventParser, Flavor

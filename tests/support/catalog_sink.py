@@ -35,13 +35,13 @@ from cdcsync_spark.sinks.contract.changes import Build, Commit, Staged
 from cdcsync_spark.sinks.contract.checks import no_copy_error, refuse_other_identity
 from cdcsync_spark.sinks.contract.sink import Capabilities
 from cdcsync_spark.sinks.contract.writer import MaintenanceStep, Outcome, Writer, commit_each
-from cdcsync_spark.sinks.lake.deletion_vectors import DeletedRows, framed, serialised
-from cdcsync_spark.sinks.lake.file_changes import AddedFile
+from cdcsync_spark.sinks.lake.files.deletion_vectors import DeletedRows, framed, serialised
+from cdcsync_spark.sinks.lake.files.file_changes import AddedFile
+from cdcsync_spark.sinks.lake.files.row_lineage import NO_LINEAGE, RowLineage
+from cdcsync_spark.sinks.lake.files.snapshot import LakeSnapshot
+from cdcsync_spark.sinks.lake.files.staging import DataFile, stage
 from cdcsync_spark.sinks.lake.format import CommitOperation, FileCommit, LostRace, Writing
 from cdcsync_spark.sinks.lake.policy import LIMITS, POLICY, CommitLimits, MaintenancePolicy
-from cdcsync_spark.sinks.lake.row_lineage import NO_LINEAGE, RowLineage
-from cdcsync_spark.sinks.lake.snapshot import LakeSnapshot
-from cdcsync_spark.sinks.lake.staging import DataFile, stage
 from cdcsync_spark.sinks.lake.storage.store import Store
 from cdcsync_spark.sinks.lake.table_folder import TableFolder
 from cdcsync_spark.sinks.lake.writer import LakeWriter

@@ -15,7 +15,7 @@ from cdcsync_spark.sinks.delta.table.view import Action, DeltaFile, actions_of
 from cdcsync_spark.sinks.history.rows import history_schema
 from cdcsync_spark.sinks.iceberg.history.target import IcebergHistory
 from cdcsync_spark.sinks.iceberg.table.manifests import ListedManifest
-from cdcsync_spark.sinks.lake.snapshot import LakeSnapshot
+from cdcsync_spark.sinks.lake.files.snapshot import LakeSnapshot
 from support.event_consumer import Event
 
 

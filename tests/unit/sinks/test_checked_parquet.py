@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from pyroaring import BitMap
 
 from cdcsync_core.errors import CdcError, Reason
-from cdcsync_spark.sinks.lake.snapshot import file_batches, key_batches, live_rows, read_range
+from cdcsync_spark.sinks.lake.files.snapshot import file_batches, key_batches, live_rows, read_range
 from cdcsync_spark.sinks.lake.storage import checked_parquet
 from cdcsync_spark.sinks.lake.storage.checked_parquet import most
 from cdcsync_spark.sinks.lake.storage.parquet_deltas import LENGTHS, PREFIXES

@@ -13,7 +13,7 @@ from pyroaring import BitMap
 
 from cdcsync_core.errors import PermanentError, Reason
 from cdcsync_spark.sinks.delta.table.vector_files import Descriptor, VectorFile, z85, z85_decoded
-from cdcsync_spark.sinks.lake.deletion_vectors import deserialised, load, serialised
+from cdcsync_spark.sinks.lake.files.deletion_vectors import deserialised, load, serialised
 
 NAME = uuid.UUID("0b5d7e04-d3b5-4081-8b72-9254d1ff943f")
 

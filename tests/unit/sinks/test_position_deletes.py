@@ -12,8 +12,8 @@ import pytest
 from pyroaring import BitMap
 
 from cdcsync_core.errors import PermanentError, Reason
-from cdcsync_spark.sinks.lake.deletion_vectors import DeletedRows, load
-from cdcsync_spark.sinks.lake.position_deletes import position_file
+from cdcsync_spark.sinks.lake.files.deletion_vectors import DeletedRows, load
+from cdcsync_spark.sinks.lake.files.position_deletes import position_file
 
 FILE = "s3://lake/shop/orders/data/a.parquet"
 

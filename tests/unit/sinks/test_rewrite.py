@@ -12,7 +12,7 @@ import pytest
 from cdcsync_core.tables.logical_type import LogicalType
 from cdcsync_core.tables.schema_change import Converted, Filled, Kept, Origin
 from cdcsync_core.tables.target_schema import TargetColumn, TargetSchema
-from cdcsync_spark.sinks.lake.rewrite import needed, rewritten
+from cdcsync_spark.sinks.lake.files.rewrite import needed, rewritten
 
 
 def target(**columns: str) -> TargetSchema:

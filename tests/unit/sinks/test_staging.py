@@ -11,8 +11,8 @@ import pytest
 
 from cdcsync_core.errors import CdcError, Reason
 from cdcsync_core.tables.target_schema import TargetSchema
-from cdcsync_spark.sinks.lake import staging
-from cdcsync_spark.sinks.lake.staging import FileSizes
+from cdcsync_spark.sinks.lake.files import staging
+from cdcsync_spark.sinks.lake.files.staging import FileSizes
 from cdcsync_spark.sinks.lake.storage.stores import open_store
 from contract.sinkcase import ORDERS, rows_of
 

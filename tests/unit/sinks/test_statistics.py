@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cdcsync_spark.sinks.delta.table.statistics import statistics as delta_statistics
-from cdcsync_spark.sinks.lake.bounds import INDEXED_COLUMNS, BoundsOfFile
-from cdcsync_spark.sinks.lake.staging import DataFile
+from cdcsync_spark.sinks.lake.files.bounds import INDEXED_COLUMNS, BoundsOfFile
+from cdcsync_spark.sinks.lake.files.staging import DataFile
 
 
 def statistics(values: list[Any], kind: pa.DataType) -> dict[str, Any]:

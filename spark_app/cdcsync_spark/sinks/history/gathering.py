@@ -15,12 +15,12 @@ import pyarrow as pa
 from cdcsync_core.tables.event_columns import EventColumns
 from cdcsync_spark.sinks.history.rows import history_schema
 from cdcsync_spark.sinks.lake.compaction import next_compaction
-from cdcsync_spark.sinks.lake.file_changes import AddedFile, FileChanges
+from cdcsync_spark.sinks.lake.files.file_changes import AddedFile, FileChanges
+from cdcsync_spark.sinks.lake.files.row_lineage import NO_LINEAGE, RowLineage
+from cdcsync_spark.sinks.lake.files.snapshot import live_rows
+from cdcsync_spark.sinks.lake.files.staging import Stamp, stage_groups
 from cdcsync_spark.sinks.lake.format import CommitOperation, FileCommit, TableVersion
 from cdcsync_spark.sinks.lake.policy import MaintenancePolicy
-from cdcsync_spark.sinks.lake.row_lineage import NO_LINEAGE, RowLineage
-from cdcsync_spark.sinks.lake.snapshot import live_rows
-from cdcsync_spark.sinks.lake.staging import Stamp, stage_groups
 from cdcsync_spark.sinks.lake.table_folder import TableFolder
 
 #: no file is rewritten because of deleted rows

@@ -18,7 +18,7 @@ from cdcsync_core.state import TableState
 from cdcsync_core.tables.event_columns import EventColumns
 from cdcsync_spark.rows.arrow_types import arrow_schema
 from cdcsync_spark.sinks.history.rows import present
-from cdcsync_spark.sinks.lake.snapshot import LakeSnapshot
+from cdcsync_spark.sinks.lake.files.snapshot import LakeSnapshot
 
 #: keys that wait until they are folded with the others
 _WAITING = 200_000

@@ -41,8 +41,8 @@ from cdcsync_spark.sinks.contract.snapshot import TargetSnapshot
 from cdcsync_spark.sinks.contract.writer import Writer, WriterStatus
 from cdcsync_spark.sinks.history.snapshot import HistorySnapshot
 from cdcsync_spark.sinks.history.writer import CopyPublication
+from cdcsync_spark.sinks.lake.files.snapshot import LakeSnapshot
 from cdcsync_spark.sinks.lake.format import TableVersion, V, V_co
-from cdcsync_spark.sinks.lake.snapshot import LakeSnapshot
 from cdcsync_spark.sinks.staged_copy import Copies, CopyThenPublish, Recorded
 
 #: the metadata columns' names where none are chosen

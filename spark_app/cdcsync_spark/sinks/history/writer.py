@@ -23,9 +23,9 @@ from cdcsync_spark.sinks.contract.changes import AdvancePosition, Append, Change
 from cdcsync_spark.sinks.contract.writer import MaintenanceStep
 from cdcsync_spark.sinks.history.gathering import gathered, write_rows
 from cdcsync_spark.sinks.history.rows import event_rows
+from cdcsync_spark.sinks.lake.files.staging import SIZES, Stamp
 from cdcsync_spark.sinks.lake.format import CommitOperation, FileCommit, TableFormat, TableVersion, V
 from cdcsync_spark.sinks.lake.policy import LIMITS, POLICY, CommitLimits, MaintenancePolicy
-from cdcsync_spark.sinks.lake.staging import SIZES, Stamp
 from cdcsync_spark.sinks.lake.table_folder import TableFolder
 from cdcsync_spark.sinks.lake.writer import LakeWriter
 

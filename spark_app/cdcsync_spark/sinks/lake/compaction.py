@@ -25,14 +25,14 @@ import pyarrow as pa
 from pyroaring import BitMap
 
 from cdcsync_spark.rows.arrow_types import arrow_schema
-from cdcsync_spark.sinks.lake.file_changes import added_files, deletions
+from cdcsync_spark.sinks.lake.files.file_changes import added_files, deletions
+from cdcsync_spark.sinks.lake.files.live_file import LiveFile, deleted_count
+from cdcsync_spark.sinks.lake.files.row_lineage import NO_LINEAGE, RowLineage
+from cdcsync_spark.sinks.lake.files.snapshot import live_rows
+from cdcsync_spark.sinks.lake.files.staging import Stamp, stage
 from cdcsync_spark.sinks.lake.format import CommitOperation, FileCommit, TableVersion
 from cdcsync_spark.sinks.lake.keys.scratch import Scratch
-from cdcsync_spark.sinks.lake.live_file import LiveFile, deleted_count
 from cdcsync_spark.sinks.lake.policy import MaintenancePolicy
-from cdcsync_spark.sinks.lake.row_lineage import NO_LINEAGE, RowLineage
-from cdcsync_spark.sinks.lake.snapshot import live_rows
-from cdcsync_spark.sinks.lake.staging import Stamp, stage
 from cdcsync_spark.sinks.lake.table_folder import TableFolder
 
 #: rows of so many bytes are sorted in memory

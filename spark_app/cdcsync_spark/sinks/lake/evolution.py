@@ -20,14 +20,14 @@ from cdcsync_core.state import TableState
 from cdcsync_core.tables.schema_change import Filled
 from cdcsync_spark.rows.arrow_types import arrow_schema
 from cdcsync_spark.sinks.contract.changes import Evolve
-from cdcsync_spark.sinks.lake.field_ids import FieldIds
-from cdcsync_spark.sinks.lake.file_changes import AddedFile, FileChanges
+from cdcsync_spark.sinks.lake.files.field_ids import FieldIds
+from cdcsync_spark.sinks.lake.files.file_changes import AddedFile, FileChanges
+from cdcsync_spark.sinks.lake.files.live_file import LiveFile
+from cdcsync_spark.sinks.lake.files.rewrite import needed, rewritten
+from cdcsync_spark.sinks.lake.files.row_lineage import NO_LINEAGE, RowLineage
+from cdcsync_spark.sinks.lake.files.snapshot import file_batches
+from cdcsync_spark.sinks.lake.files.staging import DataFile, Stamp, write_one
 from cdcsync_spark.sinks.lake.format import CommitOperation, FileCommit, TableVersion
-from cdcsync_spark.sinks.lake.live_file import LiveFile
-from cdcsync_spark.sinks.lake.rewrite import needed, rewritten
-from cdcsync_spark.sinks.lake.row_lineage import NO_LINEAGE, RowLineage
-from cdcsync_spark.sinks.lake.snapshot import file_batches
-from cdcsync_spark.sinks.lake.staging import DataFile, Stamp, write_one
 from cdcsync_spark.sinks.lake.table_folder import TableFolder
 
 #: files that are rewritten at the same time

@@ -37,11 +37,11 @@ from cdcsync_core.state import TableState
 from cdcsync_core.tables.schema_change import Origin
 from cdcsync_spark.sinks.contract.changes import Commit
 from cdcsync_spark.sinks.contract.writer import MaintenanceStep
-from cdcsync_spark.sinks.lake.field_ids import FieldIds
-from cdcsync_spark.sinks.lake.file_changes import AddedFile, FileChanges
-from cdcsync_spark.sinks.lake.live_file import LiveFile
-from cdcsync_spark.sinks.lake.row_lineage import RowLineage
-from cdcsync_spark.sinks.lake.staging import Stamp
+from cdcsync_spark.sinks.lake.files.field_ids import FieldIds
+from cdcsync_spark.sinks.lake.files.file_changes import AddedFile, FileChanges
+from cdcsync_spark.sinks.lake.files.live_file import LiveFile
+from cdcsync_spark.sinks.lake.files.row_lineage import RowLineage
+from cdcsync_spark.sinks.lake.files.staging import Stamp
 
 
 class LostRace(Exception):

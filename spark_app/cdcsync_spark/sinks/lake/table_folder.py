@@ -12,11 +12,11 @@ from pyroaring import BitMap
 
 from cdcsync_core.errors import RUN_AGAIN, CdcError, Reason, fail
 from cdcsync_core.tables.source_table import TableId
-from cdcsync_spark.sinks.lake.deletion_vectors import deleted_rows
+from cdcsync_spark.sinks.lake.files.deletion_vectors import deleted_rows
+from cdcsync_spark.sinks.lake.files.live_file import LiveFile
+from cdcsync_spark.sinks.lake.files.snapshot import read_range
+from cdcsync_spark.sinks.lake.files.staging import DataFile, Stamp
 from cdcsync_spark.sinks.lake.layout import segment
-from cdcsync_spark.sinks.lake.live_file import LiveFile
-from cdcsync_spark.sinks.lake.snapshot import read_range
-from cdcsync_spark.sinks.lake.staging import DataFile, Stamp
 from cdcsync_spark.sinks.lake.storage.store import Store
 
 #: files that are removed at the same time

@@ -19,10 +19,10 @@ import pyarrow as pa
 from cdcsync_spark.logs import get_logger
 from cdcsync_spark.rows.arrow_types import captured_schema
 from cdcsync_spark.sinks.contract.writer import Closed
+from cdcsync_spark.sinks.lake.files.live_file import LiveFile
+from cdcsync_spark.sinks.lake.files.snapshot import key_batches
 from cdcsync_spark.sinks.lake.format import TableVersion
 from cdcsync_spark.sinks.lake.keys.key_index import FileVersion, KeyIndex
-from cdcsync_spark.sinks.lake.live_file import LiveFile
-from cdcsync_spark.sinks.lake.snapshot import key_batches
 from cdcsync_spark.sinks.lake.table_folder import TableFolder
 
 #: bytes of files from which the reading of the keys is announced

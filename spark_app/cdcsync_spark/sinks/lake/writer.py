@@ -49,7 +49,7 @@ from cdcsync_spark.sinks.contract.sink import Capabilities
 from cdcsync_spark.sinks.contract.writer import Busy, Closed, MaintenanceStep, WriterStatus
 from cdcsync_spark.sinks.lake.compaction import next_compaction, write_compaction
 from cdcsync_spark.sinks.lake.evolution import write_evolution
-from cdcsync_spark.sinks.lake.file_changes import (
+from cdcsync_spark.sinks.lake.files.file_changes import (
     AddedFile,
     FileChanges,
     added_files,
@@ -57,11 +57,11 @@ from cdcsync_spark.sinks.lake.file_changes import (
     deletions_of,
     refuse_keys_there,
 )
+from cdcsync_spark.sinks.lake.files.staging import Stamp, data_files, stage
 from cdcsync_spark.sinks.lake.format import CommitOperation, FileCommit, LostRace, TableFormat, V
 from cdcsync_spark.sinks.lake.keys.scratch import Scratch
 from cdcsync_spark.sinks.lake.maintenance import HARMLESS, TableMaintenance
 from cdcsync_spark.sinks.lake.policy import LIMITS, POLICY, CommitLimits, MaintenancePolicy
-from cdcsync_spark.sinks.lake.staging import Stamp, data_files, stage
 from cdcsync_spark.sinks.lake.table_folder import TableFolder
 from cdcsync_spark.sinks.lake.table_index import TableIndex
 

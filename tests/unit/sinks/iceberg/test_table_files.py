@@ -38,7 +38,7 @@ from cdcsync_spark.sinks.iceberg.table.puffin import vector_file
 from cdcsync_spark.sinks.iceberg.table.schema import TableSchema
 from cdcsync_spark.sinks.iceberg.table.tree import SnapshotDifference, next_manifests
 from cdcsync_spark.sinks.iceberg.table.view import TablePaths
-from cdcsync_spark.sinks.lake.bounds import BoundKind, ColumnBounds, FileBounds
+from cdcsync_spark.sinks.lake.files.bounds import BoundKind, ColumnBounds, FileBounds
 
 GOLDEN = Path(__file__).parent / "golden"
 MOST = 2**24

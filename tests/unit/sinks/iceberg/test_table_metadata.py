@@ -21,7 +21,7 @@ from cdcsync_spark.sinks.iceberg.table.expiry import DEFAULT_AGE, HISTORY_AGE, M
 from cdcsync_spark.sinks.iceberg.table.metadata import TableMetadata
 from cdcsync_spark.sinks.iceberg.table.schema import evolved_schema, file_schema, in_files, new_schema
 from cdcsync_spark.sinks.iceberg.table.state import RecordedState, found_state, property_of
-from cdcsync_spark.sinks.lake.field_ids import FIELD_ID, FieldIds
+from cdcsync_spark.sinks.lake.files.field_ids import FIELD_ID, FieldIds
 from contract.sinkcase import ORDERS, first_state, make_table, rows_of
 
 COPY = "cdcsync-resnapshot-1"

@@ -32,8 +32,8 @@ from cdcsync_spark.sinks.delta.table.statistics import statistics
 from cdcsync_spark.sinks.delta.table.table_path import TablePath
 from cdcsync_spark.sinks.delta.table.vector_files import Descriptor
 from cdcsync_spark.sinks.delta.table.view import Action, TableView, actions_of
+from cdcsync_spark.sinks.lake.files.staging import DataFile, data_files
 from cdcsync_spark.sinks.lake.format import LostRace
-from cdcsync_spark.sinks.lake.staging import DataFile, data_files
 
 _RULE_BROKEN = re.compile("failed validation check|validation check failed|Invalid data found")
 #: another entry came first, or none that can be seen: a store may refuse a conditional put even so

@@ -28,8 +28,8 @@ from cdcsync_core.tables.target_schema import TargetSchema
 from cdcsync_spark.rows.arrow_types import arrow_schema
 from cdcsync_spark.sinks.contract.changes import Upsert
 from cdcsync_spark.sinks.delta.table.schema import unused_name
-from cdcsync_spark.sinks.lake.file_changes import checked
-from cdcsync_spark.sinks.lake.snapshot import LakeSnapshot
+from cdcsync_spark.sinks.lake.files.file_changes import checked
+from cdcsync_spark.sinks.lake.files.snapshot import LakeSnapshot
 
 if TYPE_CHECKING:
     from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties

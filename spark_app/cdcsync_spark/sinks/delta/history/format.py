@@ -16,8 +16,8 @@ from cdcsync_spark.sinks.delta.table.schema import schema_json
 from cdcsync_spark.sinks.delta.table.table_path import STAGED_PREFIX, TablePath
 from cdcsync_spark.sinks.delta.table.view import DeltaFile, TableView
 from cdcsync_spark.sinks.history.rows import HISTORY, history_schema, mark
+from cdcsync_spark.sinks.lake.files.staging import Stamp
 from cdcsync_spark.sinks.lake.format import CommitOperation
-from cdcsync_spark.sinks.lake.staging import Stamp
 
 
 @dataclass(frozen=True)

@@ -36,8 +36,8 @@ from cdcsync_spark.sinks.delta.table.view import TableView
 from cdcsync_spark.sinks.history.rows import history_schema
 from cdcsync_spark.sinks.history.target import NAMES, LakeHistory
 from cdcsync_spark.sinks.history.writer import HistoryWriter
+from cdcsync_spark.sinks.lake.files.snapshot import LakeSnapshot
 from cdcsync_spark.sinks.lake.policy import LIMITS, POLICY, CommitLimits, MaintenancePolicy
-from cdcsync_spark.sinks.lake.snapshot import LakeSnapshot
 from cdcsync_spark.sinks.lake.storage.store import Store
 from cdcsync_spark.sinks.staged_copy import CHANGES
 

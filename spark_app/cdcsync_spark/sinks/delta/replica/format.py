@@ -41,11 +41,11 @@ from cdcsync_spark.sinks.delta.table.schema import delta_schema
 from cdcsync_spark.sinks.delta.table.table_path import TablePath
 from cdcsync_spark.sinks.delta.table.vector_files import Descriptor, VectorFile
 from cdcsync_spark.sinks.delta.table.view import Action, DeltaFile, TableView, new_file
-from cdcsync_spark.sinks.lake.file_changes import AddedFile
+from cdcsync_spark.sinks.lake.files.file_changes import AddedFile
+from cdcsync_spark.sinks.lake.files.row_lineage import NO_LINEAGE, RowLineage
+from cdcsync_spark.sinks.lake.files.staging import Stamp
 from cdcsync_spark.sinks.lake.format import CommitOperation, FileCommit, LostRace, Writing
 from cdcsync_spark.sinks.lake.policy import POLICY, MaintenancePolicy
-from cdcsync_spark.sinks.lake.row_lineage import NO_LINEAGE, RowLineage
-from cdcsync_spark.sinks.lake.staging import Stamp
 
 #: what the Delta log calls a commit
 _NAMES = {

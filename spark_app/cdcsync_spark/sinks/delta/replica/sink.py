@@ -40,9 +40,9 @@ from cdcsync_spark.sinks.delta.table.schema import delta_schema
 from cdcsync_spark.sinks.delta.table.statistics import bounds_of
 from cdcsync_spark.sinks.delta.table.table_path import STAGED_PREFIX, TablePath
 from cdcsync_spark.sinks.delta.table.view import Action, DeltaFile, TableView
+from cdcsync_spark.sinks.lake.files.snapshot import LakeSnapshot
+from cdcsync_spark.sinks.lake.files.staging import DataFile, stage
 from cdcsync_spark.sinks.lake.policy import LIMITS, POLICY, CommitLimits, MaintenancePolicy
-from cdcsync_spark.sinks.lake.snapshot import LakeSnapshot
-from cdcsync_spark.sinks.lake.staging import DataFile, stage
 from cdcsync_spark.sinks.lake.storage.store import Store
 
 

@@ -26,7 +26,7 @@ import pyarrow as pa
 from cdcsync_core.tables.target_schema import TargetSchema
 from cdcsync_spark.rows.arrow_types import arrow_schema
 from cdcsync_spark.sinks.delta.table.schema import unused_name
-from cdcsync_spark.sinks.lake.bounds import INDEXED_COLUMNS, kind_of
+from cdcsync_spark.sinks.lake.files.bounds import INDEXED_COLUMNS, kind_of
 
 _LISTED = "delta.dataSkippingStatsColumns"
 _COUNTED = "delta.dataSkippingNumIndexedCols"

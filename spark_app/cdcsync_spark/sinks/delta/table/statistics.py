@@ -19,8 +19,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from cdcsync_spark.sinks.lake.bounds import BoundKind, ColumnBounds, FileBounds, kind_of
-from cdcsync_spark.sinks.lake.staging import DataFile
+from cdcsync_spark.sinks.lake.files.bounds import BoundKind, ColumnBounds, FileBounds, kind_of
+from cdcsync_spark.sinks.lake.files.staging import DataFile
 
 _EXACT = 2**53
 #: a double's error is below 2^-53 of the value: 14 digits and one more unit of the last are safely

@@ -14,8 +14,8 @@ from cdcsync_spark.sinks.delta.table.open import open_view
 from cdcsync_spark.sinks.delta.table.view import Action, TableView, entry_text
 from cdcsync_spark.sinks.delta.table.weight import refuse_heavy_entry, refuse_heavy_view
 from cdcsync_spark.sinks.history.rows import HISTORY, refuse_other_mode, snapshot_rows
-from cdcsync_spark.sinks.lake.snapshot import LakeSnapshot
-from cdcsync_spark.sinks.lake.staging import Stamp
+from cdcsync_spark.sinks.lake.files.snapshot import LakeSnapshot
+from cdcsync_spark.sinks.lake.files.staging import Stamp
 from cdcsync_spark.sinks.lake.table_folder import TableFolder
 
 #: hidden, as a VACUUM takes names: it would remove what only the staged copy's Delta log names

@@ -19,7 +19,7 @@ from typing import Any
 
 from pyroaring import BitMap
 
-from cdcsync_spark.sinks.lake.deletion_vectors import DeletedRows, framed, serialised
+from cdcsync_spark.sinks.lake.files.deletion_vectors import DeletedRows, framed, serialised
 
 FOLDER = "_vectors"
 _FILE_VERSION = b"\x01"

@@ -20,8 +20,8 @@ from cdcsync_spark.sinks.delta.table.log import lines_of, own_state, parsing
 from cdcsync_spark.sinks.delta.table.statistics import counted, counting, loosened, statistics
 from cdcsync_spark.sinks.delta.table.vector_files import Descriptor
 from cdcsync_spark.sinks.delta.table.weight import FILE, GONE, file_size
-from cdcsync_spark.sinks.lake.deletion_vectors import DeletedRows
-from cdcsync_spark.sinks.lake.staging import DataFile
+from cdcsync_spark.sinks.lake.files.deletion_vectors import DeletedRows
+from cdcsync_spark.sinks.lake.files.staging import DataFile
 
 Action = dict[str, Any]
 _JSON = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))

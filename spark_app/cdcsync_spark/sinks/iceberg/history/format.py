@@ -18,9 +18,9 @@ from cdcsync_spark.sinks.iceberg.replica.format import IcebergFormat
 from cdcsync_spark.sinks.iceberg.replica.place import TablePlace
 from cdcsync_spark.sinks.iceberg.table.schema import file_schema, in_files
 from cdcsync_spark.sinks.iceberg.table.view import IcebergVersion
-from cdcsync_spark.sinks.lake.file_changes import FileChanges
+from cdcsync_spark.sinks.lake.files.file_changes import FileChanges
+from cdcsync_spark.sinks.lake.files.staging import Stamp
 from cdcsync_spark.sinks.lake.format import CommitOperation, FileCommit
-from cdcsync_spark.sinks.lake.staging import Stamp
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ from cdcsync_spark.sinks.iceberg.replica.place import BRANCH, FOLDER, Loaded, Ta
 from cdcsync_spark.sinks.iceberg.replica.sink import IcebergSink, IcebergTarget, discard_copy
 from cdcsync_spark.sinks.iceberg.replica.writer import IcebergWriter
 from cdcsync_spark.sinks.iceberg.table.view import DATA, IcebergVersion
-from cdcsync_spark.sinks.lake.snapshot import LakeSnapshot
+from cdcsync_spark.sinks.lake.files.snapshot import LakeSnapshot
 from cdcsync_spark.sinks.staged_copy import CHANGES
 
 _COPY = re.compile(rf"({re.escape(BRANCH)}|{re.escape(FOLDER)})(\d{{1,18}})")

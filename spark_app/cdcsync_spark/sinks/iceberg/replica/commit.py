@@ -37,9 +37,9 @@ from cdcsync_spark.sinks.iceberg.table.puffin import vector_file
 from cdcsync_spark.sinks.iceberg.table.state import RecordedState, property_of
 from cdcsync_spark.sinks.iceberg.table.tree import NextManifests, SnapshotDifference, next_manifests
 from cdcsync_spark.sinks.iceberg.table.view import METADATA, IcebergVersion
-from cdcsync_spark.sinks.lake.file_changes import AddedFile
+from cdcsync_spark.sinks.lake.files.file_changes import AddedFile
+from cdcsync_spark.sinks.lake.files.position_deletes import PATH_ID, position_file
 from cdcsync_spark.sinks.lake.format import CommitOperation, FileCommit, LostRace
-from cdcsync_spark.sinks.lake.position_deletes import PATH_ID, position_file
 from cdcsync_spark.sinks.lake.table_folder import AT_ONCE
 
 #: files that went and that a process knows at most; what it forgets are orphans

@@ -35,11 +35,11 @@ from cdcsync_spark.sinks.iceberg.replica.schemas import next_schema
 from cdcsync_spark.sinks.iceberg.table.metadata import FORMAT_VERSION, MAIN, TableMetadata, parsing
 from cdcsync_spark.sinks.iceberg.table.schema import TableSchema, all_columns, file_schema, in_files, same_type
 from cdcsync_spark.sinks.iceberg.table.view import IcebergVersion, branch_schema
+from cdcsync_spark.sinks.lake.files.row_ids import without_identity
+from cdcsync_spark.sinks.lake.files.row_lineage import NO_LINEAGE, RowLineage
+from cdcsync_spark.sinks.lake.files.staging import Stamp
 from cdcsync_spark.sinks.lake.format import CommitOperation, FileCommit, Writing
 from cdcsync_spark.sinks.lake.policy import POLICY, MaintenancePolicy
-from cdcsync_spark.sinks.lake.row_ids import without_identity
-from cdcsync_spark.sinks.lake.row_lineage import NO_LINEAGE, RowLineage
-from cdcsync_spark.sinks.lake.staging import Stamp
 
 
 class TableMoved(TransientError):

@@ -22,13 +22,13 @@ from cdcsync_spark.sinks.iceberg.replica.place import IcebergFolder
 from cdcsync_spark.sinks.iceberg.replica.schemas import STAGED
 from cdcsync_spark.sinks.iceberg.table.lineage import FIELD_IDS, NONE, nullable, row_ids
 from cdcsync_spark.sinks.iceberg.table.view import IcebergFile
-from cdcsync_spark.sinks.lake.field_ids import FieldIds
+from cdcsync_spark.sinks.lake.files.field_ids import FieldIds
+from cdcsync_spark.sinks.lake.files.live_file import LiveFile
+from cdcsync_spark.sinks.lake.files.row_ids import FIELDS, LAST_UPDATED, ROW_ID
+from cdcsync_spark.sinks.lake.files.row_lineage import Files
+from cdcsync_spark.sinks.lake.files.snapshot import key_batches
 from cdcsync_spark.sinks.lake.keys.key_index import Located
 from cdcsync_spark.sinks.lake.keys.scratch import Scratch
-from cdcsync_spark.sinks.lake.live_file import LiveFile
-from cdcsync_spark.sinks.lake.row_ids import FIELDS, LAST_UPDATED, ROW_ID
-from cdcsync_spark.sinks.lake.row_lineage import Files
-from cdcsync_spark.sinks.lake.snapshot import key_batches
 from cdcsync_spark.sinks.lake.table_folder import AT_ONCE
 
 #: contents of small files that are in memory together: so many of the largest size that stays there

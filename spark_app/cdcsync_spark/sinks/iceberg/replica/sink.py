@@ -42,11 +42,11 @@ from cdcsync_spark.sinks.iceberg.table.metadata import FORMAT_VERSION, MAIN, par
 from cdcsync_spark.sinks.iceberg.table.schema import TableSchema, new_schema
 from cdcsync_spark.sinks.iceberg.table.state import RecordedState, branch_in, property_of
 from cdcsync_spark.sinks.iceberg.table.view import IcebergFile, IcebergVersion, branch_schema
+from cdcsync_spark.sinks.lake.files.snapshot import LakeSnapshot
+from cdcsync_spark.sinks.lake.files.staging import DataFile, stage
 from cdcsync_spark.sinks.lake.format import CommitOperation, FileCommit, LostRace
 from cdcsync_spark.sinks.lake.layout import segment
 from cdcsync_spark.sinks.lake.policy import LIMITS, POLICY, CommitLimits, MaintenancePolicy
-from cdcsync_spark.sinks.lake.snapshot import LakeSnapshot
-from cdcsync_spark.sinks.lake.staging import DataFile, stage
 from cdcsync_spark.sinks.lake.writer import LakeWriter
 
 #: metadata files that the catalog keeps, where it keeps any, and its own retries: a commit that

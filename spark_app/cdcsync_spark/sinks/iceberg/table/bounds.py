@@ -10,7 +10,7 @@ from decimal import Decimal
 from typing import Any
 
 from cdcsync_spark.sinks.iceberg.table.schema import TableSchema
-from cdcsync_spark.sinks.lake.bounds import BoundKind, ColumnBounds, FileBounds
+from cdcsync_spark.sinks.lake.files.bounds import BoundKind, ColumnBounds, FileBounds
 
 Pairs = list[dict[str, Any]]
 _EPOCH = dt.date(1970, 1, 1)

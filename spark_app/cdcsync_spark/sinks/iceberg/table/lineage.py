@@ -14,8 +14,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from cdcsync_spark.sinks.lake.field_ids import FIELD_ID
-from cdcsync_spark.sinks.lake.row_ids import LAST_UPDATED, ROW_ID
+from cdcsync_spark.sinks.lake.files.field_ids import FIELD_ID
+from cdcsync_spark.sinks.lake.files.row_ids import LAST_UPDATED, ROW_ID
 
 #: the columns in memory -> their names and reserved field ids in files
 _IN_FILES = {ROW_ID: ("_row_id", 2147483540), LAST_UPDATED: ("_last_updated_sequence_number", 2147483539)}

@@ -17,7 +17,7 @@ from typing import Any
 from cdcsync_spark.sinks.iceberg.table.avro import Encoder, Record, read_container, too_heavy, weight
 from cdcsync_spark.sinks.iceberg.table.avro_schemas import MANIFEST_ENTRY, MANIFEST_FILE
 from cdcsync_spark.sinks.iceberg.table.schema import TableSchema
-from cdcsync_spark.sinks.lake.position_deletes import PATH_ID
+from cdcsync_spark.sinks.lake.files.position_deletes import PATH_ID
 
 ENTRIES, FILES = Encoder(MANIFEST_ENTRY), Encoder(MANIFEST_FILE)
 #: live entries from which a manifest gets no more

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from pyroaring import BitMap
 
-from cdcsync_spark.sinks.lake.deletion_vectors import framed, serialised
+from cdcsync_spark.sinks.lake.files.deletion_vectors import framed, serialised
 
 _MAGIC = b"PFA1"
 #: the length of the footer's JSON, and flags: it is not compressed

@@ -23,7 +23,7 @@ from cdcsync_spark.rows.arrow_types import arrow_schema
 from cdcsync_spark.sinks.history.rows import history_schema
 from cdcsync_spark.sinks.iceberg.table.defaults import default_json, default_value
 from cdcsync_spark.sinks.iceberg.table.lineage import file_fields
-from cdcsync_spark.sinks.lake.field_ids import FIELD_ID, FieldIds
+from cdcsync_spark.sinks.lake.files.field_ids import FIELD_ID, FieldIds
 
 Field = Mapping[str, Any]
 #: Iceberg's primitive types; those that it lacks have the next wider one

@@ -26,8 +26,8 @@ from cdcsync_spark.sinks.iceberg.table.manifests import (
 from cdcsync_spark.sinks.iceberg.table.metadata import FORMAT_VERSION, Snapshot, TableMetadata, parsing, unreadable
 from cdcsync_spark.sinks.iceberg.table.schema import TableSchema, field_ids
 from cdcsync_spark.sinks.iceberg.table.state import found_state
-from cdcsync_spark.sinks.lake.deletion_vectors import FRAME_BYTES, DeletedRows
-from cdcsync_spark.sinks.lake.field_ids import FieldIds
+from cdcsync_spark.sinks.lake.files.deletion_vectors import FRAME_BYTES, DeletedRows
+from cdcsync_spark.sinks.lake.files.field_ids import FieldIds
 from cdcsync_spark.sinks.lake.storage.store import Store
 
 #: of the memory, for the records of all manifests

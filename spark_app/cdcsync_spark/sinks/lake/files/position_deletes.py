@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyroaring import BitMap
 
-from cdcsync_spark.sinks.lake.field_ids import FIELD_ID
+from cdcsync_spark.sinks.lake.files.field_ids import FIELD_ID
 from cdcsync_spark.sinks.lake.storage.checked_parquet import refuse_heavy_pages
 
 #: the reserved ids of the columns

@@ -24,8 +24,8 @@ from pyroaring import BitMap
 
 from cdcsync_core.state import TableState
 from cdcsync_spark.rows.arrow_types import arrow_schema
-from cdcsync_spark.sinks.lake.deletion_vectors import DeletedRows, deleted_rows
-from cdcsync_spark.sinks.lake.field_ids import FieldIds, FileNames
+from cdcsync_spark.sinks.lake.files.deletion_vectors import DeletedRows, deleted_rows
+from cdcsync_spark.sinks.lake.files.field_ids import FieldIds, FileNames
 from cdcsync_spark.sinks.lake.storage.checked_parquet import checked
 from cdcsync_spark.sinks.lake.storage.store import Store, refuse_large
 

@@ -22,7 +22,7 @@ from pyroaring import BitMap
 
 from cdcsync_core.errors import RUN_AGAIN, CdcError, Reason, fail
 from cdcsync_core.remedies import RESNAPSHOT
-from cdcsync_spark.sinks.lake.position_deletes import positions
+from cdcsync_spark.sinks.lake.files.position_deletes import positions
 
 #: reads `size` bytes at `offset` of the file at a path relative to the table
 ReadRange = Callable[[str, int, int], bytes]

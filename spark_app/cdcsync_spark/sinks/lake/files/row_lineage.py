@@ -11,9 +11,9 @@ from typing import Protocol
 
 import pyarrow as pa
 
-from cdcsync_spark.sinks.lake.field_ids import FieldIds
+from cdcsync_spark.sinks.lake.files.field_ids import FieldIds
+from cdcsync_spark.sinks.lake.files.live_file import LiveFile
 from cdcsync_spark.sinks.lake.keys.key_index import Located
-from cdcsync_spark.sinks.lake.live_file import LiveFile
 
 #: live files, by the names that the metadata gives them
 Files = Mapping[str, LiveFile]

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from cdcsync_spark.sinks.lake.deletion_vectors import DeletedRows
+from cdcsync_spark.sinks.lake.files.deletion_vectors import DeletedRows
 
 
 class LiveFile(Protocol):

@@ -25,8 +25,8 @@ from cdcsync_core.errors import Reason, fail
 from cdcsync_core.tables.target_schema import TargetSchema
 from cdcsync_spark.rows.arrow_types import arrow_schema
 from cdcsync_spark.sinks.contract.changes import Append, Change, Replace, StagedPart
-from cdcsync_spark.sinks.lake.bounds import BoundsOfFile, FileBounds
-from cdcsync_spark.sinks.lake.row_ids import without_identity
+from cdcsync_spark.sinks.lake.files.bounds import BoundsOfFile, FileBounds
+from cdcsync_spark.sinks.lake.files.row_ids import without_identity
 from cdcsync_spark.sinks.lake.storage.store import Store
 
 _KIND = "parquet"

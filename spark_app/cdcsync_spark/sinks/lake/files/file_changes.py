@@ -24,10 +24,10 @@ from cdcsync_core.tables.declared_key import inserted_twice
 from cdcsync_core.tables.target_schema import TargetSchema
 from cdcsync_spark.rows.arrow_types import arrow_schema
 from cdcsync_spark.sinks.contract.changes import Upsert
+from cdcsync_spark.sinks.lake.files.row_ids import ROW_ID
+from cdcsync_spark.sinks.lake.files.staging import DataFile
 from cdcsync_spark.sinks.lake.keys.key_index import KeyIndex, Located, rows_of_files
 from cdcsync_spark.sinks.lake.keys.ordered import in_order, order_of
-from cdcsync_spark.sinks.lake.row_ids import ROW_ID
-from cdcsync_spark.sinks.lake.staging import DataFile
 
 #: bytes of keys, and of 8 for the place of each, by which rows are sorted in memory; more stay in
 #: their order
