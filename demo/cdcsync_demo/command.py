@@ -11,7 +11,7 @@ import click
 from cdcsync_core.errors import Reason, fail
 from cdcsync_core.runs.run import ExitCode
 from cdcsync_operator.cli.command import reporting, require_spark
-from cdcsync_operator.cli.output import Output
+from cdcsync_operator.cli.views.output import Output
 
 
 @click.command()

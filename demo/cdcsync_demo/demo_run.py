@@ -30,8 +30,8 @@ from cdcsync_demo.lake import QUERY, draw_iceberg_tables, draw_query, draw_table
 from cdcsync_demo.server_process import LOOPBACK
 from cdcsync_demo.view import DemoView
 from cdcsync_demo.writes import DemoWriter
-from cdcsync_operator.cli.output import Output
 from cdcsync_operator.cli.plan import opened_manifest
+from cdcsync_operator.cli.views.output import Output
 from cdcsync_operator.decision.summary.goal import Until
 from cdcsync_operator.local.controller import LocalController, open_local
 from cdcsync_operator.local.store import ManifestFiles

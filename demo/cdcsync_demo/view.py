@@ -20,8 +20,8 @@ from rich.text import Text
 from cdcsync_core.resource.spec import CdcSync
 from cdcsync_core.runs.status import Status
 from cdcsync_core.runs.verification import TableResult, VerificationProgress
-from cdcsync_operator.cli import verify_view
-from cdcsync_operator.cli.status_view import Rates, draw, summary
+from cdcsync_operator.cli.views import verify_view
+from cdcsync_operator.cli.views.status_view import Rates, draw, summary
 
 _LINE_EVERY = 5.0
 _INDENT = " " * 8

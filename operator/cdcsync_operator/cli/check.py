@@ -11,8 +11,8 @@ import click
 
 from cdcsync_core.runs.run import ExitCode
 from cdcsync_operator.cli.command import exit_code, manifest_option, reporting
-from cdcsync_operator.cli.output import Output
 from cdcsync_operator.cli.plan import opened_manifest
+from cdcsync_operator.cli.views.output import Output
 
 
 @click.command()
@@ -21,7 +21,7 @@ from cdcsync_operator.cli.plan import opened_manifest
 def check(output: Output, files: tuple[str, ...]) -> ExitCode:
     """Check connection, privileges, settings, the start, tables, keys, types and what they lose on
     their way, and the sink."""
-    from cdcsync_operator.cli.check_view import as_data, policy_of, render
+    from cdcsync_operator.cli.views.check_view import as_data, policy_of, render
     from cdcsync_operator.reconcile.sink_calls import check_sink
     from cdcsync_operator.reconcile.source_calls import captured, check_source
     from cdcsync_operator.reconcile.start_calls import check_start

@@ -14,7 +14,7 @@ from cdcsync_core.resource.manifest import parse_resource
 from cdcsync_core.resource.spec import API_VERSION, KIND, CdcSync
 from cdcsync_core.runs.status import Status, with_condition
 from cdcsync_kube.client import Api, ApiError, Object
-from cdcsync_operator.cli.sync_view import ShownSync
+from cdcsync_operator.cli.views.sync_view import ShownSync
 from cdcsync_operator.cluster.objects.run_objects import PART_LABEL, SYNC_LABEL
 from cdcsync_operator.cluster.store import KubeTableShards, owner_of
 

@@ -16,7 +16,7 @@ import click
 
 from cdcsync_core.errors import CdcError, Reason, fail
 from cdcsync_core.runs.run import ExitCode
-from cdcsync_operator.cli.output import Output
+from cdcsync_operator.cli.views.output import Output
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 

@@ -15,10 +15,10 @@ from cdcsync_core.errors import CdcError, Reason, fail
 from cdcsync_core.resource.spec import CdcSync
 from cdcsync_core.runs.migration import MigrationQuestion, Script, StatementEffect, TargetEffect
 from cdcsync_core.runs.run import ExitCode
-from cdcsync_operator.cli.check_view import if_not_followed
 from cdcsync_operator.cli.command import manifest_option, reporting
-from cdcsync_operator.cli.output import Output, shown
 from cdcsync_operator.cli.plan import opened_manifest
+from cdcsync_operator.cli.views.check_view import if_not_followed
+from cdcsync_operator.cli.views.output import Output, shown
 
 _NEVER = "never"
 _FAILING = (TargetEffect.REWRITE, TargetEffect.EMPTY, TargetEffect.RESNAPSHOT, TargetEffect.STOP)

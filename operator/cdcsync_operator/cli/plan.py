@@ -21,7 +21,7 @@ from cdcsync_core.runs.run import ExitCode
 from cdcsync_core.tables.capture import Capture
 from cdcsync_core.timestamps import utc
 from cdcsync_operator.cli.command import manifest_option, reporting
-from cdcsync_operator.cli.output import Output, shown
+from cdcsync_operator.cli.views.output import Output, shown
 from cdcsync_operator.local.store import ManifestFiles
 from cdcsync_operator.reconcile.secret_files import SecretFiles, remove_leftovers
 

@@ -9,8 +9,8 @@ import click
 from cdcsync_core.runs.run import Decoder, ExitCode
 from cdcsync_core.runs.status import Condition, Phase, Status
 from cdcsync_operator.cli.command import manifest_option, reporting, require_spark, state_dir_option
-from cdcsync_operator.cli.output import Output
-from cdcsync_operator.cli.run_view import open_view
+from cdcsync_operator.cli.views.output import Output
+from cdcsync_operator.cli.views.run_view import open_view
 from cdcsync_operator.decision.summary.goal import Until
 from cdcsync_operator.local.controller import DRIVER, open_local
 from cdcsync_operator.local.store import ManifestFiles

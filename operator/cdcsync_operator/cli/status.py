@@ -20,9 +20,9 @@ from cdcsync_core.runs.status import effective_lag
 from cdcsync_kube.access import connect_api, has_cluster
 from cdcsync_operator.cli.cluster_syncs import ClusterSyncs
 from cdcsync_operator.cli.command import reporting, state_dir_option
-from cdcsync_operator.cli.output import Output
-from cdcsync_operator.cli.sync_view import ShownSync
-from cdcsync_operator.cli.watch import show
+from cdcsync_operator.cli.views.output import Output
+from cdcsync_operator.cli.views.sync_view import ShownSync
+from cdcsync_operator.cli.views.watch import show
 from cdcsync_operator.local.state_folder import StateFolder
 from cdcsync_operator.local.store import ManifestFiles, read_state
 

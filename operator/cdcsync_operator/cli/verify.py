@@ -10,9 +10,9 @@ from cdcsync_core.resource.quantity import parse_seconds
 from cdcsync_core.runs.run import ExitCode
 from cdcsync_core.runs.verification import ReaderName, verdict
 from cdcsync_operator.cli.command import manifest_option, reporting, require_spark, state_dir_option
-from cdcsync_operator.cli.output import Output
 from cdcsync_operator.cli.plan import opened_manifest
-from cdcsync_operator.cli.verify_view import failures, render, watching
+from cdcsync_operator.cli.views.output import Output
+from cdcsync_operator.cli.views.verify_view import failures, render, watching
 from cdcsync_operator.local.verification_process import Verification, verify_config
 
 

@@ -15,8 +15,8 @@ from cdcsync_core.runs.run import ExitCode, TablePhase
 from cdcsync_core.runs.status import Phase, ScheduleStatus, Status, TableStatus, only_tables, with_condition
 from cdcsync_operator.cli.command import exit_code
 from cdcsync_operator.cli.main import COMMANDS, cli
-from cdcsync_operator.cli.output import Output
 from cdcsync_operator.cli.run import _print_end
+from cdcsync_operator.cli.views.output import Output
 from cdcsync_operator.local.state_folder import StateFolder
 from cdcsync_operator.local.store import LocalResourceStore, ManifestFiles
 from support.manifests import MANIFEST

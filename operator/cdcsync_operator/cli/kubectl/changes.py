@@ -20,7 +20,7 @@ from cdcsync_core.runs.run import ExitCode
 from cdcsync_kube.client import ApiError, Object
 from cdcsync_operator.cli.cluster_syncs import ClusterSyncs, resource_of
 from cdcsync_operator.cli.kubectl.options import of_cluster, print_option
-from cdcsync_operator.cli.output import Output
+from cdcsync_operator.cli.views.output import Output
 
 _ATTEMPTS = 10
 #: managers of fields that apply what Git has

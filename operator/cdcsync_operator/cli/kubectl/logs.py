@@ -9,7 +9,7 @@ from cdcsync_core.quoting import visible
 from cdcsync_core.runs.run import ExitCode
 from cdcsync_operator.cli.cluster_syncs import ClusterSyncs
 from cdcsync_operator.cli.kubectl.options import of_cluster
-from cdcsync_operator.cli.output import Output
+from cdcsync_operator.cli.views.output import Output
 
 
 @click.command()

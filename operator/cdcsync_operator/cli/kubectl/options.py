@@ -12,7 +12,7 @@ from cdcsync_core.runs.run import ExitCode
 from cdcsync_kube.access import by_context
 from cdcsync_operator.cli.cluster_syncs import ClusterSyncs
 from cdcsync_operator.cli.command import Decorator, reporting
-from cdcsync_operator.cli.output import Output
+from cdcsync_operator.cli.views.output import Output
 
 print_option: Decorator = click.option(
     "--print", "as_patch", is_flag=True,

@@ -21,7 +21,7 @@ from cdcsync_kube.client import ApiError, Object
 from cdcsync_operator.cli.cluster_syncs import ClusterSyncs
 from cdcsync_operator.cli.kubectl import redaction
 from cdcsync_operator.cli.kubectl.options import of_cluster
-from cdcsync_operator.cli.output import Output
+from cdcsync_operator.cli.views.output import Output
 
 _EVENTS, _LINES = 500, 20_000
 

@@ -8,9 +8,9 @@ from cdcsync_core.runs.run import ExitCode
 from cdcsync_core.runs.status import CONSISTENT
 from cdcsync_operator.cli.cluster_syncs import ClusterSyncs, shown
 from cdcsync_operator.cli.kubectl.options import of_cluster
-from cdcsync_operator.cli.output import Output
-from cdcsync_operator.cli.sync_view import ShownSync, tables_of
-from cdcsync_operator.cli.watch import show
+from cdcsync_operator.cli.views.output import Output
+from cdcsync_operator.cli.views.sync_view import ShownSync, tables_of
+from cdcsync_operator.cli.views.watch import show
 
 #: seconds; a list of whole resources is more than a file
 _EVERY = 2.0

@@ -16,8 +16,8 @@ from cdcsync_core.runs.status import CONSISTENT, Status, TableStatus
 from cdcsync_kube.client import Object
 from cdcsync_operator.cli.cluster_syncs import ClusterSyncs, event_time, shown
 from cdcsync_operator.cli.kubectl.options import of_cluster
-from cdcsync_operator.cli.output import Output
-from cdcsync_operator.cli.sync_view import ShownSync, failure, tables_of
+from cdcsync_operator.cli.views.output import Output
+from cdcsync_operator.cli.views.sync_view import ShownSync, failure, tables_of
 
 _LOG_LINES, _SHOWN = 2000, 10
 

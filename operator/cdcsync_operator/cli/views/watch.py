@@ -10,11 +10,11 @@ from rich.console import Console
 from rich.live import Live
 
 from cdcsync_core.errors import CdcError
-from cdcsync_operator.cli.history import Histories
-from cdcsync_operator.cli.output import Output
-from cdcsync_operator.cli.screen import Size, draw_screen
-from cdcsync_operator.cli.status_view import Rates
-from cdcsync_operator.cli.sync_view import ShownSync, show_once
+from cdcsync_operator.cli.views.history import Histories
+from cdcsync_operator.cli.views.output import Output
+from cdcsync_operator.cli.views.screen import Size, draw_screen
+from cdcsync_operator.cli.views.status_view import Rates
+from cdcsync_operator.cli.views.sync_view import ShownSync, show_once
 
 _EVERY = 1.0
 _NONE = "no sync was run with this state folder"

@@ -19,8 +19,8 @@ from rich.live import Live
 from cdcsync_core.resource.spec import CdcSync
 from cdcsync_core.runs.run import TablePhase
 from cdcsync_core.runs.status import Status, effective_lag
-from cdcsync_operator.cli.output import Output
-from cdcsync_operator.cli.status_view import Rates, draw, summary
+from cdcsync_operator.cli.views.output import Output
+from cdcsync_operator.cli.views.status_view import Rates, draw, summary
 from cdcsync_operator.reconcile.preflight import PreflightRunner
 
 #: seconds between two lines of progress, and until an unchanged line is printed again

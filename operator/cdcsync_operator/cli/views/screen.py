@@ -20,8 +20,8 @@ from cdcsync_core.resource.quantity import show_seconds
 from cdcsync_core.runs.run import TablePhase
 from cdcsync_core.runs.status import CONSISTENT, Status, TableStatus
 from cdcsync_core.timestamps import utc
-from cdcsync_operator.cli.history import SAMPLES, Histories, SyncHistory, sparkline
-from cdcsync_operator.cli.sync_view import ShownSync
+from cdcsync_operator.cli.views.history import SAMPLES, Histories, SyncHistory, sparkline
+from cdcsync_operator.cli.views.sync_view import ShownSync
 
 _PHASES = tuple(TablePhase)
 _TROUBLE = (TablePhase.FAILED, TablePhase.SNAPSHOTTING, TablePhase.CATCHING_UP, TablePhase.PENDING)

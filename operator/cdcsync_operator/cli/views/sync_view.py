@@ -14,8 +14,8 @@ from cdcsync_core.errors import message_parts
 from cdcsync_core.quoting import visible
 from cdcsync_core.runs.status import Status, TableStatus
 from cdcsync_core.runs.status_part import StatusPosition
-from cdcsync_operator.cli.output import Output, shown
-from cdcsync_operator.cli.status_view import Rates, draw
+from cdcsync_operator.cli.views.output import Output, shown
+from cdcsync_operator.cli.views.status_view import Rates, draw
 
 _MAX_TABLES = 30
 

@@ -18,7 +18,7 @@ from rich.text import Text
 from cdcsync_core.resource.quantity import show_seconds
 from cdcsync_core.runs.run import TablePhase
 from cdcsync_core.runs.status import Phase, Status, TableStatus
-from cdcsync_operator.cli.output import shown
+from cdcsync_operator.cli.views.output import shown
 
 _MAX_BARS = 15
 _WINDOW = 20.0

@@ -15,7 +15,7 @@ from rich.table import Table as Grid
 from cdcsync_core.errors import CdcError, from_json
 from cdcsync_core.resource.quantity import show_seconds
 from cdcsync_core.runs.verification import Difference, TableResult, VerificationProgress, VerificationStep
-from cdcsync_operator.cli.output import Output, shown
+from cdcsync_operator.cli.views.output import Output, shown
 
 _SHOWN_TABLES = 30
 _WIDTH = 240

@@ -17,7 +17,7 @@ from cdcsync_lake.check import SinkCheck
 from cdcsync_mysql.checks import Check, Level, passed, refused, warned
 from cdcsync_mysql.readiness.preflight import Preflight
 from cdcsync_mysql.readiness.tablecheck import TableCheck
-from cdcsync_operator.cli.output import shown
+from cdcsync_operator.cli.views.output import shown
 
 _STYLES = {Level.OK: "green", Level.WARN: "yellow", Level.FAIL: "red"}
 
