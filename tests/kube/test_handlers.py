@@ -17,7 +17,7 @@ import psutil
 import pytest
 import yaml
 
-from cdcsync_operator.cluster.sync_list import list_syncs
+from cdcsync_operator.cluster.syncs.sync_list import list_syncs
 from support.apiserver import kubeconfig
 from support.in_process_sync import InProcessSync
 from support.waiting import eventually

@@ -18,9 +18,9 @@ import yaml
 from cdcsync_core.resource.manifest import parse_resource
 from cdcsync_core.runs.run import RunKind
 from cdcsync_kube.client import Api, ApiError, Object
-from cdcsync_operator.cluster.namespaces import NamespaceRule, binding
 from cdcsync_operator.cluster.objects import run_objects
 from cdcsync_operator.cluster.rbac import BY_SELECTOR, missing
+from cdcsync_operator.cluster.syncs.namespaces import NamespaceRule, binding
 from cdcsync_operator.decision.observed import StartRun
 from support.apiserver import as_token, kubeconfig
 from support.chart import rendered

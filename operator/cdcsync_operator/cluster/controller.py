@@ -25,10 +25,10 @@ from cdcsync_core.timestamps import unix_time
 from cdcsync_kube.client import Api, ApiError
 from cdcsync_operator.cluster.events import EventPoster
 from cdcsync_operator.cluster.quota.room import Rooms
-from cdcsync_operator.cluster.report_rate import ReportRate
 from cdcsync_operator.cluster.runs.drivers import KubeDrivers
 from cdcsync_operator.cluster.settings import OperatorSettings
 from cdcsync_operator.cluster.store import KubeStore, NotSelected, ResourceReplaced, StatusTakenOver
+from cdcsync_operator.cluster.syncs.report_rate import ReportRate
 from cdcsync_operator.decision.observed import Decision, RunPreflight
 from cdcsync_operator.reconcile.preflight import DefinitionRecord, PreflightRunner, SourceCalls
 from cdcsync_operator.reconcile.reconciler import Reconciler

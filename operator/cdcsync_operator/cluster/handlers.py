@@ -28,7 +28,7 @@ from cdcsync_operator.cluster.objects.run_objects import PART_LABEL, SYNC_LABEL
 from cdcsync_operator.cluster.operator import KubeOperator
 from cdcsync_operator.cluster.settings import from_environment
 from cdcsync_operator.cluster.source import ClusterSource
-from cdcsync_operator.cluster.sync_list import SyncMetadata
+from cdcsync_operator.cluster.syncs.sync_list import SyncMetadata
 from cdcsync_operator.cluster.watch_session import WatchLogin
 from cdcsync_operator.reconcile.secret_files import remove_leftovers
 

@@ -11,8 +11,8 @@ from cdcsync_core.runs.status import Phase, Status
 from cdcsync_core.timestamps import unix_time
 from cdcsync_kube.pages import exposition, family
 from cdcsync_operator.cluster.settings import SAMPLE_LIMIT
+from cdcsync_operator.cluster.syncs.work_queue import Key
 from cdcsync_operator.cluster.table_metrics import Labels, table_families
-from cdcsync_operator.cluster.work_queue import Key
 
 
 @dataclass(frozen=True)

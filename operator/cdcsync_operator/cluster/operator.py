@@ -22,12 +22,12 @@ from cdcsync_kube.client import Api, ApiError, Object
 from cdcsync_operator.cluster.controller import KubeController
 from cdcsync_operator.cluster.lease import TIMEOUT, Lease
 from cdcsync_operator.cluster.metrics import Metrics
-from cdcsync_operator.cluster.namespaces import Namespaces
 from cdcsync_operator.cluster.quota.room import Rooms
 from cdcsync_operator.cluster.settings import OperatorSettings
-from cdcsync_operator.cluster.sync_list import SyncMetadata, list_syncs
-from cdcsync_operator.cluster.traces import Traces
-from cdcsync_operator.cluster.work_queue import Key, WorkQueue
+from cdcsync_operator.cluster.syncs.namespaces import Namespaces
+from cdcsync_operator.cluster.syncs.sync_list import SyncMetadata, list_syncs
+from cdcsync_operator.cluster.syncs.traces import Traces
+from cdcsync_operator.cluster.syncs.work_queue import Key, WorkQueue
 from cdcsync_operator.reconcile.preflight import SourceCalls
 from cdcsync_operator.reconcile.secret_files import LockedFolder
 

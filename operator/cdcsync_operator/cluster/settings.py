@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 
 from cdcsync_core.errors import Reason, fail
 from cdcsync_core.resource.quantity import parse_seconds
-from cdcsync_operator.cluster.namespaces import NamespaceRule
 from cdcsync_operator.cluster.objects.driver_pod import POD_IDS, Image
 from cdcsync_operator.cluster.policy.pod_policy import PodPolicy
 from cdcsync_operator.cluster.policy.source_networks import refused_networks
-from cdcsync_operator.cluster.selector import parse_selector
+from cdcsync_operator.cluster.syncs.namespaces import NamespaceRule
+from cdcsync_operator.cluster.syncs.selector import parse_selector
 
 _PREFIX = "CDCSYNC_"
 #: as the chart's `metrics.podMonitor.sampleLimit`

@@ -32,7 +32,7 @@ from cdcsync_operator.cluster.objects.run_objects import PART_LABEL, SYNC_LABEL
 from cdcsync_operator.cluster.policy.pod_policy import PodPolicy, violations
 from cdcsync_operator.cluster.policy.secret_reader import SecretReader
 from cdcsync_operator.cluster.quota.room import SECRETS, Room
-from cdcsync_operator.cluster.selector import parse_selector, selects
+from cdcsync_operator.cluster.syncs.selector import parse_selector, selects
 from cdcsync_operator.decision.restart import floored
 from cdcsync_operator.reconcile.table_shards import packed
 

@@ -14,11 +14,11 @@ from cdcsync_core.resource.spec import CdcSync
 from cdcsync_kube.client import ApiError
 from cdcsync_operator.cluster import operator as kube_operator
 from cdcsync_operator.cluster.controller import KubeController
-from cdcsync_operator.cluster.namespaces import NamespaceRule
 from cdcsync_operator.cluster.objects.driver_pod import Image
 from cdcsync_operator.cluster.operator import KubeOperator
 from cdcsync_operator.cluster.settings import OperatorSettings
-from cdcsync_operator.cluster.sync_list import SyncMetadata
+from cdcsync_operator.cluster.syncs.namespaces import NamespaceRule
+from cdcsync_operator.cluster.syncs.sync_list import SyncMetadata
 from cdcsync_operator.reconcile.preflight import SourceCalls
 from cdcsync_operator.reconcile.secret_files import SecretFiles
 from unit.cluster.fake_api import FakeApi

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cdcsync_operator.cluster.report_rate import ReportRate
+from cdcsync_operator.cluster.syncs.report_rate import ReportRate
 
 
 @pytest.mark.parametrize(("every", "often"), [(1.0, True), (2.0, True), (10.0, False), (0.0, False)])

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from cdcsync_core.errors import CdcError
-from cdcsync_operator.cluster.selector import parse_selector, selects
 from cdcsync_operator.cluster.settings import from_environment
+from cdcsync_operator.cluster.syncs.selector import parse_selector, selects
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import time
 
-from cdcsync_operator.cluster.work_queue import WorkQueue
+from cdcsync_operator.cluster.syncs.work_queue import WorkQueue
 
 A, B = ("ns", "a"), ("ns", "b")
 

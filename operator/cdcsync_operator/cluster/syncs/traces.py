@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 
 from cdcsync_kube.client import Api, ApiError
 from cdcsync_operator.cluster.objects.run_objects import PART_LABEL, SYNC_LABEL
-from cdcsync_operator.cluster.work_queue import Key
+from cdcsync_operator.cluster.syncs.work_queue import Key
 
 
 class Traces:

@@ -8,7 +8,7 @@ from typing import Any
 
 from cdcsync_core.timestamps import unix_time
 from cdcsync_kube.client import METADATA_LIST, Api
-from cdcsync_operator.cluster.work_queue import Key
+from cdcsync_operator.cluster.syncs.work_queue import Key
 
 #: objects of a list at once, each as its metadata
 _PAGE = 500
