@@ -29,8 +29,8 @@ from cdcsync_spark.sinks.contract.changes import Append, Commit
 from cdcsync_spark.sinks.delta.replica.sink import DeltaSink, DeltaTarget
 from cdcsync_spark.sinks.lake.storage.stores import open_store
 from cdcsync_spark.snapshot.split_read import SplitReader
-from cdcsync_spark.stream.applier import Applier
-from cdcsync_spark.stream.stream_table import StreamTable
+from cdcsync_spark.stream.apply.applier import Applier
+from cdcsync_spark.stream.apply.stream_table import StreamTable
 
 SYNC = "bench/pipeline"
 #: the defaults of `spec.stream`: batches begin that many seconds apart, or when the one before is

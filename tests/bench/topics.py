@@ -24,8 +24,8 @@ from cdcsync_spark.sinks.kafka.connection.client import KafkaSettings
 from cdcsync_spark.sinks.kafka.connection.topics import TopicSettings
 from cdcsync_spark.sinks.kafka.topic.target import KafkaSink
 from cdcsync_spark.sinks.lake.storage.stores import open_store
-from cdcsync_spark.stream.applier import Applier
-from cdcsync_spark.stream.stream_table import StreamTable
+from cdcsync_spark.stream.apply.applier import Applier
+from cdcsync_spark.stream.apply.stream_table import StreamTable
 
 _IDLE_SECONDS = 0.01
 

@@ -28,7 +28,7 @@ from cdcsync_spark.sinks.delta.history.target import HistorySink, HistoryTarget
 from cdcsync_spark.sinks.iceberg.history.target import IcebergHistory, IcebergHistorySink
 from cdcsync_spark.sinks.iceberg.replica.sink import discard_copy
 from cdcsync_spark.sinks.lake.storage.stores import open_store
-from cdcsync_spark.stream.schema_commit import step_commit
+from cdcsync_spark.stream.apply.schema_commit import step_commit
 from cdcsync_spark.wire.sql.syntax.text import Statement
 from cdcsync_spark.wire.sql.syntax.tokens import Session, Started
 from contract.sinkcase import ORDERS, SYNC, content, first_state

@@ -25,7 +25,7 @@ from cdcsync_spark.sinks.delta.history.target import HistorySink, HistoryTarget
 from cdcsync_spark.sinks.delta.replica.sink import DeltaSink
 from cdcsync_spark.sinks.lake.storage.stores import open_store
 from cdcsync_spark.sinks.lake.writer import LOSS_QUESTIONS
-from cdcsync_spark.stream.applier import Applier
+from cdcsync_spark.stream.apply.applier import Applier
 from contract.sinkcase import ORDERS, SYNC, content, first_state, in_order, make_table, rows_of, whole_snapshot
 from support.deaths import Died, dying_at
 from support.event_consumer import CheckingConsumer

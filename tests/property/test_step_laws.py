@@ -21,8 +21,8 @@ from cdcsync_core.positions.position import FilePosition
 from cdcsync_core.state import Identity, TableState
 from cdcsync_core.tables.target_schema import TargetSchema
 from cdcsync_spark.binlog.batch import BinlogBatch
-from cdcsync_spark.stream.applier import Applier
-from cdcsync_spark.stream.stream_table import StreamTable
+from cdcsync_spark.stream.apply.applier import Applier
+from cdcsync_spark.stream.apply.stream_table import StreamTable
 from cdcsync_spark.wire.sql.syntax.text import Statement
 from support.altered_source import BINLOG, FIRST, NAME, POLICY, Source, at
 from support.memory_target import MemoryTarget

@@ -35,8 +35,8 @@ from cdcsync_spark.binlog.assembly.transactions import TransactionAssembler
 from cdcsync_spark.binlog.batch import BinlogBatch
 from cdcsync_spark.binlog.batch_file import BatchWriter
 from cdcsync_spark.binlog.schema.definitions import Definitions
-from cdcsync_spark.stream.applier import Applier
-from cdcsync_spark.stream.stream_table import StreamTable
+from cdcsync_spark.stream.apply.applier import Applier
+from cdcsync_spark.stream.apply.stream_table import StreamTable
 from cdcsync_spark.wire.binlog.facts import (
     Fact,
     MappedColumn,

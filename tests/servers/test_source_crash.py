@@ -20,7 +20,7 @@ from cdcsync_core.positions.position import LogOffset, Position
 from cdcsync_core.tables.capture import Capture
 from cdcsync_core.tables.source_table import TableId
 from cdcsync_spark.binlog.search.crash_tail import TailLimits
-from cdcsync_spark.stream.crash_repair import Piece, Repair
+from cdcsync_spark.stream.apply.crash_repair import Piece, Repair
 from cdcsync_spark.wire.binlog.facts import FileLeft
 from support.deaths import Died, dying_at
 from support.dump import log_end, read_log

@@ -25,9 +25,9 @@ from cdcsync_spark.sinks.contract.sink import Sink, Target
 from cdcsync_spark.sinks.delta.history.target import HistoryTarget
 from cdcsync_spark.sinks.iceberg.history.target import IcebergHistory
 from cdcsync_spark.sinks.lake.policy import MaintenancePolicy
-from cdcsync_spark.stream.applier import Applier
-from cdcsync_spark.stream.crash_repair import Piece, Repair
-from cdcsync_spark.stream.stream_table import StreamTable
+from cdcsync_spark.stream.apply.applier import Applier
+from cdcsync_spark.stream.apply.crash_repair import Piece, Repair
+from cdcsync_spark.stream.apply.stream_table import StreamTable
 from cdcsync_spark.wire.binlog.facts import FileLeft
 from contract.sinkcase import ORDERS, first_state, rows_of
 from support.event_consumer import Event

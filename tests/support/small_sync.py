@@ -44,9 +44,9 @@ from cdcsync_spark.sinks.contract.driver import Role
 from cdcsync_spark.sinks.contract.sink import Sink, Target
 from cdcsync_spark.snapshot.low_mark import LowMark
 from cdcsync_spark.snapshot.split_read import SplitReader
-from cdcsync_spark.stream.applier import Applier
+from cdcsync_spark.stream.apply.applier import Applier
+from cdcsync_spark.stream.apply.stream_table import StreamTable
 from cdcsync_spark.stream.policies import policy_of
-from cdcsync_spark.stream.stream_table import StreamTable
 from support.servers import Server
 from support.source import repair_of
 

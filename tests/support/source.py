@@ -11,7 +11,7 @@ from cdcsync_core.positions.lineage import Lineage
 from cdcsync_mysql.server import ServerFacts, read_facts
 from cdcsync_mysql.sessions.connection import Connection, Source, Tls, connect
 from cdcsync_spark.binlog.search.crash_tail import TailLimits, TailReader
-from cdcsync_spark.stream.crash_repair import SourceRepair
+from cdcsync_spark.stream.apply.crash_repair import SourceRepair
 from support.servers import Server
 
 

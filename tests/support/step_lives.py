@@ -44,8 +44,8 @@ from cdcsync_spark.sinks.lake.storage.stores import open_store
 from cdcsync_spark.snapshot.run import run_snapshot
 from cdcsync_spark.snapshot.source import Verify
 from cdcsync_spark.snapshot.wave_job import SplitResult, SplitTask
-from cdcsync_spark.stream.applier import Applier
-from cdcsync_spark.stream.stream_table import StreamTable
+from cdcsync_spark.stream.apply.applier import Applier
+from cdcsync_spark.stream.apply.stream_table import StreamTable
 from cdcsync_spark.wire.sql.syntax.text import Statement
 from support.altered_source import BINLOG, FIRST, NAME, POLICY, Row, Source, at
 from support.deaths import Died

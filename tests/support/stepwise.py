@@ -35,11 +35,11 @@ from cdcsync_spark.sinks.delta.replica.sink import DeltaSink
 from cdcsync_spark.sinks.lake.storage.stores import open_store
 from cdcsync_spark.snapshot.low_mark import LowMark
 from cdcsync_spark.snapshot.split_read import SplitReader
-from cdcsync_spark.stream.applier import Applier
+from cdcsync_spark.stream.apply.applier import Applier
+from cdcsync_spark.stream.apply.crash_repair import Repair, SourceRepair
+from cdcsync_spark.stream.apply.stream_table import StreamTable
 from cdcsync_spark.stream.confirmation import DefinitionConfirmation, ask_catalog
-from cdcsync_spark.stream.crash_repair import Repair, SourceRepair
 from cdcsync_spark.stream.failover import Failover
-from cdcsync_spark.stream.stream_table import StreamTable
 from support.compare import Difference, compare, source_rows
 from support.servers import Server
 from support.source import repair_of

@@ -12,7 +12,7 @@ from cdcsync_core.state import Identity, TableState
 from cdcsync_core.tables.capture import Capture
 from cdcsync_core.tables.source_table import Column, SourceTable, SourceType, TableId
 from cdcsync_core.tables.target_schema import TargetSchema
-from cdcsync_spark.stream.stream_table import StreamTable
+from cdcsync_spark.stream.apply.stream_table import StreamTable
 from support.memory_target import MemoryTarget
 
 

@@ -38,7 +38,7 @@ from cdcsync_mysql.reading.catalog import read_again, read_defaults
 from cdcsync_mysql.sessions.connection import Source
 from cdcsync_spark.binlog.schema.steps import contradicted, unannounced
 from cdcsync_spark.logs import get_logger
-from cdcsync_spark.stream.stream_table import StreamTable
+from cdcsync_spark.stream.apply.stream_table import StreamTable
 from cdcsync_spark.wire.sql.column.catalog_default import catalog_default
 
 _log = get_logger()

@@ -26,7 +26,7 @@ from cdcsync_spark.binlog.schema.new_tables import made_by
 from cdcsync_spark.binlog.schema.steps import FollowPolicy, meaning, not_followed
 from cdcsync_spark.binlog.schema.stop_reasons import shown, shown_text
 from cdcsync_spark.sinks.contract.changes import Empty, Evolve
-from cdcsync_spark.stream.schema_commit import target_change
+from cdcsync_spark.stream.apply.schema_commit import target_change
 from cdcsync_spark.wire.sql.changes.exclusion import is_dml
 from cdcsync_spark.wire.sql.syntax.modes import sql_mode_number
 from cdcsync_spark.wire.sql.syntax.script import Cutter, ScriptStatement, without_comments_before

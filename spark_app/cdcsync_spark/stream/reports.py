@@ -16,9 +16,9 @@ from cdcsync_spark.binlog.batch import BinlogBatch
 from cdcsync_spark.binlog.dump.reader_health import Received, ReceivedFile
 from cdcsync_spark.run.progress import Reports, failed_entry, position_entry, schema_part, table_entry
 from cdcsync_spark.sinks.contract.writer import Maintenance, total_counts
-from cdcsync_spark.stream.applier import Applier
+from cdcsync_spark.stream.apply.applier import Applier
+from cdcsync_spark.stream.apply.stream_table import StreamTable
 from cdcsync_spark.stream.data_flow import Backlog, flow, idle_since, lag_seconds
-from cdcsync_spark.stream.stream_table import StreamTable
 
 #: between two reports; where the stream is quiet
 _REPORT_SECONDS, _QUIET_REPORT_SECONDS = 2.0, 10.0

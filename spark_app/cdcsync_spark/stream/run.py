@@ -37,15 +37,15 @@ from cdcsync_spark.run.context import RunContext
 from cdcsync_spark.run.progress import table_entry
 from cdcsync_spark.sinks.contract.checks import refuse_other_identity
 from cdcsync_spark.sinks.contract.writer import CommitAll, Warming, commit_each
-from cdcsync_spark.stream.applier import Applier
+from cdcsync_spark.stream.apply.applier import Applier
+from cdcsync_spark.stream.apply.crash_repair import Repair, SourceRepair
+from cdcsync_spark.stream.apply.stream_table import StreamTable
 from cdcsync_spark.stream.batch_loop import BatchLoop
 from cdcsync_spark.stream.confirmation import RECHECK_SECONDS, Ask, DefinitionConfirmation, ask_catalog
-from cdcsync_spark.stream.crash_repair import Repair, SourceRepair
 from cdcsync_spark.stream.failover import Failover
 from cdcsync_spark.stream.host_choice import choose_host
 from cdcsync_spark.stream.policies import policy_of
 from cdcsync_spark.stream.reports import StreamReports
-from cdcsync_spark.stream.stream_table import StreamTable
 from cdcsync_spark.stream.target_watch import TargetWatch
 
 #: how old an idle table's last commit may become at most; a quarter of the binlog's retention if

@@ -13,7 +13,7 @@ import threading
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
-from cdcsync_spark.stream.stream_table import StreamTable
+from cdcsync_spark.stream.apply.stream_table import StreamTable
 
 #: seconds from the beginning of a round to the next
 _PAUSE = 30.0

@@ -14,7 +14,7 @@ from cdcsync_spark.binlog.search.crash_tail import FileScan, Mark, Tail, Timed, 
 from cdcsync_spark.delivery.changelog import Changelog
 from cdcsync_spark.delivery.upsert import fold
 from cdcsync_spark.rows.arrow_types import captured_schema
-from cdcsync_spark.stream.crash_repair import as_changes
+from cdcsync_spark.stream.apply.crash_repair import as_changes
 from cdcsync_spark.wire.binlog.facts import FileLeft, Progress, TransactionEnd
 
 FIRST, LAST = "binlog.000001", "binlog.000002"

@@ -26,9 +26,9 @@ from cdcsync_spark.rows.arrow_types import captured_schema
 from cdcsync_spark.sinks.contract.changes import Append, Commit
 from cdcsync_spark.sinks.delta.replica.sink import DeltaSink
 from cdcsync_spark.sinks.lake.storage.stores import open_store
-from cdcsync_spark.stream.applier import Applier
-from cdcsync_spark.stream.crash_repair import Piece, as_changes
-from cdcsync_spark.stream.stream_table import StreamTable
+from cdcsync_spark.stream.apply.applier import Applier
+from cdcsync_spark.stream.apply.crash_repair import Piece, as_changes
+from cdcsync_spark.stream.apply.stream_table import StreamTable
 from cdcsync_spark.wire.binlog.facts import FileLeft
 
 CRASHED, NEXT = "binlog.000001", "binlog.000002"

@@ -24,8 +24,8 @@ from cdcsync_spark.rows.arrow_types import captured_schema
 from cdcsync_spark.rows.changes import ChangeKind, changes_schema
 from cdcsync_spark.sinks.contract.changes import AdvancePosition
 from cdcsync_spark.sinks.contract.writer import Busy
-from cdcsync_spark.stream.applier import Applier
-from cdcsync_spark.stream.stream_table import StreamTable
+from cdcsync_spark.stream.apply.applier import Applier
+from cdcsync_spark.stream.apply.stream_table import StreamTable
 from support.memory_target import MemoryTarget
 
 UUID = "3e11fa47-71ca-11e1-9e33-c80aa9429562"

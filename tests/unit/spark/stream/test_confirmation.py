@@ -12,8 +12,8 @@ from cdcsync_core.positions.position import FilePosition, LogOffset
 from cdcsync_core.state import LastChange
 from cdcsync_core.stops import is_of_definition
 from cdcsync_core.tables.capture import Capture
+from cdcsync_spark.stream.apply.stream_table import StreamTable
 from cdcsync_spark.stream.confirmation import CatalogAnswer, CatalogTable, DefinitionConfirmation
-from cdcsync_spark.stream.stream_table import StreamTable
 from contract.sinkcase import ORDERS, first_state
 
 NAME = str(ORDERS.id)

@@ -12,7 +12,7 @@ from cdcsync_core.positions.position import Anchor, GtidPosition, Place
 from cdcsync_core.positions.witness import Witness
 from cdcsync_mysql.sessions.connection import Source
 from cdcsync_spark.binlog.search.crash_tail import TailReader
-from cdcsync_spark.stream import crash_repair
+from cdcsync_spark.stream.apply import crash_repair
 
 UUID = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
 BINLOG = f"mysql:{UUID}"

@@ -16,8 +16,8 @@ from cdcsync_core.runs.run import RunKind, TablePhase
 from cdcsync_core.timestamps import unix_time
 from cdcsync_spark.binlog.batch import BinlogBatch
 from cdcsync_spark.binlog.dump.reader_health import Received
+from cdcsync_spark.stream.apply.stream_table import StreamTable
 from cdcsync_spark.stream.run import StreamRun, replica_ids_of
-from cdcsync_spark.stream.stream_table import StreamTable
 from support.memory_target import MemoryTarget
 from support.stream_tables import at, resource, stream_table
 

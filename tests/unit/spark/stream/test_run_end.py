@@ -23,8 +23,8 @@ from cdcsync_spark.binlog.batch import BinlogBatch, TableBatch
 from cdcsync_spark.engine.base import Ending
 from cdcsync_spark.sinks.contract.changes import Build
 from cdcsync_spark.sinks.contract.writer import Closed
+from cdcsync_spark.stream.apply.stream_table import StreamTable
 from cdcsync_spark.stream.run import StreamRun, follow
-from cdcsync_spark.stream.stream_table import StreamTable
 from support.facts import at
 from support.memory_target import MemoryTarget
 from support.stream_tables import resource, stream_table

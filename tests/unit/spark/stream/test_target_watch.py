@@ -12,7 +12,7 @@ from typing import cast
 from cdcsync_core.errors import Reason, fail
 from cdcsync_core.state import TableState
 from cdcsync_spark.sinks.contract.writer import Writer
-from cdcsync_spark.stream.stream_table import StreamTable
+from cdcsync_spark.stream.apply.stream_table import StreamTable
 from cdcsync_spark.stream.target_watch import TargetWatch
 
 

@@ -10,8 +10,8 @@ from cdcsync_core.gates import gate
 from cdcsync_core.positions.position import Position
 from cdcsync_core.state import TableState
 from cdcsync_spark.sinks.contract.changes import AdvancePosition, Commit
-from cdcsync_spark.stream.stream_table import StreamTable
-from cdcsync_spark.stream.table_commits import TableCommits
+from cdcsync_spark.stream.apply.stream_table import StreamTable
+from cdcsync_spark.stream.apply.table_commits import TableCommits
 
 
 @dataclass

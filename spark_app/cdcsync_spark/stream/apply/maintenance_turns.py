@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from cdcsync_spark.stream.stream_table import StreamTable
+from cdcsync_spark.stream.apply.stream_table import StreamTable
 
 
 @dataclass

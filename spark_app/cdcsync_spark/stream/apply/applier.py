@@ -27,13 +27,13 @@ from cdcsync_spark.delivery.changelog import Changelog, open_changelog
 from cdcsync_spark.delivery.events import delivered
 from cdcsync_spark.sinks.contract.changes import AdvancePosition, Build, Commit, rows_of
 from cdcsync_spark.sinks.contract.writer import Busy, CommitAll, commit_each
-from cdcsync_spark.stream.crash_repair import Repair
-from cdcsync_spark.stream.idle_checkpoints import IdleCheckpoints
-from cdcsync_spark.stream.maintenance_turns import MaintenanceTurns
-from cdcsync_spark.stream.repaired_tables import CrashRepair
-from cdcsync_spark.stream.schema_commit import step_commit
-from cdcsync_spark.stream.stream_table import StreamTable, target_gone
-from cdcsync_spark.stream.table_commits import TableCommits, on_confirmed
+from cdcsync_spark.stream.apply.crash_repair import Repair
+from cdcsync_spark.stream.apply.idle_checkpoints import IdleCheckpoints
+from cdcsync_spark.stream.apply.maintenance_turns import MaintenanceTurns
+from cdcsync_spark.stream.apply.repaired_tables import CrashRepair
+from cdcsync_spark.stream.apply.schema_commit import step_commit
+from cdcsync_spark.stream.apply.stream_table import StreamTable, target_gone
+from cdcsync_spark.stream.apply.table_commits import TableCommits, on_confirmed
 
 
 class Applier:

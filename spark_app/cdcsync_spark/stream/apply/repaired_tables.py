@@ -22,9 +22,9 @@ from cdcsync_spark.delivery.events import unrepairable
 from cdcsync_spark.delivery.projection import folded
 from cdcsync_spark.logs import get_logger
 from cdcsync_spark.sinks.contract.changes import Commit, Upsert
-from cdcsync_spark.stream.crash_repair import Piece, Repair
-from cdcsync_spark.stream.stream_table import StreamTable
-from cdcsync_spark.stream.table_commits import TableCommits
+from cdcsync_spark.stream.apply.crash_repair import Piece, Repair
+from cdcsync_spark.stream.apply.stream_table import StreamTable
+from cdcsync_spark.stream.apply.table_commits import TableCommits
 from cdcsync_spark.wire.binlog.facts import FileLeft
 
 _log = get_logger()

@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from cdcsync_core.errors import CdcError, PermanentError, Reason, fail
 from cdcsync_core.state import TableState
 from cdcsync_spark.sinks.contract.changes import Build
-from cdcsync_spark.stream.maintenance_turns import MaintenanceTurns
-from cdcsync_spark.stream.stream_table import StreamTable, went_back
+from cdcsync_spark.stream.apply.maintenance_turns import MaintenanceTurns
+from cdcsync_spark.stream.apply.stream_table import StreamTable, went_back
 
 
 @dataclass
