@@ -39,7 +39,7 @@ def _source(port: str, folder: str) -> Source:
 
 def cdcsync_snapshot_arrow(port: str, folder: str, table: str) -> int:
     """Every split of the table into Arrow, in one process."""
-    from cdcsync_spark.snapshot.split_read import SplitReader
+    from cdcsync_spark.snapshot.splits.split_read import SplitReader
 
     source = _source(port, folder)
     with connect(source) as connection:
@@ -80,7 +80,7 @@ def cdcsync_snapshot_parquet(port: str, folder: str, table: str) -> int:
     from cdcsync_spark.engine.start import start_session
     from cdcsync_spark.sinks.delta.replica.sink import DeltaSink
     from cdcsync_spark.sinks.lake.storage.stores import open_store
-    from cdcsync_spark.snapshot.split_read import SplitReader
+    from cdcsync_spark.snapshot.splits.split_read import SplitReader
     from cdcsync_spark.snapshot.wave_job import SplitTask, run_wave
     from cdcsync_spark.sources.datasource import SnapshotReader
     from cdcsync_spark.sources.options import SourceOptions

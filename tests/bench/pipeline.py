@@ -28,7 +28,7 @@ from cdcsync_spark.binlog.settings import ReaderSettings
 from cdcsync_spark.sinks.contract.changes import Append, Commit
 from cdcsync_spark.sinks.delta.replica.sink import DeltaSink, DeltaTarget
 from cdcsync_spark.sinks.lake.storage.stores import open_store
-from cdcsync_spark.snapshot.split_read import SplitReader
+from cdcsync_spark.snapshot.splits.split_read import SplitReader
 from cdcsync_spark.stream.apply.applier import Applier
 from cdcsync_spark.stream.apply.stream_table import StreamTable
 

@@ -23,8 +23,8 @@ from cdcsync_mysql.reading.catalog import read_table
 from cdcsync_mysql.server import ServerFacts
 from cdcsync_mysql.sessions.connection import Connection, Source, fetch
 from cdcsync_spark.rows.changes import KIND, ChangeKind
-from cdcsync_spark.snapshot import exact_view
-from cdcsync_spark.snapshot.exact_view import ExactView
+from cdcsync_spark.snapshot.splits import exact_view
+from cdcsync_spark.snapshot.splits.exact_view import ExactView
 from cdcsync_spark.stream.confirmation import CatalogTable, ask_catalog
 from cdcsync_spark.wire.binlog.facts import RowsEvent
 from cdcsync_spark.wire.binlog.rows import batches

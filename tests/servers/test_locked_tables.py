@@ -21,8 +21,8 @@ from cdcsync_mysql.readiness.reach import Cascades, cascades_to, fault_of_readin
 from cdcsync_mysql.reading.catalog import Resolved, read_table, resolve
 from cdcsync_mysql.sessions import session
 from cdcsync_mysql.sessions.connection import Connection, connect, fetch
-from cdcsync_spark.snapshot.low_mark import LowMark
-from cdcsync_spark.snapshot.split_read import SplitReader
+from cdcsync_spark.snapshot.splits.low_mark import LowMark
+from cdcsync_spark.snapshot.splits.split_read import SplitReader
 from support.fixtures import FreshDatabase, usually_on
 from support.locks import locked, locked_for_ddl
 from support.semisync import until

@@ -18,7 +18,7 @@ from cdcsync_core.tables.source_table import TableId
 from cdcsync_mysql.positions import watermark
 from cdcsync_mysql.reading.catalog import read_table
 from cdcsync_mysql.reading.planner import plan
-from cdcsync_spark.snapshot.split_read import SplitReader
+from cdcsync_spark.snapshot.splits.split_read import SplitReader
 from support.fixtures import FreshServer, variants
 from support.servers import Server
 from support.source import connected, source_of

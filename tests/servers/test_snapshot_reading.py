@@ -10,8 +10,8 @@ from cdcsync_core.errors import PermanentError, Reason, TransientError
 from cdcsync_core.runs.run import Decoder
 from cdcsync_mysql.sessions.connection import Tls, connect, fetch
 from cdcsync_mysql.sessions.failures import map_error
-from cdcsync_spark.snapshot.binary_select import read_select
-from cdcsync_spark.snapshot.split_read import READERS
+from cdcsync_spark.snapshot.splits.binary_select import read_select
+from cdcsync_spark.snapshot.splits.split_read import READERS
 from support.dump import definition
 from support.fixtures import FreshDatabase
 from support.servers import Server

@@ -25,8 +25,8 @@ from cdcsync_mysql.sessions.connection import Source
 from cdcsync_spark.binlog.dump.dump import end_of_ours
 from cdcsync_spark.binlog.search.crash_tail import TailReader
 from cdcsync_spark.binlog.search.xa_search import XaSearch
-from cdcsync_spark.snapshot.low_mark import prepared_xids
 from cdcsync_spark.snapshot.source import LiveSource
+from cdcsync_spark.snapshot.splits.low_mark import prepared_xids
 from cdcsync_spark.stream.apply.crash_repair import SourceRepair
 from cdcsync_spark.verify.keys import select_keys
 from support.dump import log_end

@@ -12,7 +12,7 @@ import pytest
 
 from cdcsync_core.errors import PermanentError, Reason
 from cdcsync_core.positions.position import Position, TransactionId
-from cdcsync_spark.snapshot.low_mark import LowMark, prepared_xids
+from cdcsync_spark.snapshot.splits.low_mark import LowMark, prepared_xids
 from cdcsync_spark.wire.binlog.facts import TransactionEnd, XaEnd
 from support.dump import log_end, read_log
 from support.fixtures import FreshDatabase, variants

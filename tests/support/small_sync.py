@@ -42,8 +42,8 @@ from cdcsync_spark.sinks import sink_from_spec
 from cdcsync_spark.sinks.contract.changes import Append, Commit, Replace
 from cdcsync_spark.sinks.contract.driver import Role
 from cdcsync_spark.sinks.contract.sink import Sink, Target
-from cdcsync_spark.snapshot.low_mark import LowMark
-from cdcsync_spark.snapshot.split_read import SplitReader
+from cdcsync_spark.snapshot.splits.low_mark import LowMark
+from cdcsync_spark.snapshot.splits.split_read import SplitReader
 from cdcsync_spark.stream.apply.applier import Applier
 from cdcsync_spark.stream.apply.stream_table import StreamTable
 from cdcsync_spark.stream.policies import policy_of

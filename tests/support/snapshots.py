@@ -18,7 +18,7 @@ from cdcsync_spark.sinks.contract.changes import (
     Build,
     Commit,
 )
-from cdcsync_spark.snapshot.split_read import READERS
+from cdcsync_spark.snapshot.splits.split_read import READERS
 from contract.sinkcase import (
     WATERMARK,
 )

@@ -33,8 +33,8 @@ from cdcsync_spark.sinks.contract.changes import Append, Commit, Staged, StagedP
 from cdcsync_spark.sinks.contract.sink import Sink, Target
 from cdcsync_spark.sinks.delta.replica.sink import DeltaSink
 from cdcsync_spark.sinks.lake.storage.stores import open_store
-from cdcsync_spark.snapshot.low_mark import LowMark
-from cdcsync_spark.snapshot.split_read import SplitReader
+from cdcsync_spark.snapshot.splits.low_mark import LowMark
+from cdcsync_spark.snapshot.splits.split_read import SplitReader
 from cdcsync_spark.stream.apply.applier import Applier
 from cdcsync_spark.stream.apply.crash_repair import Repair, SourceRepair
 from cdcsync_spark.stream.apply.stream_table import StreamTable

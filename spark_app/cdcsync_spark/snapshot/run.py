@@ -42,7 +42,7 @@ from cdcsync_spark.snapshot.host_of_parts import stay_with_parts
 from cdcsync_spark.snapshot.plan_reader import PlanFeed
 from cdcsync_spark.snapshot.progress import SnapshotReports
 from cdcsync_spark.snapshot.source import LiveSource, SnapshotSource
-from cdcsync_spark.snapshot.split_read import SplitReader
+from cdcsync_spark.snapshot.splits.split_read import SplitReader
 from cdcsync_spark.snapshot.table import SnapshotTable, open_table
 from cdcsync_spark.snapshot.wave_job import Counts, SplitResult, SplitTask, run_wave
 

@@ -21,7 +21,7 @@ from cdcsync_mysql.readiness.proof import open_session
 from cdcsync_mysql.reading.planner import plan
 from cdcsync_mysql.server import ServerFacts
 from cdcsync_mysql.sessions.connection import Source
-from cdcsync_spark.snapshot.low_mark import LowMark
+from cdcsync_spark.snapshot.splits.low_mark import LowMark
 
 #: raises PositionLost where the binlog of this lineage does not lead on from a position
 Verify = Callable[[Lineage, Position | None], object]

@@ -30,7 +30,7 @@ from cdcsync_mysql.sessions.connection import Source
 from cdcsync_spark.binlog.dump.client import BinlogClient, dump_begin
 from cdcsync_spark.binlog.search.start_place import StartPlace
 from cdcsync_spark.sinks.contract.changes import Append, Commit
-from cdcsync_spark.snapshot.low_mark import LowMark
+from cdcsync_spark.snapshot.splits.low_mark import LowMark
 from cdcsync_spark.snapshot.table import SnapshotTable
 from cdcsync_spark.wire.binlog.facts import Incident
 from cdcsync_spark.wire.binlog.parser import EventParser

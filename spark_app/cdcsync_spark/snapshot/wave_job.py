@@ -22,7 +22,7 @@ from cdcsync_core.errors import CdcError, from_json
 from cdcsync_core.positions.position import Position, position_from_dict, position_to_dict
 from cdcsync_spark.sinks.contract.changes import Staged, StagedPart
 from cdcsync_spark.sinks.contract.sink import Target
-from cdcsync_spark.snapshot.split_read import SplitReader
+from cdcsync_spark.snapshot.splits.split_read import SplitReader
 
 #: per table of the run: (finished splits, rows) of the wave so far
 Counts = dict[int, tuple[int, int]]

@@ -43,8 +43,8 @@ from cdcsync_spark.binlog.reader import BinlogReader
 from cdcsync_spark.binlog.settings import ReaderSettings
 from cdcsync_spark.rows.arrow_types import captured_schema
 from cdcsync_spark.rows.changes import KIND, TRANSACTION, ChangeKind
-from cdcsync_spark.snapshot.low_mark import LowMark
-from cdcsync_spark.snapshot.split_read import SplitReader
+from cdcsync_spark.snapshot.splits.low_mark import LowMark
+from cdcsync_spark.snapshot.splits.split_read import SplitReader
 from cdcsync_spark.sources.options import SourceOptions, whole
 
 _KINDS = pa.array([kind.name.lower() for kind in ChangeKind])

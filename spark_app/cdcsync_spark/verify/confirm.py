@@ -26,7 +26,7 @@ from cdcsync_mysql.sessions.connection import Source
 from cdcsync_spark.sinks.contract.checks import replaced_meanwhile
 from cdcsync_spark.sinks.contract.sink import Target
 from cdcsync_spark.sinks.contract.snapshot import TargetSnapshot
-from cdcsync_spark.snapshot.low_mark import LowMark
+from cdcsync_spark.snapshot.splits.low_mark import LowMark
 from cdcsync_spark.verify.digest import Digesters, Digests, DigestSet
 from cdcsync_spark.verify.independent_reader import IndependentSearch
 from cdcsync_spark.verify.key_history import BinlogSearch, KeyHistory, State, Watched

@@ -23,8 +23,8 @@ from cdcsync_mysql.readiness.proof import open_session
 from cdcsync_mysql.reading.catalog import same_definition
 from cdcsync_mysql.sessions.connection import Connection, Source, fetch
 from cdcsync_spark.sinks.contract.snapshot import TargetSnapshot
-from cdcsync_spark.snapshot.key_query import condition
-from cdcsync_spark.snapshot.text_select import decode, select_list
+from cdcsync_spark.snapshot.splits.key_query import condition
+from cdcsync_spark.snapshot.splits.text_select import decode, select_list
 from cdcsync_spark.verify.digest import Digester, Digests, DigestSet
 
 _KEYS_A_QUERY = 200

@@ -31,7 +31,7 @@ from cdcsync_mysql.reading.planner import plan
 from cdcsync_mysql.sessions.connection import Source
 from cdcsync_spark.own_process import processes
 from cdcsync_spark.sinks.contract.snapshot import SessionSnapshot, TargetSnapshot
-from cdcsync_spark.snapshot.split_read import SplitReader
+from cdcsync_spark.snapshot.splits.split_read import SplitReader
 from cdcsync_spark.verify.digest import Digesters, Digests, DigestSet
 from cdcsync_spark.verify.keys import matching
 from cdcsync_spark.verify.spool import RecordSpool, partitions_for

@@ -31,8 +31,8 @@ from cdcsync_mysql.sessions.protocol import answered_within, load_local
 from cdcsync_mysql.sessions.pymysql_adapter import SourceConnection
 from cdcsync_mysql.sessions.question import AnswerLimits
 from cdcsync_spark.binlog.dump.client import BinlogClient
-from cdcsync_spark.snapshot.binary_select import read_select
-from cdcsync_spark.snapshot.split_read import SplitReader
+from cdcsync_spark.snapshot.splits.binary_select import read_select
+from cdcsync_spark.snapshot.splits.split_read import SplitReader
 from support import hostile
 from support.hostile import COLUMN, END, Hostile, answering
 

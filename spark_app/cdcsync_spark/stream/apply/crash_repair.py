@@ -38,7 +38,7 @@ from cdcsync_mysql.sessions.connection import Source
 from cdcsync_spark.binlog.search.crash_tail import TailReader
 from cdcsync_spark.rows.arrow_types import captured_schema
 from cdcsync_spark.rows.changes import KIND, TRANSACTION, ChangeKind, changes_schema
-from cdcsync_spark.snapshot.split_read import KeyReader
+from cdcsync_spark.snapshot.splits.split_read import KeyReader
 from cdcsync_spark.wire.binlog.facts import FileLeft
 
 

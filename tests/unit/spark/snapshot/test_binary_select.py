@@ -16,7 +16,7 @@ from cdcsync_core.errors import DecodeError, Reason
 from cdcsync_core.tables.capture import Capture
 from cdcsync_core.tables.source_table import Column, SourceTable, SourceType, TableId
 from cdcsync_mysql.sessions.failures import map_error
-from cdcsync_spark.snapshot.binary_select import read_select, select_list
+from cdcsync_spark.snapshot.splits.binary_select import read_select, select_list
 from support.results import EOF, KILLED, definition, packets, response, row
 
 TABLE = Capture(

@@ -15,7 +15,7 @@ from cdcsync_core.tables.capture import Capture
 from cdcsync_core.tables.source_table import Column, SourceTable, SourceType, TableId
 from cdcsync_spark.rows.arrow_types import captured_schema
 from cdcsync_spark.sinks.lake.keys.key_codes import Codes, KeyCodec
-from cdcsync_spark.snapshot.declared_key import once_a_key
+from cdcsync_spark.snapshot.splits.declared_key import once_a_key
 
 COLUMNS = (
     Column("n", SourceType.parse("int"), False),

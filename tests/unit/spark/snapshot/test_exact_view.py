@@ -11,7 +11,7 @@ from cdcsync_core.positions.gtid import GtidSet
 from cdcsync_core.positions.position import FilePosition, GtidPosition
 from cdcsync_core.tables.source_table import TableId
 from cdcsync_mysql.positions.view import View, reached_by
-from cdcsync_spark.snapshot.exact_view import may_differ
+from cdcsync_spark.snapshot.splits.exact_view import may_differ
 from cdcsync_spark.wire.binlog import facts
 from cdcsync_spark.wire.sql.syntax.text import Statement
 from support.facts import Pen, at, rows

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import pytest
 
 from cdcsync_core.errors import Reason, TransientError
-from cdcsync_spark.snapshot.low_mark import _xid, wait_for_ended
+from cdcsync_spark.snapshot.splits.low_mark import _xid, wait_for_ended
 
 
 class _Server:

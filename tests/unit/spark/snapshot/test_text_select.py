@@ -19,7 +19,7 @@ from cdcsync_core.errors import DecodeError
 from cdcsync_core.tables.capture import Capture
 from cdcsync_core.tables.source_table import Column, SourceTable, SourceType, TableId
 from cdcsync_spark.rows.arrow_types import captured_schema
-from cdcsync_spark.snapshot.text_select import decode, select_expression, select_list
+from cdcsync_spark.snapshot.splits.text_select import decode, select_expression, select_list
 
 ID = Column("id", SourceType.parse("int"), False)
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from cdcsync_core.errors import Reason, fail
 from cdcsync_core.positions.position import FilePosition, Place, position_to_dict
 from cdcsync_spark.sinks.contract.changes import StagedPart
-from cdcsync_spark.snapshot.split_read import Row, pieces
+from cdcsync_spark.snapshot.splits.split_read import Row, pieces
 from cdcsync_spark.snapshot.wave_job import SplitResult, _CountsSum, _parse, run_wave
 
 MIB = 1 << 20

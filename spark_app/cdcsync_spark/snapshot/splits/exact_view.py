@@ -36,7 +36,7 @@ from cdcsync_mysql.server import ServerFacts
 from cdcsync_mysql.sessions.connection import Source, fetch
 from cdcsync_spark.binlog.dump.client import BinlogClient, dump_begin
 from cdcsync_spark.binlog.dump.event_bound import bound_unpacked_events
-from cdcsync_spark.snapshot.low_mark import LowMark
+from cdcsync_spark.snapshot.splits.low_mark import LowMark
 from cdcsync_spark.wire.binlog import facts as binlog
 from cdcsync_spark.wire.binlog.parser import EventParser
 from cdcsync_spark.wire.sql.syntax.text import Statement

@@ -33,12 +33,11 @@ from cdcsync_mysql.reading.catalog import as_planned
 from cdcsync_mysql.reading.splitquery import where
 from cdcsync_mysql.sessions.connection import Source, map_error
 from cdcsync_mysql.sessions.protocol import answered_within
-from cdcsync_spark.snapshot import binary_select as preparedselect
-from cdcsync_spark.snapshot import text_select as textrows
-from cdcsync_spark.snapshot.declared_key import once_a_key
-from cdcsync_spark.snapshot.exact_view import ExactView
-from cdcsync_spark.snapshot.key_query import condition
-from cdcsync_spark.snapshot.text_select import Cell
+from cdcsync_spark.snapshot.splits import binary_select, text_select
+from cdcsync_spark.snapshot.splits.declared_key import once_a_key
+from cdcsync_spark.snapshot.splits.exact_view import ExactView
+from cdcsync_spark.snapshot.splits.key_query import condition
+from cdcsync_spark.snapshot.splits.text_select import Cell
 from cdcsync_spark.wire.resultset.binary_row import DecodedResult
 
 _ROWS = 2_000
@@ -131,14 +130,14 @@ class KeyReader(SplitReader):
 
 
 def _read_in_step(connection: pymysql.Connection, table: Capture, rest: str) -> Iterator[DecodedResult]:
-    return preparedselect.read_select(connection, table, f"SELECT {preparedselect.select_list(table)} {rest}")
+    return binary_select.read_select(connection, table, f"SELECT {binary_select.select_list(table)} {rest}")
 
 
 def _read_plain(connection: pymysql.Connection, table: Capture, rest: str) -> Iterator[DecodedResult]:
     with _raw(connection), SSCursor(connection) as cursor:
-        cursor.execute(f"SELECT {textrows.select_list(table)} {rest}")
+        cursor.execute(f"SELECT {text_select.select_list(table)} {rest}")
         for rows in pieces(iter(cursor.fetchone, None)):
-            yield textrows.decode(table, rows)
+            yield text_select.decode(table, rows)
 
 
 READERS: dict[Decoder, Callable[[pymysql.Connection, Capture, str], Iterator[DecodedResult]]] = {
