@@ -41,6 +41,7 @@ def _owner(**fields: str) -> Callable[[Object], None]:
 
 
 _STANDARD = "restricted Pod Security Standard"
+_NAMES = "resolve names as the cluster does"
 _PLACE = "no system priority, scheduler, runtime class or tolerations"
 FORBIDDEN: dict[str, tuple[Callable[[Object], None], str]] = {
     "a pod without labels": (lambda pod: pod["metadata"].pop("labels"), "executors of that run only"),
@@ -51,6 +52,8 @@ FORBIDDEN: dict[str, tuple[Callable[[Object], None], str]] = {
     "the node's network": (_spec(hostNetwork=True), "nothing of their node"),
     "the node's processes": (_spec(hostPID=True), "nothing of their node"),
     "a node of its choice": (_spec(nodeName="control-plane"), "nothing of their node"),
+    "a name that leads elsewhere": (_spec(hostAliases=[{"ip": "10.0.0.7", "hostnames": ["mysql"]}]), _NAMES),
+    "a name server of its choice": (_spec(dnsPolicy="None", dnsConfig={"nameservers": ["10.0.0.7"]}), _NAMES),
     "an image of its own": (_container(image="evil.example/x:1"), "images of policy.allowedImages"),
     "another container's image": (
         lambda pod: pod["spec"]["containers"].append(pod["spec"]["containers"][0] | {"name": "x", "image": "evil/x"}),

@@ -99,6 +99,16 @@ def test_the_account_is_read_for_each_request_and_in_no_error(server: Answers, t
     assert sent == [b"cdc:a secret", b"cdc:another"]
 
 
+@pytest.mark.parametrize("variable", ["http_proxy", "HTTP_PROXY", "all_proxy"])
+def test_no_proxy_of_the_environment_gets_the_account(
+    server: Answers, monkeypatch: pytest.MonkeyPatch, variable: str
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as proxy:
+        monkeypatch.setenv(variable, f"http://127.0.0.1:{proxy.getsockname()[1]}")
+        server.answers = [(200, b'{"id": 7}')]
+        assert Registry(server.url).register("topic-value", SCHEMA) == 7
+
+
 @pytest.mark.parametrize(
     ("status", "reason"),
     [

@@ -37,8 +37,8 @@ Object = dict[str, Any]
 _STORES = ("s3://", "s3a://")
 _OURS = ("driver", "executor")
 POD_FIELDS = frozenset({
-    "affinity", "containers", "dnsConfig", "dnsPolicy", "enableServiceLinks", "hostAliases", "imagePullSecrets", "initContainers",
-    "nodeSelector", "securityContext", "terminationGracePeriodSeconds", "tolerations", "topologySpreadConstraints", "volumes",
+    "affinity", "containers", "enableServiceLinks", "imagePullSecrets", "initContainers", "nodeSelector", "securityContext",
+    "terminationGracePeriodSeconds", "tolerations", "topologySpreadConstraints", "volumes",
 })  # fmt: skip
 CONTAINER_FIELDS = frozenset({
     "env", "envFrom", "image", "imagePullPolicy", "name", "ports", "resources", "restartPolicy", "securityContext", "volumeMounts",
@@ -46,9 +46,13 @@ CONTAINER_FIELDS = frozenset({
 #: of a template as JSON
 _TEMPLATE_BYTES = 64 * 1024
 _LISTS = ("containers", "imagePullSecrets", "initContainers", "tolerations", "volumes")
-#: field -> the entry of `policy.allowedInPodTemplate` that allows it
+#: field -> the entry of `policy.allowedInPodTemplate` that allows it. Who chooses where a name leads
+#: has a Secret sent past the hosts that its annotation names
 ALLOWED_BY = {
     "automountServiceAccountToken": "tokens",
+    "dnsConfig": "dns",
+    "dnsPolicy": "dns",
+    "hostAliases": "dns",
     "nodeName": "nodeName",
     "priorityClassName": "priorityClassName",
     "runtimeClassName": "runtimeClassName",

@@ -48,8 +48,8 @@ class Deadline:
 
     def handlers(self, context: ssl.SSLContext | None) -> list[urllib.request.BaseHandler]:
         """What gives an opener connections that end at the deadline; `context` verifies by TLS,
-        None: as urllib does."""
-        return [_HttpHandler(self), _HttpsHandler(self, context)]
+        None: as urllib does. No proxy of the environment gets a request with a password."""
+        return [urllib.request.ProxyHandler({}), _HttpHandler(self), _HttpsHandler(self, context)]
 
     def connect(self, address: tuple[str, int], seconds: float, _source: object = None) -> socket.socket:
         """As `socket.create_connection`, to an address that was checked."""
