@@ -44,13 +44,14 @@ _REGION = re.compile(r"[a-z0-9-]+")
 
 
 #: options of a store's client that a Secret may give where connections are checked: others turn the
-#: proxy off, or have the client send a file of its machine to a host that they name
+#: proxy off, or have the client send a file of its machine to a host that they name. The key of
+#: SSE-C would go with each request to whatever endpoint the spec names
 _OPTIONS = frozenset(
     f"AWS_{name}" for name in (
         "ACCESS_KEY_ID", "SECRET_ACCESS_KEY", "SESSION_TOKEN", "TOKEN", "REGION", "DEFAULT_REGION", "ENDPOINT_URL",
         "ENDPOINT_URL_S3", "ENDPOINT", "ALLOW_HTTP", "VIRTUAL_HOSTED_STYLE_REQUEST", "SERVER_SIDE_ENCRYPTION",
-        "SSE_KMS_KEY_ID", "SSE_BUCKET_KEY_ENABLED", "SSE_CUSTOMER_KEY_BASE64", "CHECKSUM_ALGORITHM", "UNSIGNED_PAYLOAD",
-        "REQUEST_PAYER", "DISABLE_TAGGING", "SKIP_SIGNATURE", "S3_EXPRESS",
+        "SSE_KMS_KEY_ID", "SSE_BUCKET_KEY_ENABLED", "CHECKSUM_ALGORITHM", "UNSIGNED_PAYLOAD", "REQUEST_PAYER",
+        "DISABLE_TAGGING", "SKIP_SIGNATURE", "S3_EXPRESS",
     )
 )  # fmt: skip
 

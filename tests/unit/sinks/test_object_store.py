@@ -104,7 +104,8 @@ def test_credentials_that_are_none_are_named(use: object, answer: bytes, tmp_pat
 @pytest.mark.parametrize(
     "name",
     ["AWS_WEB_IDENTITY_TOKEN_FILE", "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE", "AWS_ROLE_ARN", "AWS_ENDPOINT_URL_STS",
-     "AWS_CONTAINER_CREDENTIALS_FULL_URI", "AWS_METADATA_ENDPOINT", "AWS_PROXY_URL", "PROXY_EXCLUDES", "TOMORROWS"],
+     "AWS_CONTAINER_CREDENTIALS_FULL_URI", "AWS_METADATA_ENDPOINT", "AWS_PROXY_URL", "PROXY_EXCLUDES",
+     "AWS_SSE_CUSTOMER_KEY_BASE64", "TOMORROWS"],
 )  # fmt: skip
 def test_no_variable_of_a_secret_sends_a_file_or_goes_around_the_proxy(
     name: str, lake: Path, monkeypatch: pytest.MonkeyPatch

@@ -17,7 +17,7 @@ import pytest
 from cdcsync_core.errors import CdcError, Reason
 from cdcsync_core.resource.networks import VARIABLE
 from cdcsync_spark.sinks.iceberg.catalog import rest as rest_module
-from cdcsync_spark.sinks.iceberg.catalog.login import Bearer, OAuth2
+from cdcsync_spark.sinks.iceberg.catalog.login import AccessToken, Bearer, OAuth2
 from cdcsync_spark.sinks.iceberg.catalog.port import CatalogTableName, CommitLost, NewTable, OutcomeUnknown
 from cdcsync_spark.sinks.iceberg.catalog.rest import RestCatalog, RestSettings
 from support.hostile import Hostile
@@ -81,7 +81,7 @@ def test_a_table_that_the_catalog_does_not_have(server: JsonAnswers) -> None:
 def test_what_a_table_has(server: JsonAnswers) -> None:
     given = {
         "metadata": METADATA,
-        "config": {"s3.region": "eu", "s3.access-key-id": "all"},
+        "config": {"s3.region": "eu", "s3.access-key-id": "all", "s3.secret-access-key": "secret"},
         "storage-credentials": [
             {"prefix": "s3://lake", "config": {"s3.access-key-id": "lake"}},
             {"prefix": "s3://lake/shop", "config": {"s3.access-key-id": "shop"}},
@@ -93,13 +93,79 @@ def test_what_a_table_has(server: JsonAnswers) -> None:
     loaded = rest.load(TABLE)
     assert loaded is not None
     assert loaded.metadata == METADATA
-    assert rest.vended(TABLE) == {"s3.region": "eu", "s3.access-key-id": "shop"}
+    assert rest.vended(TABLE) == {
+        "s3.region": "eu",
+        "s3.access-key-id": "shop",
+        "s3.secret-access-key": "secret",
+    }
     asked = [a.headers.get("X-Iceberg-Access-Delegation") for a in server.of(PATH)]
     assert asked == [None, "vended-credentials"], "credentials are asked for where they are needed only"
     server.answers[PATH] = [error(404, "NoSuchTableException")]
     assert rest.vended(TABLE) == {}
     server.answers[PATH] = [error(403, "ForbiddenException")]
     assert reason(lambda: rest.vended(TABLE))[0] is Reason.PRIVILEGE_MISSING
+
+
+_PAIR = {"s3.access-key-id": "a", "s3.secret-access-key": "b"}
+
+
+@pytest.mark.parametrize(
+    ("given", "named"),
+    [
+        ({"config": {"adls.sas-token.account.dfs.core.windows.net": "hidden"}}, "adls.sas-token.account"),
+        ({"config": {"gcs.oauth2.token": "hidden", "gcs.oauth2.token-expires-at": "1"}}, "gcs.oauth2.token"),
+        ({"config": {"s3.remote-signing-enabled": "true", "s3.signer.uri": "x"}}, "s3.remote-signing-enabled"),
+        ({"config": {"s3.access-key-id": "hidden"}}, "s3.access-key-id"),
+        ({"config": {"s3.session-token": "hidden"}}, "s3.session-token"),
+        ({"config": {**_PAIR, "s3.session-token": "hid\r\nden"}}, "s3.session-token"),
+        ({"config": {**_PAIR, "s3.secret-access-key": "hid\ud83d\ude00den"}}, "s3.secret-access-key"),
+        ({"storage-credentials": [{"prefix": "s3://lake", "config": {"a.key.of.tomorrow": "hidden"}}]}, "s3://lake"),
+        ({"storage-credentials": [{"prefix": "s3://other", "config": _PAIR}]}, "s3://other"),
+        ({"config": {"gcs.no-auth": "true", "client.region": "eu", "s3.signer.uri": "x", "s3.sse.key": "k"}}, ""),
+        ({"config": {**_PAIR, "adls.sas-token": "also"}}, ""),
+        ({"config": ["a"], "storage-credentials": 7}, ""),
+        ({"config": None, "storage-credentials": [7, None]}, ""),
+        ({}, ""),
+    ],
+    ids=str,
+)
+def test_credentials_of_another_form_are_refused_by_their_names(
+    server: JsonAnswers, given: dict[str, object], named: str
+) -> None:
+    """Left out in silence, the identity of the process would serve in their place."""
+    server.answers[PATH] = [(200, {"metadata": METADATA, **given})]
+    rest = catalog(server)
+    if not named:
+        rest.vended(TABLE)
+        return
+    found, message = reason(lambda: rest.vended(TABLE))
+    assert found is Reason.SPEC_INVALID
+    assert named in message
+    assert "spec.sink.iceberg.credentialsSecretRef" in message
+    assert "hid" not in message
+
+
+@pytest.mark.parametrize("life", [10**400, -1, True, "3600", [1], None])
+def test_a_tokens_life_that_is_none_counts_as_an_hour(life: object) -> None:
+    token = AccessToken.of({"access_token": "a", "expires_in": life}, lambda: 0.0)
+    assert token is not None
+    assert token.until == 3540
+
+
+@pytest.mark.parametrize("prefix", ["ü/x y", "a?b#c", "x\r\nHost: y", "/a%20b/", 7])
+def test_a_prefix_of_any_text_is_a_path(server: JsonAnswers, prefix: object) -> None:
+    server.answers[CONFIG] = [(200, {"overrides": {"prefix": prefix}})]
+    reason(lambda: catalog(server).load(TABLE))
+    assert all(asked.path.isascii() and asked.path.isprintable() and "?b" not in asked.path for asked in server.asked)
+
+
+@pytest.mark.parametrize("part", ["prefix", "location"])
+def test_half_of_a_surrogate_pair_is_no_text(server: JsonAnswers, part: str) -> None:
+    server.answers[CONFIG] = [(200, {"overrides": {"prefix": "\ud800" if part == "prefix" else "x"}})]
+    server.answers[PATH.replace("v1", "v1/x")] = [(200, {"metadata": {**METADATA, "location": "s3://l/\udfff"}})]
+    found, message = reason(lambda: catalog(server).load(TABLE))
+    assert found is Reason.SPEC_INVALID
+    assert "its answer is no JSON" in message
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,8 @@ from cdcsync_spark.sinks.iceberg.catalog.connection import Request
 
 #: seconds before its end at which a token is renewed, and the life of one that names none
 _MARGIN, _LIFE = 60.0, 3600.0
+#: an end beyond that is no number of seconds
+_LONGEST_LIFE = 1e9
 
 
 @dataclass(frozen=True)
@@ -63,7 +65,7 @@ class AccessToken:
         if not isinstance(text, str) or not text or not text.isascii() or not text.isprintable():
             return None
         life = answer.get("expires_in")
-        seconds = float(life) if isinstance(life, int | float) and not isinstance(life, bool) and life > 0 else _LIFE
+        seconds = float(life) if type(life) in (int, float) and 0 < life < _LONGEST_LIFE else _LIFE
         return cls(text, clock() + max(seconds - _MARGIN, seconds / 2))
 
 

@@ -12,6 +12,7 @@ the prefix of its paths and the separator of namespaces only, never for where to
 from __future__ import annotations
 
 import json
+import re
 import ssl
 import threading
 import time
@@ -27,7 +28,7 @@ from cdcsync_core.peer_json import parse_json
 from cdcsync_core.quoting import quoted
 from cdcsync_spark.memory import memory_limit
 from cdcsync_spark.sinks.iceberg.catalog.connection import CatalogServer, HttpAnswer, NoAnswer, Request
-from cdcsync_spark.sinks.iceberg.catalog.file_settings import file_settings
+from cdcsync_spark.sinks.iceberg.catalog.file_settings import file_settings, other_credentials
 from cdcsync_spark.sinks.iceberg.catalog.login import AccessToken, Bearer, Login, OAuth2, secret
 from cdcsync_spark.sinks.iceberg.catalog.port import (
     CatalogTableName,
@@ -38,9 +39,12 @@ from cdcsync_spark.sinks.iceberg.catalog.port import (
     OutcomeUnknown,
 )
 
-FIELD = "spec.sink.iceberg.catalog"
+_SINK = "spec.sink.iceberg"
+FIELD = f"{_SINK}.catalog"
 _PASSING = (408, 425, 429)
 _SEPARATOR = "%1F"
+#: what a path has as it is (RFC 3986), escapes among it
+_PATH = "/%:@!$&'()*+,;="
 #: of the memory, for an answer once it is parsed
 _SHARE = 4
 _UNAUTHORISED = (401, 419)
@@ -106,7 +110,14 @@ class RestCatalog:
         if answer.status == 404 and _error_type(answer):
             return {}
         body = self._object(answer, doing)
-        return file_settings(body, self._loaded(body, doing).metadata["location"])
+        location = self._loaded(body, doing).metadata["location"]
+        if other := other_credentials(body, location):
+            remedy = (
+                f"let the catalog give keys of S3, or name an account for the store in {_SINK}.credentialsSecretRef"
+            )
+            found = f"it gave some of another form: {', '.join(quoted(name, 60) for name in other)}"
+            raise self._fail(doing, Reason.SPEC_INVALID, found, remedy)
+        return file_settings(body, location)
 
     def create(self, table: CatalogTableName, new: NewTable) -> LoadedTable:
         body = {
@@ -202,7 +213,7 @@ class RestCatalog:
             raise self._fail(doing, Reason.SPEC_INVALID, "its answer has no configuration", _NOT_ONE)
         config = parts[0] | parts[1]
         prefix, separator = str(config.get("prefix") or ""), str(config.get("namespace-separator") or _SEPARATOR)
-        return prefix.strip("/"), quote(unquote(separator), safe="")
+        return quote(prefix.strip("/"), safe=_PATH), quote(unquote(separator), safe="")
 
     # -- requests
 
@@ -328,6 +339,7 @@ def _of_this_process(settings: RestSettings) -> RestCatalog:
     return RestCatalog(settings)
 
 
+_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 _NEEDED = {"format-version": int, "table-uuid": str, "location": str}
 _AWAY = f"check that the catalog is up, and {FIELD}.uri"
 _NOT_ONE = f"correct {FIELD}.uri: it is what comes before /v1/config"
@@ -367,8 +379,12 @@ def _trusting(ca: Path | None) -> ssl.SSLContext:
 
 
 def _parsed(answer: HttpAnswer) -> Any:
-    """Raises ValueError."""
-    return parse_json(answer.body, most=memory_limit() // _SHARE)
+    """Raises ValueError, also for a text with half of a surrogate pair, which no client of a store
+    and no file takes."""
+    value = parse_json(answer.body, most=memory_limit() // _SHARE)
+    if _SURROGATE.search(answer.body):
+        json.dumps(value, ensure_ascii=False).encode()
+    return value
 
 
 def _error(answer: HttpAnswer) -> Mapping[str, Any]:

@@ -32,7 +32,7 @@ from cdcsync_spark.sinks.iceberg.table.avro import Record
 from cdcsync_spark.sinks.iceberg.table.bounds import column_metrics, pairs
 from cdcsync_spark.sinks.iceberg.table.expiry import Gone, expired
 from cdcsync_spark.sinks.iceberg.table.manifests import POSITION_DELETES, ListedManifest, Snapshotting, write_list
-from cdcsync_spark.sinks.iceberg.table.metadata import MAIN, Snapshot, TableMetadata, parsing
+from cdcsync_spark.sinks.iceberg.table.metadata import MAIN, Snapshot, TableMetadata, checked_metadata
 from cdcsync_spark.sinks.iceberg.table.puffin import vector_file
 from cdcsync_spark.sinks.iceberg.table.state import RecordedState, property_of
 from cdcsync_spark.sinks.iceberg.table.tree import NextManifests, SnapshotDifference, next_manifests
@@ -242,11 +242,10 @@ class VersionPublication:
             loaded = place.catalog.load(place.name)
             if loaded is None:
                 raise place.foreign_table_error() from None
-            if not self._is_in(loaded.metadata):
+            if self._of.snapshot_id not in checked_metadata(loaded.metadata, str(place)).snapshots:
                 raise self._undone(error, loaded.metadata) from None
             found = loaded.metadata
-        with parsing(f"the metadata of {place}"):
-            return TableMetadata(found)
+        return checked_metadata(found, str(place))
 
     def _undone(self, error: Exception, metadata: Json) -> Exception:
         """The error of a commit that the table does not have, from the catalog's."""
@@ -255,10 +254,6 @@ class VersionPublication:
         before = self.on.metadata.found
         changed = any(metadata.get(name) != before.get(name) for name in _CHANGING)
         return CommitLost() if changed else error
-
-    def _is_in(self, metadata: Json) -> bool:
-        """Whether a table has our snapshot."""
-        return any(s["snapshot-id"] == self._of.snapshot_id for s in metadata.get("snapshots") or ())
 
     def _no_answer(self) -> Exception:
         return fail(

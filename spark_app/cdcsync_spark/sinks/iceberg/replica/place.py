@@ -14,7 +14,13 @@ from cdcsync_core.tables.event_columns import EventColumns
 from cdcsync_core.tables.source_table import TableId
 from cdcsync_spark.sinks.history.rows import HISTORY, refuse_other_mode
 from cdcsync_spark.sinks.iceberg.catalog.port import Catalog, CatalogTableName
-from cdcsync_spark.sinks.iceberg.table.metadata import FORMAT_VERSION, FORMAT_VERSIONS, MAIN, TableMetadata, parsing
+from cdcsync_spark.sinks.iceberg.table.metadata import (
+    FORMAT_VERSION,
+    FORMAT_VERSIONS,
+    MAIN,
+    TableMetadata,
+    checked_metadata,
+)
 from cdcsync_spark.sinks.iceberg.table.state import property_of
 from cdcsync_spark.sinks.iceberg.table.view import DATA, VersionReader
 from cdcsync_spark.sinks.lake.storage.store import Store
@@ -82,8 +88,7 @@ class TablePlace:
         found = self.catalog.load(self.name)
         if found is None:
             return None
-        with parsing(f"the metadata of {self}"):
-            metadata = TableMetadata(found.metadata)
+        metadata = checked_metadata(found.metadata, str(self))
         if metadata.format_version != self.format_version:
             raise self._other_version(metadata.format_version)
         if property_of(MAIN) in metadata.properties:  # another program's table is refused as that

@@ -20,6 +20,8 @@ from cdcsync_spark.sinks.iceberg.table.schema import TableSchema
 from cdcsync_spark.sinks.lake.files.position_deletes import PATH_ID
 
 ENTRIES, FILES = Encoder(MANIFEST_ENTRY), Encoder(MANIFEST_FILE)
+#: no count and no id of a row comes near it
+_MOST = 2**62
 #: live entries from which a manifest gets no more
 LARGE_MANIFEST = 500
 #: the content of a file of deletes, vectors among them
@@ -65,7 +67,7 @@ class Entry:
         offset, size = file.get("content_offset"), file.get("content_size_in_bytes")
         required = (file["content"], file["record_count"], file["file_size_in_bytes"])
         numbers = (*required, offset or 0, size or 0, file.get("first_row_id") or 0)
-        if not isinstance(file["file_path"], str) or not all(isinstance(n, int) and n >= 0 for n in numbers):
+        if not isinstance(file["file_path"], str) or not all(isinstance(n, int) and 0 <= n < _MOST for n in numbers):
             raise TypeError("a file of other types")
         return cls(
             _encoded(file, _EntryStatus.EXISTING, snapshot_id, sequence_number, file_sequence_number),
@@ -175,6 +177,7 @@ def read_list(content: bytes, most_bytes: int) -> list[dict[str, Any]]:
         ManifestContent(row["content"])
         if not isinstance(row["manifest_path"], str) or not isinstance(row["manifest_length"], int):
             raise TypeError("a manifest of other types")
+        FILES.encoded(row)  # it is written again as it is
         left -= weight(row)
         if left < 0:
             raise too_heavy(most_bytes)

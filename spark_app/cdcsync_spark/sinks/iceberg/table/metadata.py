@@ -15,6 +15,7 @@ from typing import Any
 from cdcsync_core.errors import RUN_AGAIN, CdcError, Reason, fail
 from cdcsync_core.quoting import quoted
 from cdcsync_spark.sinks.iceberg.table.avro import BROKEN
+from cdcsync_spark.sinks.iceberg.table.metadata_form import check_form
 from cdcsync_spark.sinks.iceberg.table.schema import TableSchema
 
 MAIN = "main"
@@ -64,8 +65,7 @@ class Snapshot:
 
 
 class TableMetadata:
-    """The metadata of one version. Raises, as parsers do, where they have another form; see
-    `parsing`."""
+    """The metadata of one version, whose form was checked (`checked_metadata`)."""
 
     def __init__(self, found: Json) -> None:
         self.found = found
@@ -111,6 +111,16 @@ class TableMetadata:
     def branches(self) -> dict[str, int]:
         """The newest snapshot of each branch."""
         return {name: ref["snapshot-id"] for name, ref in self.refs.items() if ref.get("type") == "branch"}
+
+
+def checked_metadata(found: Json, what: str) -> TableMetadata:
+    """The metadata of the table `what`. Raises SinkConflict where they have another form; those of
+    another format version are as they are."""
+    with parsing(f"the metadata of {what}"):
+        version = int(found["format-version"])
+        if version in FORMAT_VERSIONS:
+            check_form(found, row_ids=version >= FORMAT_VERSION)
+        return TableMetadata(found)
 
 
 @contextmanager
