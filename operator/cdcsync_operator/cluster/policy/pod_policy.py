@@ -46,7 +46,7 @@ CONTAINER_FIELDS = frozenset({
 #: of a template as JSON
 _TEMPLATE_BYTES = 64 * 1024
 _LISTS = ("containers", "imagePullSecrets", "initContainers", "tolerations", "volumes")
-#: field -> the entry of `policy.allowedInPodTemplate` that allows it. Who chooses where a name leads
+#: field -> the entry of `policy.allowedInPodTemplate` that allows it. Who chooses where names lead
 #: has a Secret sent past the hosts that its annotation names
 ALLOWED_BY = {
     "automountServiceAccountToken": "tokens",

@@ -163,11 +163,11 @@ class _WithRowIds(_Metadata):
     next_row_id: Count
 
 
-def check_form(found: Mapping[str, Any], *, row_ids: bool) -> None:
+def check_form(metadata: Mapping[str, Any], *, row_ids: bool) -> None:
     """Raises ValueError with the place of the first fault; `row_ids`: the format version has
     them."""
     try:
-        (_WithRowIds if row_ids else _Metadata).model_validate(found)
+        (_WithRowIds if row_ids else _Metadata).model_validate(metadata)
     except ValidationError as error:
         fault = error.errors(include_url=False, include_input=False, include_context=False)[0]
         place = ".".join(str(step) for step in fault["loc"])
