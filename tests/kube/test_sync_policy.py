@@ -215,7 +215,6 @@ def refused_by_the_operator(resource: Object) -> list[str]:
         (_kafka("k:9092", staging={"path": "s3://a/b", "options": {"endpoint": "http://0xa9fea9fe"}}), "endpoint"),
         ({"delta": {"path": "s3://a/b", "options": {"endpoint": "http://[::1]:9000"}}}, "endpoint"),
         ({"delta": {"path": "s3://a/b", "options": {"endpoint": "http://[::ffff:127.0.0.1]:9000"}}}, "endpoint"),
-        ({"delta": {"path": "s3://a/b", "options": {"endpoint": "127.0.0.1:9000"}}}, "endpoint"),
         (_iceberg(uri="http://169.254.169.254/v1"), "catalog.uri"),
         (_iceberg(uri="https://c.example", oauth2={"serverUri": "https://100.100.100.200/t"}), "oauth2.serverUri"),
         ({"iceberg": {"catalog": {"uri": "https://c.example"}, "options": {"endpoint": "http://168.63.129.16"}}},

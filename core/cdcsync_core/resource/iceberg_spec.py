@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 from pydantic import BeforeValidator, Field, model_validator
 
 from cdcsync_core.resource.connection_spec import CaRef, CredentialsRef, is_loopback, joined
-from cdcsync_core.resource.spec_part import Part, Text
+from cdcsync_core.resource.spec_part import URL, OptionalUrl, Part, Text, check_url
 
 _SQLITE = "jdbc:sqlite:"
 _LEVELS = r"^([A-Za-z0-9_-]+([.][A-Za-z0-9_-]+)*)?$"
@@ -33,9 +33,7 @@ def _not_yet(field: str, names: tuple[str, ...], needed: str) -> BeforeValidator
 class OAuth2Spec(Part):
     """Where tokens come from; without a url the catalog's own `v1/oauth/tokens`."""
 
-    server_uri: Annotated[str, Field(strict=True, pattern=r"^(https?://[^/@?#\s]+(/[^?#\s]*)?)?$", max_length=2048)] = (
-        ""
-    )
+    server_uri: OptionalUrl = ""
     scope: Text = "catalog"
 
     @property
@@ -59,7 +57,7 @@ class IcebergCatalog(Part):
     )
     uri: Annotated[
         str,
-        Field(strict=True, pattern=r"^(https?://[^/@?#\s]+(/[^?#\s]*)?|jdbc:sqlite:/[^?#\s]+)$", max_length=2048),
+        Field(strict=True, pattern=rf"^({URL}|jdbc:sqlite:/[^?#\s]+)$", max_length=2048),
     ]
     warehouse: Text = ""
     authentication: Annotated[
@@ -90,9 +88,8 @@ class IcebergCatalog(Part):
 
     @model_validator(mode="after")
     def _uri_of_the_type(self) -> IcebergCatalog:
-        for uri in (self.uri, self.oauth2.server_uri):
-            if not uri.startswith(_SQLITE) and not _has_host(uri):
-                raise ValueError(f"a host, and a port up to 65535: not {uri}")
+        if not self.uri.startswith(_SQLITE):
+            check_url(self.uri)
         if self.uri.startswith(_SQLITE) is not (self.type == "jdbc"):
             raise ValueError(
                 "type jdbc with a uri like jdbc:sqlite:/folder/catalog.db, or rest with one like https://host/path"
@@ -119,15 +116,6 @@ class IcebergCatalog(Part):
         if account and self.authentication == "token":
             keys = {account.name: {account.password_key}}
         return joined(keys, {ca.name: {ca.key}} if ca else {})
-
-
-def _has_host(uri: str) -> bool:
-    """An empty one, which stands for another, has none to be wrong."""
-    try:
-        parts = urlsplit(uri)
-        return not uri or (bool(parts.hostname) and parts.port != 0)
-    except ValueError:
-        return False
 
 
 Namespace = Annotated[str, Field(strict=True, pattern=_LEVELS, max_length=249)]

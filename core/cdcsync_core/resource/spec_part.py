@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Annotated, Any, Self
+from urllib.parse import urlsplit
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer
 from pydantic.alias_generators import to_camel
 
 from cdcsync_core.resource.quantity import parse_cpu, parse_seconds, parse_size, show_cpu
@@ -26,7 +27,26 @@ DnsLabel = Annotated[str, Field(strict=True, pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0
 SecretKey = Annotated[str, Field(strict=True, pattern=r"^[-._a-zA-Z0-9]+$", max_length=253)]
 SecretName = Annotated[str, Field(strict=True, pattern=r"^[a-z0-9]([-.a-z0-9]*[a-z0-9])?$", max_length=253)]
 TableName = Annotated[str, Field(strict=True, pattern=r"(?s)^.+\..+$", max_length=129)]
-Host = Annotated[str, Field(strict=True, pattern=r"^[A-Za-z0-9._:-]+$", max_length=253)]
+#: the letters of names and addresses: no user, no escape, nothing that two parsers read differently
+_NAME, _ADDRESS = "[A-Za-z0-9._-]+", "[0-9A-Fa-f:.]+"
+Host = Annotated[str, Field(strict=True, pattern=rf"^({_NAME}|{_ADDRESS})$", max_length=253)]
+#: a server by HTTP, as far as its path
+URL = rf"https?://({_NAME}|\[{_ADDRESS}\])(:[0-9]{{1,5}})?(/[A-Za-z0-9._~%!$&()*+,;=:@/-]*)?"
+
+
+def check_url(url: str) -> str:
+    """An empty one, which stands for another, has no host to be wrong. Raises ValueError."""
+    try:
+        parts = urlsplit(url)
+        if not url or (parts.hostname and parts.port != 0):
+            return url
+    except ValueError:
+        pass
+    raise ValueError(f"a host, and a port up to 65535: not {url}")
+
+
+Url = Annotated[str, Field(strict=True, pattern=f"^{URL}$", max_length=2048), AfterValidator(check_url)]
+OptionalUrl = Annotated[str, Field(strict=True, pattern=f"^({URL})?$", max_length=2048), AfterValidator(check_url)]
 
 
 class Part(BaseModel):

@@ -28,7 +28,9 @@ class Stored(SinkKind):
     host: str = ""
 
     def stores(self) -> tuple[StoreUse, ...]:
-        return tuple(StoreUse(f"spec.sink.stored.{n}", path, "169.254.1.1:1") for n, path in enumerate(self.paths))
+        return tuple(
+            StoreUse(f"spec.sink.stored.{n}", path, "http://169.254.1.1:1") for n, path in enumerate(self.paths)
+        )
 
     def servers(self) -> tuple[Endpoint, ...]:
         return (Endpoint("spec.sink.stored.host", self.host),) if self.host else ()

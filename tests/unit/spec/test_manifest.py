@@ -200,9 +200,13 @@ def test_a_sink_answers_where_it_is_and_what_it_needs() -> None:
     folder = load_manifest([SECRET, SYNC]).resource.spec.sink.kind
     assert folder.stores() == (StoreUse("spec.sink.delta", "/tmp/lake"),)
     assert (folder.secrets(), folder.endpoints(), folder.stores()[0].is_folder) == ({}, (), True)
-    section = {"path": "s3://b/x", "credentialsSecretRef": {"name": "k"}, "options": {"endpoint": "h", "region": "r"}}
+    section = {
+        "path": "s3://b/x",
+        "credentialsSecretRef": {"name": "k"},
+        "options": {"endpoint": "http://h:9000", "region": "r"},
+    }
     store = SinkSpec.model_validate({"delta": section}).kind
-    assert store.stores() == (StoreUse("spec.sink.delta", "s3://b/x", "h", "r", "k"),)
+    assert store.stores() == (StoreUse("spec.sink.delta", "s3://b/x", "http://h:9000", "r", "k"),)
     assert (store.secrets(), store.stores()[0].is_folder) == ({"k": set()}, False)
     assert store.endpoints() == (Endpoint("spec.sink.delta.options.endpoint", "h"),)
 

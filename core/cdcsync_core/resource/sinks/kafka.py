@@ -10,7 +10,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 from cdcsync_core.resource.connection_spec import CaRef, CredentialsRef, TlsPart, is_loopback, joined
 from cdcsync_core.resource.sinks.kind import Endpoint, Nouns, SinkKind, StoreUse
 from cdcsync_core.resource.sinks.lake_parts import LakePath, SinkCredentialsRef, StoreOptions
-from cdcsync_core.resource.spec_part import Part, Text, Whole, in_quotes
+from cdcsync_core.resource.spec_part import Part, Text, Url, Whole, in_quotes
 from cdcsync_core.resource.topic_names import check_template
 from cdcsync_core.tables.event_columns import EventColumns
 
@@ -57,7 +57,7 @@ class SchemaRegistry(Part):
     """A registry with Confluent's API; the account is sent with each request. An https url is
     verified always."""
 
-    url: Annotated[str, Field(strict=True, pattern=r"^https?://[^/@?#\s]+(/[^?#\s]*)?$", max_length=2048)]
+    url: Url
     tls: RegistryTls | None = None
     credentials_secret_ref: CredentialsRef | None = None
 

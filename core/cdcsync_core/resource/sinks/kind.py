@@ -44,13 +44,8 @@ class StoreUse:
 
     @property
     def server(self) -> Endpoint:
-        """The host is empty where the endpoint has none, or is no URL."""
-        try:
-            url = self.endpoint if "://" in self.endpoint else f"//{self.endpoint}"
-            host = urlsplit(url).hostname or ""
-        except ValueError:
-            host = ""
-        return Endpoint(f"{self.field}.options.endpoint", host)
+        """The host is empty where there is no endpoint."""
+        return Endpoint(f"{self.field}.options.endpoint", urlsplit(self.endpoint).hostname or "")
 
 
 @dataclass(frozen=True)

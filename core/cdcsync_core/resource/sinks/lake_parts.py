@@ -7,7 +7,7 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field, model_validator
 
-from cdcsync_core.resource.spec_part import Part, SecretName, Text
+from cdcsync_core.resource.spec_part import OptionalUrl, Part, SecretName
 from cdcsync_core.tables.event_columns import EventColumns
 
 #: what the columns of events are called where the resource does not say
@@ -21,8 +21,8 @@ class SinkCredentialsRef(Part):
 
 
 class StoreOptions(Part):
-    endpoint: Text = ""
-    region: Text = ""
+    endpoint: OptionalUrl = ""
+    region: Annotated[str, Field(strict=True, pattern="^[A-Za-z0-9_-]*$", max_length=63)] = ""
 
 
 ColumnName = Annotated[str, Field(strict=True, pattern=r"^[A-Za-z_][A-Za-z0-9_]*$", max_length=64)]
