@@ -87,8 +87,8 @@ def _meaning(field: dict[str, Any]) -> str:
 
 
 def _default(field: dict[str, Any]) -> str:
-    found = field.get("default")
-    return "" if found in (None, {}, "") else f"`{str(found).lower() if isinstance(found, bool) else found}`"
+    value = field.get("default")
+    return "" if value in (None, {}, "") else f"`{str(value).lower() if isinstance(value, bool) else value}`"
 
 
 def _type(field: dict[str, Any]) -> str:
@@ -193,17 +193,17 @@ def metrics() -> str:
     times = {"nextTime": at, "lastStart": at, "caughtUpAt": at}
     condition = {"type": "Ready", "status": "True", "reason": "Streaming"}
     table = {"name": "shop.orders", "phase": "Streaming", "position": {"timestamp": at}}
-    known: dict[str, Any] = {"position": {"timestamp": at}, "lagSeconds": 0.0, "schedule": times}
-    known |= {"conditions": [condition], "tableStatus": [table]}
+    status: dict[str, Any] = {"position": {"timestamp": at}, "lagSeconds": 0.0, "schedule": times}
+    status |= {"conditions": [condition], "tableStatus": [table]}
     served = operator_metrics.Metrics(tables_of_sync=1).text(
-        {("namespace", "name"): Status.model_validate(known)}, calls=0, leading=True
+        {("namespace", "name"): Status.model_validate(status)}, calls=0, leading=True
     )
     driver = driver_metrics.DriverMetrics({"namespace": "", "name": "", "kind": ""})
     driver.take(
         {
             "epoch": 1,
             "lag_seconds": 0.0,
-            "position": known["position"],
+            "position": status["position"],
             "flow": {"heard": True, "silence": 0.0, "commit": 0.0, "waiting": 0.0},
             "done": {"rows": 0, "commits": 0, "records": 0},
             "snapshot": {"splitsTotal": 0, "splitsFinished": 0},
@@ -242,12 +242,12 @@ def _metric_section(part: str, rows: list[tuple[str, str, str, str]]) -> str:
 
 def _exposed(page: str) -> list[tuple[str, str, str, str]]:
     """Name, type, labels and help of each metric of a page."""
-    found = []
+    rows = []
     for metric in text_string_to_metric_families(page):
         name = metric.samples[0].name
         labels = ", ".join(f"`{label}`" for label in metric.samples[0].labels)
-        found.append((name, metric.type, labels, metric.documentation))
-    return found
+        rows.append((name, metric.type, labels, metric.documentation))
+    return rows
 
 
 # ---- alerts
@@ -275,7 +275,7 @@ def alerts() -> str:
 def _templated(text: str) -> str:
     """For readers: a label's name in place of what Prometheus fills in, and no query."""
     text = re.sub(r"Reason: .*?{{ end }}\. ", "", text)
-    text = re.sub(r"{{ \$labels\.(\w+) }}", lambda found: found[1].upper(), text)
+    text = re.sub(r"{{ \$labels\.(\w+) }}", lambda match: match[1].upper(), text)
     return re.sub(r"{{ \$value.*?}}", "N", text)
 
 

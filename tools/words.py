@@ -57,9 +57,17 @@ def _texts_of_errors(tree: ast.Module) -> set[ast.AST]:
         if isinstance(node, ast.arg) and node.arg == "found":
             if isinstance(node.annotation, ast.Name) and node.annotation.id == "str":
                 texts.add(node)
+        elif isinstance(node, ast.ClassDef):
+            texts.update(_fields_of_errors(node))
         elif isinstance(node, ast.Assign):
             texts.update(name for name, value in _assigned(node) if name.id == "found" and _is_text(value))
     return texts
+
+
+def _fields_of_errors(node: ast.ClassDef) -> Iterator[ast.AST]:
+    fields = {f.target.id: f for f in node.body if isinstance(f, ast.AnnAssign) and isinstance(f.target, ast.Name)}
+    if "found" in fields and "needed" in fields:
+        yield fields["found"].target
 
 
 def _assigned(node: ast.Assign) -> Iterator[tuple[ast.Name, ast.expr]]:

@@ -38,8 +38,8 @@ def run(login: ConfigNode, folder: Path, cluster: ConfigNode) -> dict[str, Any]:
     except ValueError as error:
         raise ConfigException(f"exec: failed to decode process output: {error}") from None
     if credential["apiVersion"] != provider.api_version:
-        found, needed = credential["apiVersion"], provider.api_version
-        raise ConfigException(f"exec: plugin api version {found} does not match {needed}")
+        version, needed = credential["apiVersion"], provider.api_version
+        raise ConfigException(f"exec: plugin api version {version} does not match {needed}")
     status: dict[str, Any] = credential["status"]
     return status
 

@@ -102,7 +102,7 @@ class _Reader(BinlogReader):
     def read(self, buffers: Iterable[Sequence[bytes]], columns: bool, taken: list[int] | None) -> None:
         gtid_pos = "0-1-1" if self._reading.flavor == "mariadb" else ""
         parser = EventParser(
-            self._reading.flavor, gtid_pos=gtid_pos, wanted=self._wanted, binlog=self._reading.start.binlog or ""
+            self._reading.flavor, gtid_pos=gtid_pos, is_wanted=self._wanted, binlog=self._reading.start.binlog or ""
         )
         least = 1 if columns else _BIG
         path = _Counted(parser, self._assembler, self._reading.limit, least, least)

@@ -44,7 +44,7 @@ def read_log(
 ) -> list[Fact]:
     """The facts from `start` to the end of the binlog; plain transactions read as columns are the
     same."""
-    parser = EventParser(server.flavor, gtid_pos=gtid_pos, wanted=wanted, binlog=start.binlog or "")
+    parser = EventParser(server.flavor, gtid_pos=gtid_pos, is_wanted=wanted, binlog=start.binlog or "")
     events = list(raw_events(server, start))
     facts = [fact for event in events for fact in parser.feed(event)]
     tables = {f.table: stand_in(f.table) for f in facts if isinstance(f, RowsEvent)}

@@ -115,14 +115,16 @@ def question(copied: Copied, executed: GtidSet, purged: GtidSet) -> WitnessQuest
     position = copied.position
     if not isinstance(position, GtidPosition):
         return Unproved("a position by file and offset, which means nothing on another server", "GTIDs")
-    kept = position.gtids.intersection(executed)
-    if not kept.covers(purged):
-        return Unproved(f"gtid_purged has transactions that the copy lacks: {purged.subtract(kept)}", "none of them")
-    return _question(position, kept, purged)
+    in_place = position.gtids.intersection(executed)
+    if not in_place.covers(purged):
+        return Unproved(
+            f"gtid_purged has transactions that the copy lacks: {purged.subtract(in_place)}", "none of them"
+        )
+    return _question(position, in_place, purged)
 
 
-def _question(position: GtidPosition, kept: GtidSet, purged: GtidSet) -> WitnessQuestion | Unproved:
-    there = [i for i, w in enumerate(position.witnesses) if w.gtid in kept]
+def _question(position: GtidPosition, in_place: GtidSet, purged: GtidSet) -> WitnessQuestion | Unproved:
+    there = [i for i, w in enumerate(position.witnesses) if w.gtid in in_place]
     if not there:
         return Unproved(
             "the server has none of the transactions whose commit times are recorded"
@@ -135,8 +137,8 @@ def _question(position: GtidPosition, kept: GtidSet, purged: GtidSet) -> Witness
         return Unproved(
             f"transactions of several servers since {witness.gtid}, of which some are lost", "those of one server"
         )
-    awaited = kept.since(witness.gtid)
-    after = kept.subtract(awaited)
+    awaited = in_place.since(witness.gtid)
+    after = in_place.subtract(awaited)
     if not after.covers(purged):
         return Unproved(
             f"the server purged {witness.gtid} from its binlog", "the last transactions of ours in its binlog"

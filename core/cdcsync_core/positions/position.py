@@ -126,9 +126,9 @@ def binlog_of(at: Watermark | None) -> BinlogId | None:
 def refuse_other_binlog(a: LogOffset, b: LogOffset) -> None:
     """Raises PositionLost unless both are in the same binlog: by name, or both on one
     connection."""
-    found, needed = binlog_of(a), binlog_of(b)
-    if found != needed:
-        raise other_binlog(found or "", needed or "")
+    binlog, needed = binlog_of(a), binlog_of(b)
+    if binlog != needed:
+        raise other_binlog(binlog or "", needed or "")
 
 
 def furthest(places: Sequence[LogOffset]) -> LogOffset:
@@ -346,9 +346,9 @@ Position = FilePosition | GtidPosition
 _Kind = TypeVar("_Kind", FilePosition, GtidPosition)
 
 
-def _alike(mine: _Kind, other: Position) -> _Kind:
+def _alike(position: _Kind, other: Position) -> _Kind:
     """`other`, which must be of the same kind; raises PositionLost."""
-    if not isinstance(other, type(mine)):
+    if not isinstance(other, type(position)):
         raise other_kind()
     return other
 
@@ -363,12 +363,12 @@ def other_kind() -> CdcError:
     )
 
 
-def other_binlog(found: BinlogId, needed: BinlogId) -> CdcError:
+def other_binlog(binlog: BinlogId, needed: BinlogId) -> CdcError:
     """The refusal to compare offsets in the binlogs of two servers; an empty name is one that is
     not known."""
     return fail(
         Reason.POSITION_LOST,
-        f"an offset in the binlog {found or '(of a connection)'}",
+        f"an offset in the binlog {binlog or '(of a connection)'}",
         needed=f"one in the binlog {needed or '(of a connection)'}: offsets in two binlogs have no order",
         remedy=f"point spec.source at the server that the tables were read from, or {RESNAPSHOT_ALL}",
     )

@@ -112,13 +112,13 @@ def _invalid(faults: list[str]) -> CdcError:
 
 
 def _read_secrets(documents: list[Any], namespace: str) -> Secrets:
-    found: Secrets = {}
+    secrets: Secrets = {}
     for document in documents:
         name = _secret_name(document, namespace)
-        if name in found:
+        if name in secrets:
             raise _invalid([f"Secret {name} twice; needed: once"])
-        found[name] = _secret_values(name, document)
-    return found
+        secrets[name] = _secret_values(name, document)
+    return secrets
 
 
 def _secret_name(document: dict[str, Any], namespace: str) -> str:
@@ -142,12 +142,12 @@ def _secret_name(document: dict[str, Any], namespace: str) -> str:
 
 
 def _annotations(document: dict[str, Any]) -> dict[str, str]:
-    found = document["metadata"].get("annotations") or {}
-    if not isinstance(found, dict) or not all(isinstance(v, str) for v in found.values()):
+    annotations = document["metadata"].get("annotations") or {}
+    if not isinstance(annotations, dict) or not all(isinstance(v, str) for v in annotations.values()):
         raise _invalid(
             [f"Secret {document['metadata']['name']}: annotations that are no texts; needed: a mapping of texts"]
         )
-    return found
+    return annotations
 
 
 def _secret_values(name: str, document: dict[str, Any]) -> dict[str, SecretStr]:

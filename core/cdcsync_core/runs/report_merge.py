@@ -34,10 +34,10 @@ def merge_report(
     before = status
     status = with_tables(status, _accepted_entries(status, report, kind, assigned - foreign))
     if report.snapshot is not None and kind is RunKind.SNAPSHOT:
-        known = status.snapshot.model_dump() | SnapshotProgress.model_validate(report.snapshot).model_dump(
+        progress = status.snapshot.model_dump() | SnapshotProgress.model_validate(report.snapshot).model_dump(
             exclude_unset=True
         )
-        status = status.with_(snapshot=SnapshotProgress.model_validate(known))
+        status = status.with_(snapshot=SnapshotProgress.model_validate(progress))
     if kind is not RunKind.STREAM:
         return status
     if report.position is None:
@@ -54,21 +54,21 @@ def _reader_position(before: Status, position: PositionJson, tables: frozenset[s
     stays, and gives the lag. Not where a table comes in that has less: up to that time, all tables
     are to have everything.
     """
-    found, known = StatusPosition.model_validate(position), before.position
-    if found.timestamp or known is None or not known.timestamp:
-        return found
+    reported, recorded = StatusPosition.model_validate(position), before.position
+    if reported.timestamp or recorded is None or not recorded.timestamp:
+        return reported
     joined = [t for t in before.table_status if t.name in tables and t.positioned]
-    if not all(_has_all(t, known) for t in joined):
-        return found
-    return found.model_copy(update={"timestamp": known.timestamp})
+    if not all(_has_all(t, recorded) for t in joined):
+        return reported
+    return reported.model_copy(update={"timestamp": recorded.timestamp})
 
 
-def _has_all(table: TableStatus, known: StatusPosition) -> bool:
+def _has_all(table: TableStatus, place: StatusPosition) -> bool:
     """Whether a table has what the reader before had passed."""
     if table.phase in CONSISTENT:
         return True
     try:
-        return table.position is not None and table.position.parsed().includes(known.parsed())
+        return table.position is not None and table.position.parsed().includes(place.parsed())
     except CdcError:  # they are of different kinds, or in different binlogs
         return False
 
@@ -76,11 +76,11 @@ def _has_all(table: TableStatus, known: StatusPosition) -> bool:
 def _accepted_entries(status: Status, report: Report, kind: RunKind, tables: frozenset[str]) -> list[TableStatus]:
     """A stream that was started before a table was resnapshotted reports its previous content: that
     entry is ignored, too."""
-    known = {t.name: t for t in status.table_status if t.name in tables}
+    recorded = {t.name: t for t in status.table_status if t.name in tables}
     return [
         _with_entry(table, entry, report.run)
         for entry in report.tables
-        if (table := known.get(entry["name"]))
+        if (table := recorded.get(entry["name"]))
         and (kind is RunKind.SNAPSHOT or entry.get("generation", table.generation) >= table.generation)
     ]
 

@@ -12,26 +12,26 @@ from cdcsync_core.tables.capture import Capture
 from cdcsync_core.tables.source_table import Column
 
 
-def contradictions(predicted: Capture, found: Capture) -> list[str]:
+def contradictions(predicted: Capture, catalog: Capture) -> list[str]:
     """Empty where the server has what was predicted."""
     wrong = []
-    if (predicted.key, predicted.key_index or found.key_index) != (found.key, found.key_index):
-        wrong.append(f"the key {', '.join(found.key)}, not {', '.join(predicted.key)}")
-    mine, theirs = predicted.columns, found.columns
-    if [c.name for c in mine] != [c.name for c in theirs]:
-        return [*wrong, f"the columns {_names(theirs)}, not {_names(mine)}"]
-    for expected, shown in zip(mine, theirs, strict=True):
+    if (predicted.key, predicted.key_index or catalog.key_index) != (catalog.key, catalog.key_index):
+        wrong.append(f"the key {', '.join(catalog.key)}, not {', '.join(predicted.key)}")
+    columns, shown_columns = predicted.columns, catalog.columns
+    if [c.name for c in columns] != [c.name for c in shown_columns]:
+        return [*wrong, f"the columns {_names(shown_columns)}, not {_names(columns)}"]
+    for expected, shown in zip(columns, shown_columns, strict=True):
         wrong += _of_column(expected, shown)
-    return [*wrong, *_of_facts(predicted, found)]
+    return [*wrong, *_of_facts(predicted, catalog)]
 
 
-def other_defaults(predicted: Mapping[str, str], found: Mapping[str, str]) -> list[str]:
+def other_defaults(predicted: Mapping[str, str], defaults: Mapping[str, str]) -> list[str]:
     """Defaults by column, in comparable form; one that is not there any more is no contradiction
     here."""
     return [
-        f"the default of {name}: {found[name]}, not {default}"
+        f"the default of {name}: {defaults[name]}, not {default}"
         for name, default in predicted.items()
-        if name in found and found[name] != default
+        if name in defaults and defaults[name] != default
     ]
 
 
@@ -49,15 +49,15 @@ def _of_column(expected: Column, shown: Column) -> Iterator[str]:
         yield f"{shown.name} in the collation {shown.collation}, not {expected.collation}"
 
 
-def _of_facts(predicted: Capture, found: Capture) -> Iterator[str]:
-    mine, theirs = predicted.source, found.source
-    known = mine.generated is not None
+def _of_facts(predicted: Capture, catalog: Capture) -> Iterator[str]:
+    source, in_catalog = predicted.source, catalog.source
+    has_generated = source.generated is not None
     facts = {
-        "the default character set": (mine.charset, theirs.charset, ""),
-        "the generated columns": (mine.generated, theirs.generated, None),
+        "the default character set": (source.charset, in_catalog.charset, ""),
+        "the generated columns": (source.generated, in_catalog.generated, None),
         # both are read from the catalog by one query, so either both are known or none
-        "the numbered column": (mine.auto_increment if known else None, theirs.auto_increment, None),
-        "the unique indexes": (mine.unique, theirs.unique, None),
+        "the numbered column": (source.auto_increment if has_generated else None, in_catalog.auto_increment, None),
+        "the unique indexes": (source.unique, in_catalog.unique, None),
     }
     for name, (expected, shown, unknown) in facts.items():
         if expected not in (unknown, shown):

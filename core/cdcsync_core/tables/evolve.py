@@ -50,9 +50,9 @@ def evolve(schema: TargetSchema, change: Followed, dropped: DroppedColumns) -> t
             columns.append(TargetColumn(column.name, logical_type(column.type), column.name))
             origins.append(_in_target(column, origin, places, change.before.columns))
     if dropped is DroppedColumns.KEEP:
-        for kept in _kept(schema, columns, origins):
-            columns.append(replace(kept, source=None))
-            origins.append(Kept(kept.name))
+        for dropped_column in _kept(schema, columns, origins):
+            columns.append(replace(dropped_column, source=None))
+            origins.append(Kept(dropped_column.name))
     return TargetSchema(tuple(columns), change.after.key), tuple(origins)
 
 

@@ -87,17 +87,17 @@ def preflight(
 
 def _tables(server: Server, spec: Spec, checks: list[Check]) -> list[TableCheck]:
     try:
-        found = resolve(server.connection, spec.tables.selection)
+        resolved = resolve(server.connection, spec.tables.selection)
     except CdcError as e:
         checks.append(refused("tables", e))
         return []
-    ambiguous = [e for e in found.absent if e.reason is Reason.SPEC_INVALID]
-    checks += [warned("tables", e.found, e.needed, e.remedy) for e in (*found.unmatched, *ambiguous)]
-    checks += _unknown_overrides(spec, found.tables)
+    ambiguous = [e for e in resolved.absent if e.reason is Reason.SPEC_INVALID]
+    checks += [warned("tables", e.found, e.needed, e.remedy) for e in (*resolved.unmatched, *ambiguous)]
+    checks += _unknown_overrides(spec, resolved.tables)
     checked = _Checked(server, spec)
-    tables = [checked.table(n) for n in found.tables]
+    tables = [checked.table(n) for n in resolved.tables]
     checked.raise_what_all_met(len(tables))
-    return [*tables, *map(_absent, found.absent)]
+    return [*tables, *map(_absent, resolved.absent)]
 
 
 @dataclass
@@ -132,7 +132,7 @@ class _Checked:
 
 def _check(server: Server, table: TableId, spec: Spec) -> TableCheck:
     tables, begins = spec.tables, spec.begins_at_start(str(table))
-    found = check_table(
+    checked = check_table(
         server,
         table,
         tables.override(str(table)),
@@ -143,9 +143,9 @@ def _check(server: Server, table: TableId, spec: Spec) -> TableCheck:
         refuses_declared_key=_WITHOUT_ROWS if begins else spec.sink.kind.refuses_declared_key,
     )
     question = server.source.question
-    if question is not None and not question.keep(memory_of(len(found.columns))):
+    if question is not None and not question.keep(memory_of(len(checked.columns))):
         raise too_many_tables(question.bound)
-    return replace(found, splits=0) if begins else found
+    return replace(checked, splits=0) if begins else checked
 
 
 def _refused(table: TableId, error: CdcError) -> TableCheck:
@@ -159,11 +159,11 @@ def _absent(error: CdcError) -> TableCheck:
 
 
 def _unknown_overrides(spec: Spec, names: Collection[TableId]) -> list[Check]:
-    known = {str(n) for n in names}
+    captured = {str(n) for n in names}
     return [
         warned("tables.overrides", f"{o.table} is not captured", "a captured table", "correct the override's table")
         for o in spec.tables.overrides
-        if o.table not in known
+        if o.table not in captured
     ]
 
 

@@ -75,10 +75,10 @@ def may_lead_on(facts: ServerFacts, lineage: Lineage) -> bool:
     return (facts.gtid or facts.flavor == "mariadb") and lineage.newest.startswith(f"{facts.flavor}:")
 
 
-def source_moved(found: BinlogId, lineage: Lineage) -> SourceMoved:
+def source_moved(binlog: BinlogId, lineage: Lineage) -> SourceMoved:
     return SourceMoved(
         Reason.SOURCE_UNREACHABLE,
-        f"another server answers, whose binlog is {found}",
+        f"another server answers, whose binlog is {binlog}",
         needed=f"{lineage.newest}, or a run of the stream that proves that this one leads on from it",
         remedy="none: the next run of the stream moves the tables by a proof",
     )

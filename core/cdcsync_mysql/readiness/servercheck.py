@@ -59,18 +59,18 @@ def read_server(source: Source, connection: Connection, facts: ServerFacts, repl
 
 def check_server(server: Server) -> list[Check]:
     """All checks, none of which hides another."""
-    found = [check for row in CHECKS for check in carry_out(row, server)]
-    return [on_rds(check) for check in found] if server.rds else found
+    checks = [check for row in CHECKS for check in carry_out(row, server)]
+    return [on_rds(check) for check in checks] if server.rds else checks
 
 
 def carry_out(row: ServerCheck, server: Server) -> list[Check]:
     """The row's checks, and the error that ended them as another one."""
-    found: list[Check] = []
+    checks: list[Check] = []
     try:
-        found.extend(row.check(server))
+        checks.extend(row.check(server))
     except CdcError as e:
-        found.append(refused(row.name, for_account(e, server.account)))
-    return found
+        checks.append(refused(row.name, for_account(e, server.account)))
+    return checks
 
 
 def _version(server: Server) -> Iterator[Check]:
@@ -341,9 +341,9 @@ def _lost_dumps(server: Server) -> Iterator[Check]:
     account sees its own ones."""
     if server.is_mysql:
         return
-    found = fetch(server.connection, _LOST_DUMPS)
-    ids = ", ".join(str(row[0]) for row in found)
-    if found:
+    dumps = fetch(server.connection, _LOST_DUMPS)
+    ids = ", ".join(str(row[0]) for row in dumps)
+    if dumps:
         yield warned(
             "dumps",
             f"the dump of a lost driver has not ended (connections {ids}); a new one may take a spare replica id",

@@ -108,28 +108,28 @@ def check_table(
         if e.reason.retried:
             raise
         return TableCheck(table_id, checks=(refused("definition", e),))
-    found = _Findings()
+    findings = _Findings()
     for column in (table.replacing() if replaces_invalid else table).captured:
-        _check_column(table_id, column, found)
-    _add_metadata(table, metadata, found)
+        _check_column(table_id, column, findings)
+    _add_metadata(table, metadata, findings)
     if not server.is_mysql and server.facts.numbers >= _GENERATED_LEFT_OUT_SINCE:
-        found.checks.extend(_cut_images(server, table))
+        findings.checks.extend(_cut_images(server, table))
     if server.variables.get("binlog_row_metadata", "").upper() != "FULL":
-        found.checks.extend(_undescribed(server, table))
-    found.checks.extend(_readable(server, table))
+        findings.checks.extend(_undescribed(server, table))
+    findings.checks.extend(_readable(server, table))
     if table.chunk_key is None:
         missing = "the source has no index of the declared one" if table.declared else "there is none"
-        found.checks.append(warned("key", f"{missing}{_ONE_READ}", table=str(table_id)))
-    _check_cascades(server, table_id, accepted=override.accept_unlogged_cascades, found=found)
+        findings.checks.append(warned("key", f"{missing}{_ONE_READ}", table=str(table_id)))
+    _check_cascades(server, table_id, accepted=override.accept_unlogged_cascades, findings=findings)
     rows = estimate_rows(connection, table_id)
     return TableCheck(
         table_id,
         table,
-        tuple(found.checks),
-        tuple(found.columns),
+        tuple(findings.checks),
+        tuple(findings.columns),
         rows,
         max(1, -(-rows // chunk_size)) if table.chunk_key else 1,
-        found.unlogged_cascades,
+        findings.unlogged_cascades,
     )
 
 
@@ -145,25 +145,25 @@ def _defined(server: Server, table_id: TableId, override: Override, needs_key: b
     return declare(table, override.key)
 
 
-def _check_column(table_id: TableId, column: Column, found: _Findings) -> None:
+def _check_column(table_id: TableId, column: Column, findings: _Findings) -> None:
     try:
         target = str(logical_type(column.type))
     except CdcError as e:
         error = fail(
             e.reason, f"column {column.name}: {e.found}", needed=e.needed, remedy=e.remedy, table=str(table_id)
         )
-        found.checks.append(refused("type", error))
+        findings.checks.append(refused("type", error))
         return
-    found.columns.append(ColumnCheck(column.name, column.type.declared, target, lossy(column)))
+    findings.columns.append(ColumnCheck(column.name, column.type.declared, target, lossy(column)))
 
 
-def _add_metadata(table: Capture, metadata: EventColumns | None, found: _Findings) -> None:
+def _add_metadata(table: Capture, metadata: EventColumns | None, findings: _Findings) -> None:
     if metadata is None:
         return
     taken = metadata.taken(c.name for c in table.captured)
     if taken:
-        found.checks.append(refused("columns", taken_error(taken, str(table.id))))
-    found.columns += [ColumnCheck(name, "", target) for name, target in metadata.typed()]
+        findings.checks.append(refused("columns", taken_error(taken, str(table.id))))
+    findings.columns += [ColumnCheck(name, "", target) for name, target in metadata.typed()]
 
 
 def _cut_images(server: Server, table: Capture) -> Iterator[Check]:
@@ -211,25 +211,25 @@ def _select_needed(server: Server, table_id: TableId, error: CdcError) -> CdcErr
     return fail(error.reason, error.found, needed=needed, remedy=remedy, table=str(table_id))
 
 
-def _check_cascades(server: Server, table_id: TableId, *, accepted: bool, found: _Findings) -> None:
+def _check_cascades(server: Server, table_id: TableId, *, accepted: bool, findings: _Findings) -> None:
     name = "foreign keys"
     try:
         definition = str(fetch(server.connection, f"SHOW CREATE TABLE {table_id.quoted}")[0][1])
     except CdcError as e:
         if e.reason.retried:
             raise
-        found.checks.append(refused(name, _select_needed(server, table_id, e)))
+        findings.checks.append(refused(name, _select_needed(server, table_id, e)))
         return
     actions = cascades(definition)
     if not actions or cascades_logged(server):
         return
     error = unlogged_error(table_id, actions)
     if accepted:
-        found.unlogged_cascades = True
+        findings.unlogged_cascades = True
         warning = f"{error.found}; accepted by the manifest, never consistent"
-        found.checks.append(warned(name, warning, table=str(table_id)))
+        findings.checks.append(warned(name, warning, table=str(table_id)))
         return
-    found.checks.append(refused(name, error))
+    findings.checks.append(refused(name, error))
 
 
 def cascades_logged(server: Server) -> bool:

@@ -154,9 +154,9 @@ def as_planned(connection: Connection, table: Capture) -> bool:
     `TABLE_MAP` and the catalog show, and a difference there leads to a resnapshot. The indexes
     decide only by which reason a table stops when its key changes."""
     now = read_again(connection, table)
-    mine, theirs = table.source, now.source
-    same = (mine.generated, mine.auto_increment) == (theirs.generated, theirs.auto_increment)
-    return table.reads_as(now) and (mine.generated is None or same)
+    planned, shown = table.source, now.source
+    same = (planned.generated, planned.auto_increment) == (shown.generated, shown.auto_increment)
+    return table.reads_as(now) and (planned.generated is None or same)
 
 
 def read_again(connection: Connection, table: Capture) -> Capture:
@@ -309,13 +309,13 @@ def _is_text(value: str) -> bool:
     return not any("\ud800" <= c <= "\udfff" for c in value)
 
 
-def _check_excluded(table_id: TableId, excluded: frozenset[str], known: set[str]) -> None:
-    unknown = sorted(excluded - known)
+def _check_excluded(table_id: TableId, excluded: frozenset[str], columns: set[str]) -> None:
+    unknown = sorted(excluded - columns)
     if unknown:
         raise fail(
             Reason.SPEC_INVALID,
             f"columns.exclude names {', '.join(unknown)}",
-            needed=f"columns of the table: {', '.join(sorted(known))}",
+            needed=f"columns of the table: {', '.join(sorted(columns))}",
             table=str(table_id),
         )
 
@@ -367,14 +367,14 @@ def _faults(part: dict[str, Any]) -> list[str]:
     """Why this part of an index does not sort by the column itself, or is not seen by the
     optimizer."""
     name = part["COLUMN_NAME"]
-    found = {
+    conditions = {
         "is over an expression": name is None,
         f"holds only the first {part['SUB_PART']} of {name}": part["SUB_PART"] is not None,
         f"is of the kind {part['INDEX_TYPE']}": part["INDEX_TYPE"] != "BTREE",
         "is hidden from the optimizer": part.get("IS_VISIBLE") == "NO" or part.get("IGNORED") == "YES",
         f"does not sort by {name}": part["COLLATION"] is None and part["INDEX_TYPE"] == "BTREE",
     }
-    return [fault for fault, is_so in found.items() if is_so]
+    return [fault for fault, is_so in conditions.items() if is_so]
 
 
 def _key_index(
@@ -383,12 +383,12 @@ def _key_index(
     """That of the columns `key`, else the primary key, else the shortest unique index without
     NULLs, of types that can be cut. None where no index is unique over whole NOT NULL columns."""
     complete = [i for i in indexes if i.usable and not any(columns[c].nullable for c in i.columns if c in columns)]
-    known = [i for i in complete if all(c in columns for c in i.columns)]
-    cuttable = [i for i in known if not any(unsupported_key_reason(columns[c]) for c in i.columns)]
+    captured = [i for i in complete if all(c in columns for c in i.columns)]
+    cuttable = [i for i in captured if not any(unsupported_key_reason(columns[c]) for c in i.columns)]
     if cuttable:
         return min(cuttable, key=lambda i: (tuple(i.columns) != key, i.name != "PRIMARY", len(i.columns)))
-    if known:
-        bad = next(columns[c] for c in known[0].columns if unsupported_key_reason(columns[c]))
+    if captured:
+        bad = next(columns[c] for c in captured[0].columns if unsupported_key_reason(columns[c]))
         raise fail(
             Reason.TYPE_UNSUPPORTED,
             f"the key column {bad.name} {unsupported_key_reason(bad)}",

@@ -79,37 +79,37 @@ def apply_profile(
 ) -> None:
     """Sets the profile and reads it back; raises InternalError where the session differs. pymysql's
     errors pass."""
-    wanted = profile(flavor, version, max_seconds)
+    settings = profile(flavor, version, max_seconds)
     with connection.cursor(pymysql.cursors.Cursor) as cursor:
         cursor.execute("SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ")
-        cursor.execute(f"SET SESSION {', '.join(f'{name} = %s' for name in wanted)}", tuple(wanted.values()))
-        names = [*wanted, *_CHARACTER_SETS, *_ISOLATION]
+        cursor.execute(f"SET SESSION {', '.join(f'{name} = %s' for name in settings)}", tuple(settings.values()))
+        names = [*settings, *_CHARACTER_SETS, *_ISOLATION]
         cursor.execute("SHOW SESSION VARIABLES WHERE Variable_name IN %s", (names,))
-        found = {str(name).lower(): str(value) for name, value in cursor.fetchall()}
-    for name, value in wanted.items():
-        _check(name, found.get(name), str(value))
+        values = {str(name).lower(): str(value) for name, value in cursor.fetchall()}
+    for name, value in settings.items():
+        _check(name, values.get(name), str(value))
     for name in _CHARACTER_SETS:
-        _check(name, found.get(name), "utf8mb4")
-    isolation = next((found[name] for name in _ISOLATION if name in found), None)
+        _check(name, values.get(name), "utf8mb4")
+    isolation = next((values[name] for name in _ISOLATION if name in values), None)
     _check(_ISOLATION[0], isolation, "REPEATABLE-READ")
 
 
-def _check(name: str, found: str | None, wanted: str) -> None:
-    if found is None or not _same(found, wanted):
-        raise _differs(name, found, wanted)
+def _check(name: str, value: str | None, setting: str) -> None:
+    if value is None or not _same(value, setting):
+        raise _differs(name, value, setting)
 
 
-def _same(found: str, wanted: str) -> bool:
-    if found == wanted or {found, wanted} in ({"ON", "1"}, {"OFF", "0"}):
+def _same(value: str, setting: str) -> bool:
+    if value == setting or {value, setting} in ({"ON", "1"}, {"OFF", "0"}):
         return True
     # MariaDB prints max_statement_time with six decimals
-    return found.endswith(".000000") and found.removesuffix(".000000") == wanted
+    return value.endswith(".000000") and value.removesuffix(".000000") == setting
 
 
-def _differs(name: str, found: str | None, wanted: str) -> CdcError:
+def _differs(name: str, value: str | None, setting: str) -> CdcError:
     return fail(
         Reason.INTERNAL_ERROR,
-        f"the session's {name} is {found!r} after it was set",
-        needed=repr(wanted),
+        f"the session's {name} is {value!r} after it was set",
+        needed=repr(setting),
         remedy="connect to the server itself, not through a proxy that changes sessions",
     )

@@ -38,14 +38,14 @@ Sizes = dict[str, tuple[int, int]]
 class Verdict:
     """An effect under the table's policy; `rows` and `bytes` are the source's estimates."""
 
-    found: StatementEffect
+    statement: StatementEffect
     effect: TargetEffect
     why: str
     rows: int
     bytes: int
 
     def to_dict(self) -> dict[str, Any]:
-        effect, error = self.found, self.found.error
+        effect, error = self.statement, self.statement.error
         remedy = {"remedy": error.remedy} if error and self.effect is TargetEffect.STOP else {}
         return {
             "table": effect.table,
@@ -129,12 +129,12 @@ def _text(path: Path) -> str:
         ) from None
 
 
-def _judged(resource: CdcSync, found: StatementEffect, sizes: Sizes) -> Verdict:
-    rows, size = sizes.get(found.table, (0, 0))
-    effect, why = found.effect, _MEANINGS.get(found.effect, "")
-    if found.error is not None:
-        effect, why = _not_followed(resource, found.table, found.error, rows)
-    return Verdict(found, effect, why, rows, size)
+def _judged(resource: CdcSync, statement: StatementEffect, sizes: Sizes) -> Verdict:
+    rows, size = sizes.get(statement.table, (0, 0))
+    effect, why = statement.effect, _MEANINGS.get(statement.effect, "")
+    if statement.error is not None:
+        effect, why = _not_followed(resource, statement.table, statement.error, rows)
+    return Verdict(statement, effect, why, rows, size)
 
 
 def _not_followed(resource: CdcSync, table: str, error: CdcError, rows: int) -> tuple[TargetEffect, str]:
@@ -165,11 +165,11 @@ def _render(console: Console, verdicts: Sequence[Verdict]) -> None:
     for v in verdicts:
         style = _STYLES.get(v.effect)
         effect = f"[{style}]{v.effect.value}[/]" if style else v.effect.value
-        place = f"{v.found.script}:{v.found.line}" if v.found.script else f"line {v.found.line}"
+        place = f"{v.statement.script}:{v.statement.line}" if v.statement.script else f"line {v.statement.line}"
         cost = (
             (f"{v.rows:,}", f"{v.bytes / (1 << 20):,.1f} MiB")
             if v.effect not in (TargetEffect.NEW, TargetEffect.UNKNOWN)
             else ("", "")
         )
-        grid.add_row(shown(v.found.table), effect, *cost, shown(place), shown(v.found.statement), shown(v.why))
+        grid.add_row(shown(v.statement.table), effect, *cost, shown(place), shown(v.statement.statement), shown(v.why))
     console.print(grid)

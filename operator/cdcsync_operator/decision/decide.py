@@ -49,9 +49,9 @@ def decide(resource: CdcSync, observed: Observed, now: float) -> Decision:
     ended = decide_resnapshots(record_ended_runs(drop_superseded_failures(before)))
     recorded = refuse_large(apply_preflight(ended))
     allowed = permit(recorded)
-    wanted = wanted_runs(recorded, allowed)
-    named, starts = _name_new_runs(recorded, wanted)
-    actions: list[Action] = [*_clear_unnamed(recorded), *_stop_unwanted(recorded, wanted, allowed)]
+    due = wanted_runs(recorded, allowed)
+    named, starts = _name_new_runs(recorded, due)
+    actions: list[Action] = [*_clear_unnamed(recorded), *_stop_unwanted(recorded, due, allowed)]
     actions += due_preflight(recorded) if allowed.preflight else ()
     after = reset_backoff(named)
     return Decision(summarise(after), (*actions, *starts), _requeue_after(after))
@@ -67,16 +67,16 @@ def _clear_unnamed(s: Situation) -> Iterable[Action]:
     return [StopRun(run.kind, run.id) if run.live else ForgetRun(run.kind, run.id) for run in unnamed]
 
 
-def _stop_unwanted(s: Situation, wanted: Iterable[WantedRun], allowed: Permit) -> Iterable[Action]:
-    wanted_ids = {run.id for run in wanted}
+def _stop_unwanted(s: Situation, due: Iterable[WantedRun], allowed: Permit) -> Iterable[Action]:
+    wanted_ids = {run.id for run in due}
     unwanted = [run for run in s.live if run.unfit or (run.id not in wanted_ids and run.state is RunState.RUNNING)]
     return [StopRun(run.kind, run.id, replaced_because(s, run, allowed)) for run in unwanted]
 
 
-def _name_new_runs(s: Situation, wanted: Iterable[WantedRun]) -> tuple[Situation, list[StartRun]]:
+def _name_new_runs(s: Situation, due: Iterable[WantedRun]) -> tuple[Situation, list[StartRun]]:
     """Names the runs in the status; the actions follow once that is written."""
     starts = []
-    for run in wanted:
+    for run in due:
         if not run.id:
             s, start = _name(s, run)
             starts.append(start)

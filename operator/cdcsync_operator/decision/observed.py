@@ -101,8 +101,8 @@ class PreflightResult:
     `sink_errors` concern the sink; `sink_unchecked` is why it was not checked here.
     `prompt` is that of the action which asked for it: what the stream had seen of tables by then;
     so is `busy`: the tables that were locked by then, each with the ended run that met it.
-    `kept` is a file of the binlog and the unix seconds until which the source keeps it: 0 where it
-    is gone, None where no end is known.
+    `retained` is a file of the binlog and the unix seconds until which the source keeps it: 0 where
+    it is gone, None where no end is known.
     """
 
     generation: int
@@ -114,7 +114,7 @@ class PreflightResult:
     sink_errors: tuple[CdcError, ...] = ()
     sink_unchecked: str = ""
     prompt: str = ""
-    kept: tuple[str, float | None] = ("", None)
+    retained: tuple[str, float | None] = ("", None)
     busy: frozenset[tuple[str, str]] = frozenset()
 
     @property

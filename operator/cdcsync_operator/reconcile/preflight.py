@@ -39,7 +39,7 @@ class PreflightOutcome:
 class SourceCalls:
     """The source as a controller needs it; `Path` is the folder of the sync's Secrets. `planning`
     is that of a `Planner`. `give_up` ends what is asked for a sync. `kept_until` says until when a
-    file of the binlog is kept, as `PreflightResult.kept` has it."""
+    file of the binlog is kept, as `PreflightResult.retained` has it."""
 
     preflight: Callable[[CdcSync, Path, frozenset[str] | None], PreflightOutcome]
     current: Callable[[CdcSync, Path], LogOffset]
@@ -132,7 +132,7 @@ class PreflightRunner:
             self._record.update(outcome.tables)
             result = outcome.result
             if action.file and not result.errors:
-                result = replace(result, kept=(action.file, self._kept_until(resource, action.file)))
+                result = replace(result, retained=(action.file, self._kept_until(resource, action.file)))
         except CdcError as error:
             result = PreflightResult(generation, self._clock(), (error,))
         except Exception as error:  # noqa: BLE001 (the end of the thread must be reported)

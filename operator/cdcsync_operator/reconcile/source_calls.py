@@ -67,42 +67,42 @@ def preflight_in_time(
     """A preflight for a snapshot with executors, which may be fewer than the spec's parallelism.
     Raises SourceUnreachable where the source takes longer than `seconds`."""
     with question.within(seconds):
-        found = check_source(resource, secrets, unread, resource.spec.splits_at_once(), question)
+        preflight = check_source(resource, secrets, unread, resource.spec.splits_at_once(), question)
     if question.stopped:
         raise out_of_time()
-    return found
+    return preflight
 
 
 def run_preflight(resource: CdcSync, secrets: Path, unread: Collection[str] | None = None) -> PreflightOutcome:
     """A preflight as the controller uses it."""
-    found = check_source(resource, secrets, unread)
-    return outcome(resource, found, check_sink(resource, secrets, captured(found)))
+    preflight = check_source(resource, secrets, unread)
+    return outcome(resource, preflight, check_sink(resource, secrets, captured(preflight)))
 
 
-def captured(found: Preflight) -> list[TableId]:
+def captured(preflight: Preflight) -> list[TableId]:
     """The tables that can be copied."""
-    return [t.id for t in found.tables if t.error is None]
+    return [t.id for t in preflight.tables if t.error is None]
 
 
-def outcome(resource: CdcSync, found: Preflight, sink: SinkCheck) -> PreflightOutcome:
+def outcome(resource: CdcSync, preflight: Preflight, sink: SinkCheck) -> PreflightOutcome:
     """What was found of source and sink. What is wrong with a table's topic is that table's; which
     of two that meet in one is the newcomer, only the status knows (`shared_targets`)."""
-    meeting = meeting_tables(resource.spec.sink, [str(t.id) for t in found.tables])
+    meeting = meeting_tables(resource.spec.sink, [str(t.id) for t in preflight.tables])
     faults = {e.table: e for e in sink.all_errors if e.table and e.table not in meeting}
     result = PreflightResult(
         resource.metadata.generation,
         time.time(),
-        found.failures,
+        preflight.failures,
         tuple(
             ObservedTable(str(t.id), t.error or faults.get(str(t.id)), t.unlogged_cascades, t.rows)
-            for t in found.tables
+            for t in preflight.tables
         ),
-        found.warnings,
-        found.facts.to_dict() if found.facts else {},
+        preflight.warnings,
+        preflight.facts.to_dict() if preflight.facts else {},
         tuple(e for e in sink.all_errors if not e.table),
         sink.unchecked,
     )
-    return PreflightOutcome(result, {str(t.id): t.table for t in found.tables if t.table is not None})
+    return PreflightOutcome(result, {str(t.id): t.table for t in preflight.tables if t.table is not None})
 
 
 def current(resource: CdcSync, secrets: Path, question: Question | None = None) -> LogOffset:
@@ -114,7 +114,7 @@ def current(resource: CdcSync, secrets: Path, question: Question | None = None) 
 
 
 def kept_until(resource: CdcSync, secrets: Path, file: str, question: Question | None = None) -> float | None:
-    """Until when the source keeps a file of its binlog, as `PreflightResult.kept` has it."""
+    """Until when the source keeps a file of its binlog, as `PreflightResult.retained` has it."""
     return retention.kept_until(_source(resource, secrets, question), file)
 
 

@@ -346,11 +346,11 @@ class BinlogReader:
     def _feed(self, parser: EventParser, event: memoryview) -> bool:
         """Whether a batch was handed over. A file that a crash may have ended ends one, and so does
         a transaction that changes a definition, which is a batch of its own."""
-        found = parser.feed(event)
+        facts = parser.feed(event)
         if event[KIND] == _FORMAT_DESCRIPTION:
             self._assembler.reached.begin_file(int.from_bytes(event[:KIND], "little"))
         handed_over = False
-        for fact in found:
+        for fact in facts:
             if type(fact) in _ENDING and self._assembler.cuts(fact):
                 handed_over = True
                 self._feed_alone(fact)

@@ -142,23 +142,23 @@ class ExecutorWatch:
         except (CdcError, Draining):
             raise
         except Exception as e:
-            known = cause(str(e), self.pods) if self.watched else None
-            if known is None:
+            reason = cause(str(e), self.pods) if self.watched else None
+            if reason is None:
                 raise
-            raise known from e
+            raise reason from e
 
     def _is_there(self) -> bool:
         """Whether one is."""
-        found = self.session.sparkContext._jsc.sc().statusStore().executorList(True)
-        return any(found.apply(i).id() != "driver" for i in range(found.size()))
+        executors = self.session.sparkContext._jsc.sc().statusStore().executorList(True)
+        return any(executors.apply(i).id() != "driver" for i in range(executors.size()))
 
     def _missing(self, seconds: float) -> CdcError:
-        found = _listed(self.pods)
-        if isinstance(found, list) and any(_ends(pod) for pod in found):
-            return _of_ended(found)
+        pods = _listed(self.pods)
+        if isinstance(pods, list) and any(_ends(pod) for pod in pods):
+            return _of_ended(pods)
         return fail(
             Reason.EXECUTORS_LOST,
-            f"no executor has been there for {seconds:.0f} s: {why_waiting(found)}",
+            f"no executor has been there for {seconds:.0f} s: {why_waiting(pods)}",
             needed="room for pods of spec.executors, within the namespace's quota",
             remedy="ask for less in spec.executors, or make room",
         )
@@ -170,10 +170,10 @@ def session_of(starting: Future[SparkSession], config: RunConfig, connect: Calla
     try:
         return starting.result()
     except Exception as e:
-        known = cause(str(e), _pods(config, connect)) if config.spark else None
-        if known is None:
+        reason = cause(str(e), _pods(config, connect)) if config.spark else None
+        if reason is None:
             raise
-        raise known from e
+        raise reason from e
 
 
 def executors_of(session: SparkSession, config: RunConfig, stopping: threading.Event) -> ExecutorWatch:

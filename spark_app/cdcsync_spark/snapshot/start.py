@@ -104,7 +104,7 @@ def _changes_since(
         )
         passed_over = at if at and dump_begin(at) != at else None
         parser = EventParser(
-            server.flavor, file=at.file if at else "", known=passed_over, wanted=lambda _: False, binlog=server.log
+            server.flavor, file=at.file if at else "", after=passed_over, is_wanted=lambda _: False, binlog=server.log
         )
         with client:
             for fact in (fact for event in client.events() for fact in parser.feed(event)):

@@ -66,10 +66,10 @@ class SnapshotTable:
         published = self.main.last_commit()
         epoch = max(epoch, published.epoch + 1) if published else epoch
 
-        def build(found: TableState) -> Commit | None:
-            if found.generation >= fresh.generation:
+        def build(state: TableState) -> Commit | None:
+            if state.generation >= fresh.generation:
                 return None
-            return Commit(replace(fresh, epoch=epoch, commit_number=found.commit_number + 1), Replace(staged))
+            return Commit(replace(fresh, epoch=epoch, commit_number=state.commit_number + 1), Replace(staged))
 
         gate("before-publish")
         self.state = self.main.commit(epoch, build)
@@ -114,39 +114,39 @@ def open_table(
     table = assignment.table
     first = _first_state(assignment, Identity(sync, lineage, str(table.id)), epoch, early)
     main = sink.target(table.id)
-    found = main.last_commit()
-    if found is None or _satisfies(found, assignment):
-        if found is not None and found.generation > 0:
-            sink.discard(table.id, found.generation)  # of a run that died after the publication
-        if found is not None:
-            _refuse_other_lineage(found, first)
+    last = main.last_commit()
+    if last is None or _satisfies(last, assignment):
+        if last is not None and last.generation > 0:
+            sink.discard(table.id, last.generation)  # of a run that died after the publication
+        if last is not None:
+            _refuse_other_lineage(last, first)
         target, state, published = main, main.prepare(first), True
     else:
-        target, state = _staged_copy(sink, first, found)
+        target, state = _staged_copy(sink, first, last)
         published = False
     feed.table, feed.planned_before, feed.frontier = state.capture, state.splits, state.finished.frontier
     feed.stale = state.capture != table
     gate("table-prepared")
-    abandoned = () if published or found is None else tuple(range(found.generation + 1, state.generation))
+    abandoned = () if published or last is None else tuple(range(last.generation + 1, state.generation))
     return SnapshotTable(assignment, sink, main, target, state, feed, published, abandoned)
 
 
-def _refuse_other_lineage(found: TableState, wanted: TableState) -> None:
+def _refuse_other_lineage(state: TableState, expected: TableState) -> None:
     """Content of this very copy from another server's binlog: its position is lost (R6)."""
-    mine, theirs = found.identity, wanted.identity
-    moved = mine.lineage.newest != theirs.lineage.newest
-    if moved and replace(mine, lineage=theirs.lineage) == theirs:
+    has, needs = state.identity, expected.identity
+    moved = has.lineage.newest != needs.lineage.newest
+    if moved and replace(has, lineage=needs.lineage) == needs:
         raise fail(
             Reason.POSITION_LOST,
-            f"the target is of the binlog {mine.lineage.newest}, and the server's is {theirs.lineage.newest}",
+            f"the target is of the binlog {has.lineage.newest}, and the server's is {needs.lineage.newest}",
             needed="the server that the target was copied from",
-            remedy=resnapshot(theirs.table),
-            table=theirs.table,
+            remedy=resnapshot(needs.table),
+            table=needs.table,
         )
 
 
-def _satisfies(found: TableState, assignment: TableAssignment) -> bool:
-    return found.resnapshot_nonce >= assignment.nonce and found.generation >= assignment.generation
+def _satisfies(state: TableState, assignment: TableAssignment) -> bool:
+    return state.resnapshot_nonce >= assignment.nonce and state.generation >= assignment.generation
 
 
 def unpublished(assignment: TableAssignment, sink: Sink) -> TableState | None:
@@ -175,15 +175,15 @@ def _first_state(assignment: TableAssignment, identity: Identity, epoch: int, ea
     )
 
 
-def _staged_copy(sink: Sink, first: TableState, found: TableState) -> tuple[Target, TableState]:
+def _staged_copy(sink: Sink, first: TableState, published: TableState) -> tuple[Target, TableState]:
     """The staged copy that is to be filled: one that was begun goes on, unless it was begun before
     the user asked again.
 
     The number of one that is given up is never used again, because the run that filled it may live
     yet. It follows from what is in the sink, so every later run finds the same copy.
     """
-    nonce = max(first.resnapshot_nonce, found.resnapshot_nonce)
-    generation = max(first.generation, found.generation + 1)
+    nonce = max(first.resnapshot_nonce, published.resnapshot_nonce)
+    generation = max(first.generation, published.generation + 1)
     while True:
         fresh = replace(first, resnapshot_nonce=nonce, generation=generation)
         target = sink.target(first.capture.id, generation=generation)

@@ -223,24 +223,24 @@ def _rows(batch: BinlogBatch, until: Position | None = None) -> list[pa.RecordBa
     stopped the table."""
     if batch.fatal is not None:
         raise batch.fatal
-    found: list[pa.RecordBatch] = []
+    batches: list[pa.RecordBatch] = []
     for part in batch.tables:
         if part.file:
             with pa.OSFile(part.file) as file:
-                found += _described(pa.ipc.open_file(file).read_all(), batch, until).to_batches()
+                batches += _described(pa.ipc.open_file(file).read_all(), batch, until).to_batches()
             Path(part.file).unlink()
         if part.stop is not None:
             raise part.stop
     if batch.transactions:
         Path(batch.transactions).unlink()
-    return [b for b in found if b.num_rows]
+    return [b for b in batches if b.num_rows]
 
 
 def _described(changes: pa.Table, batch: BinlogBatch, until: Position | None) -> pa.Table:
     transactions = read_transactions(batch.transactions)
     if until is not None:
-        wanted = pa.array(np.flatnonzero(transactions.covered(until)), pa.int32())
-        changes = changes.filter(pc.is_in(changes[TRANSACTION], wanted))
+        covered = pa.array(np.flatnonzero(transactions.covered(until)), pa.int32())
+        changes = changes.filter(pc.is_in(changes[TRANSACTION], covered))
     names = pa.array([str(t.gtid or t.end) for t in transactions.ids], pa.string())
     columns = [_KINDS.take(changes[KIND].combine_chunks()), names.take(changes[TRANSACTION].combine_chunks())]
     rest = changes.drop_columns([KIND, TRANSACTION])

@@ -99,16 +99,16 @@ def session_of(server: ServerSession, now: int) -> Session:
 
 
 def _effects(
-    copies: dict[TableId, Copy], script: str, found: ScriptStatement, session: Session, rules: Rules
+    copies: dict[TableId, Copy], script: str, part: ScriptStatement, session: Session, rules: Rules
 ) -> Iterator[StatementEffect]:
-    statement = Statement(found.database, found.sql, session)
-    created = [t for t in made_by(found.sql, found.database) if rules.selection.captures(str(t)) and t not in copies]
+    statement = Statement(part.database, part.sql, session)
+    created = [t for t in made_by(part.sql, part.database) if rules.selection.captures(str(t)) and t not in copies]
     for table in list(copies):
         effect, error = _effect(copies, table, statement, rules)
         if effect is not None:
-            yield StatementEffect(str(table), script, found.line, shown(statement), effect, error)
+            yield StatementEffect(str(table), script, part.line, shown(statement), effect, error)
     for table in created:
-        yield StatementEffect(str(table), script, found.line, shown(statement), TargetEffect.NEW)
+        yield StatementEffect(str(table), script, part.line, shown(statement), TargetEffect.NEW)
 
 
 def _effect(

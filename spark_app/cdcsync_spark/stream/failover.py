@@ -136,10 +136,10 @@ class Failover:
     def _commit(self, target: Writer, state: TableState, moved: MovedPosition) -> TableState:
         epoch = max(self.epoch, state.epoch + 1)
 
-        def build(found: TableState) -> Commit | None:
-            if found != state:
+        def build(last: TableState) -> Commit | None:
+            if last != state:
                 return None
-            there = replace(found.moved(self.session.facts.log, moved.position), epoch=epoch)
+            there = replace(last.moved(self.session.facts.log, moved.position), epoch=epoch)
             return Commit(there, AdvancePosition())
 
         after = target.commit(epoch, build)

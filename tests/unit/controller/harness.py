@@ -61,7 +61,7 @@ def reported(offset: int) -> dict[str, Any]:
 @dataclass
 class ControllerHarness:
     """`tables` exist on the source; `kept_until` is how long that keeps the file of the stream's
-    position, as `PreflightResult.kept` has it."""
+    position, as `PreflightResult.retained` has it."""
 
     tables: tuple[str, ...] = ("shop.a", "shop.b")
     resource: CdcSync = field(default_factory=resource)
@@ -104,7 +104,7 @@ class ControllerHarness:
                 sink_unchecked=self.sink_unchecked,
                 prompt=action.prompt,
                 busy=action.busy,
-                kept=(action.file, self.kept_until),
+                retained=(action.file, self.kept_until),
             )
         elif isinstance(action, StartRun):
             ref = self.status.runs.get(action.kind)

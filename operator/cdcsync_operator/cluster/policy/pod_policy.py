@@ -324,12 +324,12 @@ def _pod_violations(resource: CdcSync, policy: PodPolicy, image: Image) -> Itera
     }
     for part, pod in pods.items():
         for container in (*pod["spec"]["containers"], *pod["spec"].get("initContainers", ())):
-            wanted = str(container.get("image") or "")
-            if wanted != image.name and not policy.allows_image(wanted):
+            name = str(container.get("image") or "")
+            if name != image.name and not policy.allows_image(name):
                 yield (
                     part,
                     (
-                        f"the image {wanted or 'of container ' + str(container.get('name'))} is not one of the operator's allowed ones "
+                        f"the image {name or 'of container ' + str(container.get('name'))} is not one of the operator's allowed ones "
                         f"(policy.allowedImages; {image.name} is)"
                     ),
                 )

@@ -70,18 +70,18 @@ class _ClusterRun:
     its plan failed here."""
 
     id: str
-    found: FoundRun | None = None
+    observed: FoundRun | None = None
     last_report: tuple[int, float] | None = None
     planner: Planner | None = None
     failed: tuple[StartRun, Exit] | None = None
 
     @property
     def pod(self) -> Object | None:
-        return self.found.pod if self.found else None
+        return self.observed.pod if self.observed else None
 
     def take(self, observed: FoundRun | None, now: float) -> None:
         """The traces as they are now."""
-        self.found = observed
+        self.observed = observed
         number = observed.head.get("number", 0) if observed else 0
         if self.last_report is None or self.last_report[0] != number:
             self.last_report = (number, now)
@@ -136,11 +136,11 @@ class KubeDrivers:
         try:
             if status.runs.named or self._runs or not self.untouched():
                 self._find(status)
-            runs = tuple(self._classify(run) for run in self._runs.values() if run.found or run.failed)
+            runs = tuple(self._classify(run) for run in self._runs.values() if run.observed or run.failed)
             return Observation(runs, self._merge(status))
         finally:
             for run in self._runs.values():
-                run.found = run.found and run.found.without_content()
+                run.observed = run.observed and run.observed.without_content()
             self._bounds.merged()
 
     def start(self, resource: CdcSync, action: StartRun, status: Status) -> None:
@@ -228,36 +228,36 @@ class KubeDrivers:
         for run in sorted(observed.keys() | self._runs.keys()):
             self._run(run).take(observed.get(run), self.clock())
             self._hold_plan(self._run(run))
-        left = {name: run for name, run in self._runs.items() if run.found or run.failed or run.planner}
+        left = {name: run for name, run in self._runs.items() if run.observed or run.failed or run.planner}
         for gone in self._runs.keys() - left.keys():
             self._free(gone)
         self._runs = left
 
     def _hold_plan(self, run: _ClusterRun) -> None:
         """The room of a plan that the operator before this one made."""
-        if run.found is not None and run.found.planned and run.planner is None:
-            self.rooms.plans.hold(self.namespace, run.id, run.found.plan_bytes)
+        if run.observed is not None and run.observed.planned and run.planner is None:
+            self.rooms.plans.hold(self.namespace, run.id, run.observed.plan_bytes)
 
     def _classify(self, run: _ClusterRun) -> ObservedRun:
         """As the decisions see it."""
-        if run.found is None:
+        if run.observed is None:
             return run.failed_start(self.clock())
-        seen = run.timed(run.found.seen(self.clock()))
+        seen = run.timed(run.observed.seen(self.clock()))
         if run.planner is not None and run.planner.error is not None and not seen.stop_asked and seen.live:
             run.failed = run.failed or (_action(seen), _exit_of(run.planner.error))
         if not seen.live:
             return run.failed_start(self.clock()) if run.failed else seen
-        unplanned = RUNS[seen.kind].by_splits and run.planner is None and not run.found.planned
+        unplanned = RUNS[seen.kind].by_splits and run.planner is None and not run.observed.planned
         unfit = run.failed is not None or seen.stop_asked or unplanned
-        return _draining(seen, unfit=not run.found.ending) if unfit else seen
+        return _draining(seen, unfit=not run.observed.ending) if unfit else seen
 
     def _merge(self, status: Status) -> Status:
         """Takes what the named runs have reported since."""
-        named = [run for run in self._runs.values() if run.found and status.runs.kind_of(run.id)]
-        owned = owned_tables(run.found.seen(self.clock()) for run in named if run.found)
+        named = [run for run in self._runs.values() if run.observed and status.runs.kind_of(run.id)]
+        owned = owned_tables(run.observed.seen(self.clock()) for run in named if run.observed)
         for run in named:
-            assert run.found is not None
-            status = _with_reports(status, run.found, owned[run.id])
+            assert run.observed is not None
+            status = _with_reports(status, run.observed, owned[run.id])
         return status
 
     def _make(self, resource: CdcSync, action: StartRun, status: Status) -> None:
@@ -350,7 +350,7 @@ class KubeDrivers:
 
     def _clear_pod(self, run: _ClusterRun) -> None:
         """A pod that failed is kept for its log, until the next one fails."""
-        observed, pod = run.found, run.pod
+        observed, pod = run.observed, run.pod
         if pod is not None and "deletionTimestamp" in pod["metadata"]:
             if not in_grace(pod, self.clock()):
                 self._delete_pod(run.id, gracePeriodSeconds=0)

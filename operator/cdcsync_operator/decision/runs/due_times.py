@@ -81,7 +81,7 @@ def _kept_until(s: Situation) -> float | None:
     that is needed now."""
     if s.preflight is None:
         return None
-    file, until = s.preflight.kept
+    file, until = s.preflight.retained
     return until if file and file == needed_file(s) else None
 
 

@@ -38,7 +38,7 @@ class RunRule:
 
     `serves` is the need of the tables that it is for, and they are in phase `during` while it works
     and in phase `after` when it has done its work; `begins`: they enter `during` when it starts.
-    `unread_fields` are the fields of the spec that its application does not read. `wanted`: the
+    `unread_fields` are the fields of the spec that its application does not read. `required`: the
     tables of a new run and where it is to stop; no tables where none should exist. `gives_way`: why
     a live one, although as the spec asks for it, should end; empty where it should not. `finished`:
     whether one that ended by itself has done its work on a table. `resumes`: it is started again
@@ -51,7 +51,7 @@ class RunRule:
     during: TablePhase
     after: TablePhase
     unread_fields: tuple[str, ...]
-    wanted: Callable[[Situation], tuple[Generations, str]]
+    required: Callable[[Situation], tuple[Generations, str]]
     finished: Callable[[ObservedRun, TableStatus], bool]
     gives_way: Callable[[Situation, ObservedRun], str] = lambda _, __: ""
     begins: bool = False
@@ -147,7 +147,7 @@ RUNS: Mapping[RunKind, RunRule] = {
         during=TablePhase.SNAPSHOTTING,
         after=TablePhase.CATCHING_UP,
         unread_fields=("stream", "source.serverId", "source.heartbeatInterval", "schemaChange"),
-        wanted=_snapshot,
+        required=_snapshot,
         finished=has_read,
         begins=True,
         resumes=False,
@@ -158,7 +158,7 @@ RUNS: Mapping[RunKind, RunRule] = {
         during=TablePhase.CATCHING_UP,
         after=TablePhase.STREAMING,
         unread_fields=("snapshot", "executors", "start"),
-        wanted=_stream,
+        required=_stream,
         finished=_streamed,
         gives_way=_is_joined,
     ),
@@ -167,7 +167,7 @@ RUNS: Mapping[RunKind, RunRule] = {
         during=TablePhase.CATCHING_UP,
         after=TablePhase.CATCHING_UP,
         unread_fields=("snapshot", "executors", "start"),
-        wanted=_catch_up,
+        required=_catch_up,
         finished=lambda _, __: True,
         gives_way=_is_pointless,
     ),

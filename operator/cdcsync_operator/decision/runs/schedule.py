@@ -75,7 +75,7 @@ def wanted_runs(s: Situation, allowed: Permit) -> tuple[WantedRun, ...]:
         WantedRun(r.kind, r.tables, id=r.id) for r in s.live if allowed.keep and not replaced_because(s, r, allowed)
     ]
     free = [kind for kind in RUNS if kind in allowed.start and s.status.runs.get(kind) is None]
-    new = [WantedRun(kind, *RUNS[kind].wanted(s)) for kind in free]
+    new = [WantedRun(kind, *RUNS[kind].required(s)) for kind in free]
     return (*still_wanted, *(run for run in new if run.tables))
 
 

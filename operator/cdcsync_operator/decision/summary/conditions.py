@@ -342,11 +342,11 @@ def _place(position: StatusPosition | None) -> str:
 def _foreign_write(name: str, write: SinkWriteStatus) -> str:
     program = f"the program {quoted(write.program)}" if write.program else "a program that does not give its name"
     when = f" at {write.at}" if write.at else ""
-    found = f"{program} changed rows of the target by its version {write.version}{when}"
-    found += f" (operation {quoted(write.operation)})" if write.operation else ""
+    text = f"{program} changed rows of the target by its version {write.version}{when}"
+    text += f" (operation {quoted(write.operation)})" if write.operation else ""
     return fail(
         Reason.SINK_WRITTEN,
-        found,
+        text,
         needed="a target that only this sync writes",
         remedy="RESTORE the target to a version before that change: the binlog is applied again from there; "
         f"or {resnapshot(name)}; a replica may be verified instead, and counts again if it is equal",

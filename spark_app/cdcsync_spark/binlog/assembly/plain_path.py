@@ -83,8 +83,8 @@ class PlainPath:
         high, here = int(self._stretches[low]), self._here()
         if high - low < self._least_transactions or here is None or self._found.places[at] < here.offset:
             return at
-        found = stretch(self._found, first[low:high], self._plain.after[low:high], self._parser.mariadb)
-        return self._take(at, found, here)
+        transactions = stretch(self._found, first[low:high], self._plain.after[low:high], self._parser.mariadb)
+        return self._take(at, transactions, here)
 
     def next_start(self, at: int) -> int | None:
         """The first event behind event `at` with which plain transactions begin; None if all the
@@ -99,60 +99,68 @@ class PlainPath:
             return self._parser.between
         return None
 
-    def _take(self, at: int, found: Stretch, here: LogOffset) -> int:
+    def _take(self, at: int, transactions: Stretch, here: LogOffset) -> int:
         assert self._found is not None
         assert self._plain is not None
         try:
-            rows = plain_rows(self._found, self._plain, found, self._parser.tables)
+            rows = plain_rows(self._found, self._plain, transactions, self._parser.tables)
         except DecodeError:
             rows = None
-        if rows is None or not self._assembler.reached.takes(source for source, _ in found.sources):
+        if rows is None or not self._assembler.reached.takes(source for source, _ in transactions.sources):
             self._plain = None  # the parser of single events names the fault, or finds none
             return at
-        if rows.count < found.count:
+        if rows.count < transactions.count:
             self._plain = None
-        taken = self._fitting(found, rows, here)
+        taken = self._fitting(transactions, rows, here)
         if taken is None:
             return at
-        after = int(found.after[taken.count - 1])
-        gtid_pos = self._parser.pass_plain(taken.end.offset, rows.learned(after), _gtids(found, taken.count))
+        after = int(transactions.after[taken.count - 1])
+        gtid_pos = self._parser.pass_plain(taken.end.offset, rows.learned(after), _gtids(transactions, taken.count))
         self._assembler.take_plain(replace(taken, gtid_pos=gtid_pos))
         return after
 
-    def _fitting(self, found: Stretch, rows: PlainRows, here: LogOffset) -> PlainTransactions | None:
+    def _fitting(self, transactions: Stretch, rows: PlainRows, here: LogOffset) -> PlainTransactions | None:
         """The first ones, as many as the batch takes before it is full."""
-        lacking = _kept(found, rows, here, self._assembler.rows.ahead)
+        lacking = _kept(transactions, rows, here, self._assembler.rows.ahead)
         sizes = np.bincount(rows.transactions, rows.lengths + EVENT_BYTES, rows.count)
         sizes[np.unique(rows.transactions[lacking])] += TRANSACTION_BYTES
         sizes = np.cumsum(sizes)
         count = int(np.searchsorted(sizes, self._limit - self._assembler.rows.size))
         if not count:
             return None
-        mine = rows.transactions < count
-        spooled = int((rows.ends - rows.starts)[mine].sum()) + EVENT_BYTES * int(mine.sum())
-        return PlainTransactions(found, rows, lacking & mine, here, count, int(sizes[count - 1]), spooled, "")
+        fits = rows.transactions < count
+        spooled = int((rows.ends - rows.starts)[fits].sum()) + EVENT_BYTES * int(fits.sum())
+        return PlainTransactions(transactions, rows, lacking & fits, here, count, int(sizes[count - 1]), spooled, "")
 
 
-def _kept(found: Stretch, rows: PlainRows, here: LogOffset, ahead: Mapping[TableId, Position]) -> Flags:
+def _kept(transactions: Stretch, rows: PlainRows, here: LogOffset, ahead: Mapping[TableId, Position]) -> Flags:
     """Which events are of transactions that their tables lack."""
-    kept = np.ones(len(rows.classes), bool)
+    lacking = np.ones(len(rows.classes), bool)
     if not ahead:
-        return kept
+        return lacking
     ids = TransactionIds()
-    every = PlainTransactions(found, rows, kept, here, found.count, 0, 0, "")
+    every = PlainTransactions(transactions, rows, lacking, here, transactions.count, 0, 0, "")
     for source, low, high in every.runs():
-        ids.extend(here, found.ends[low:high].astype(np.uint64), source, found.numbers[low:high].astype(np.uint64))
+        ids.extend(
+            here,
+            transactions.ends[low:high].astype(np.uint64),
+            source,
+            transactions.numbers[low:high].astype(np.uint64),
+        )
     for table, events in rows.of_tables():
         if table in ahead:
-            kept[events] = ~ids.covered(ahead[table])[rows.transactions[events]]
-    return kept
+            lacking[events] = ~ids.covered(ahead[table])[rows.transactions[events]]
+    return lacking
 
 
-def _gtids(found: Stretch, count: int) -> dict[int, str]:
+def _gtids(transactions: Stretch, count: int) -> dict[int, str]:
     """MariaDB's last GTID of each domain."""
-    if found.domains is None or found.servers is None:
+    if transactions.domains is None or transactions.servers is None:
         return {}
-    domains = found.domains[:count][::-1]
+    domains = transactions.domains[:count][::-1]
     distinct, last = np.unique(domains, return_index=True)
     places = [count - 1 - i for i in last.tolist()]
-    return {d: f"{d}-{found.servers[i]}-{found.numbers[i]}" for d, i in zip(distinct.tolist(), places, strict=True)}
+    return {
+        d: f"{d}-{transactions.servers[i]}-{transactions.numbers[i]}"
+        for d, i in zip(distinct.tolist(), places, strict=True)
+    }

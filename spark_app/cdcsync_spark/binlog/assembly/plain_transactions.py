@@ -17,19 +17,19 @@ from cdcsync_spark.wire.binlog.columnar.plain_rows import PlainRows
 from cdcsync_spark.wire.binlog.rows_block import RowsBlock
 from cdcsync_spark.wire.columns.gather import Cursors, Flags
 
-#: what a transaction with kept rows costs besides them: its id, its time, its entries in lists
+#: what a transaction with rows that a table lacks costs besides them: id, time, entries in lists
 TRANSACTION_BYTES = 100
 
 
 @dataclass(frozen=True)
 class PlainTransactions:
     """The first `count` transactions of a stretch, from `begin` on, as the assembler takes them. Of
-    their rows events (`rows`) those are `kept` that their tables lack; `size` is what all of it
+    their rows events (`rows`) those are `lacking` that their tables lack; `size` is what all of it
     takes of a batch, `spooled` what of it is rows in memory."""
 
     stretch: Stretch
     rows: PlainRows
-    kept: Flags
+    lacking: Flags
     begin: LogOffset
     count: int
     size: int
@@ -43,21 +43,21 @@ class PlainTransactions:
     @property
     def timestamp(self) -> float | None:
         """The timestamp of the last transaction that has one."""
-        known = np.flatnonzero(self.stretch.times[: self.count])
-        return float(self.stretch.times[known[-1]]) if len(known) else None
+        timed = np.flatnonzero(self.stretch.times[: self.count])
+        return float(self.stretch.times[timed[-1]]) if len(timed) else None
 
     @property
     def changing(self) -> Cursors:
-        """The transactions with kept rows."""
-        return np.unique(self.rows.transactions[self.kept])
+        """The transactions with rows that a table lacks."""
+        return np.unique(self.rows.transactions[self.lacking])
 
     @property
     def gtids(self) -> GtidSet:
-        found: dict[str, list[Interval]] = {}
+        intervals: dict[str, list[Interval]] = {}
         for source, low, high in self.runs():
             if source is not None:
-                found.setdefault(source, []).extend(intervals_of(self.stretch.numbers[low:high]))
-        return GtidSet(found)
+                intervals.setdefault(source, []).extend(intervals_of(self.stretch.numbers[low:high]))
+        return GtidSet(intervals)
 
     def witnesses(self) -> Iterator[tuple[Gtid, float, int]]:
         """The first and the last transaction of each source's run, on MariaDB also the second, the
@@ -97,12 +97,12 @@ class PlainTransactions:
             yield f"{domains[low]}-{servers[low]}", low, high
 
     def blocks(self, first: int) -> Iterator[tuple[TableId, RowsBlock]]:
-        """The kept rows of each table; `first` is the number of the first of the `changing`
+        """The rows that each table lacks; `first` is the number of the first of the `changing`
         transactions."""
         numbers = np.zeros(self.count, np.int32)
         numbers[self.changing] = np.arange(first, first + len(self.changing))
         for table, events in self.rows.of_tables():
-            events = events[self.kept[events]]
+            events = events[self.lacking[events]]
             if len(events):
                 for block in self.rows.blocks(events, numbers):
                     yield table, block
@@ -116,7 +116,7 @@ class PlainTransactions:
             ids.extend_mariadb(self.begin, ends[changing], domains[changing], servers[changing], numbers[changing])
         else:
             for source, low, high in self.runs():
-                mine = changing[np.searchsorted(changing, low) : np.searchsorted(changing, high)]
-                ids.extend(self.begin, ends[mine], source, numbers[mine])
+                indexes = changing[np.searchsorted(changing, low) : np.searchsorted(changing, high)]
+                ids.extend(self.begin, ends[indexes], source, numbers[indexes])
         committed_at.extend(self.stretch.times[changing].tolist())
         return len(changing)

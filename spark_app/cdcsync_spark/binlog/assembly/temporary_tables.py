@@ -88,10 +88,10 @@ class TemporaryTables:
         return replace(statement, in_doubt=alike or (thread.specific and bool(use.changed)))
 
     def _learn(self, session: _Session, tables: frozenset[TableName] | None) -> None:
-        found = self._sessions.get(session, _NONE)
-        if found == tables:
+        before = self._sessions.get(session, _NONE)
+        if before == tables:
             return
-        self._before.setdefault(session, found)
+        self._before.setdefault(session, before)
         self._set(session, tables)
         if len(self._sessions) > _MOST_SESSIONS:
             self._sessions.pop(next(iter(self._sessions)))

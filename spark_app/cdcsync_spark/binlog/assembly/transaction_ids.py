@@ -131,27 +131,27 @@ class TransactionIds(Sequence[TransactionId]):
         sources, numbers = np.array(self._sources), np.array(self._numbers, np.uint64)
         if (sources == _NONE).any():
             raise other_kind()
-        found = np.zeros(len(self), bool)
+        flags = np.zeros(len(self), bool)
         for source, intervals in position.gtids.items():
             if source not in self._names:
                 continue
             edges = np.array(intervals, np.uint64)
             place = np.searchsorted(edges[:, 0], numbers, "right") - 1
             inside = (place >= 0) & (numbers <= edges[place, 1])
-            found |= (sources == self._names[source]) & inside
-        return found
+            flags |= (sources == self._names[source]) & inside
+        return flags
 
     def _before(self, place: LogOffset) -> npt.NDArray[np.bool_]:
         if len(self):
             self._refuse_other_binlog(place)
         files, offsets = np.array(self._files), np.array(self._offsets, np.uint64)
-        found = np.zeros(len(self), bool)
+        flags = np.zeros(len(self), bool)
         for file in np.unique(files).tolist():
             name = list(self._names)[file]
             order = 0 if name == place.file else file_number(name) - place.number
             inside = np.full(len(self), order < 0) if order else offsets <= place.offset
-            found |= (files == file) & inside
-        return found
+            flags |= (files == file) & inside
+        return flags
 
     def gtids(self, indexes: npt.NDArray[np.int32], most: int) -> GtidSet:
         """Covers the GTIDs of those with these indexes, with at most `most` intervals of each
@@ -160,12 +160,12 @@ class TransactionIds(Sequence[TransactionId]):
         sources, numbers = np.where(of_mysql == _NONE, groups, of_mysql), np.array(self._numbers, np.uint64)[indexes]
         names, numbered = list(self._names), numbers > 0
         sources, numbers = sources[numbered], numbers[numbered]
-        found = {
+        intervals = {
             names[source]: intervals_of(np.sort(numbers[sources == source]))
             for source in np.unique(sources).tolist()
             if source != _NONE
         }
-        return GtidSet(found).filled(most)
+        return GtidSet(intervals).filled(most)
 
     def to_columns(self) -> dict[str, pa.Array]:
         """The inverse of `of_columns`."""
@@ -180,16 +180,16 @@ class TransactionIds(Sequence[TransactionId]):
 
     @classmethod
     def of_columns(cls, table: pa.Table, binlog: BinlogId | None = None) -> TransactionIds:
-        found = cls()
-        found.binlog = binlog
+        ids = cls()
+        ids.binlog = binlog
         files, sources, groups = (table[name].combine_chunks() for name in ("file", "source", "group"))
-        found._names = {name: i for i, name in enumerate(files.dictionary.to_pylist())}
-        found._files = array("i", files.indices.to_numpy().tobytes())
-        found._sources = array("i", sources.indices.fill_null(_NONE).to_numpy().tobytes())
-        found._groups = array("i", groups.indices.fill_null(_NONE).to_numpy().tobytes())
-        found._offsets = array("Q", table["offset"].to_numpy().tobytes())
-        found._numbers = array("Q", table["number"].to_numpy().tobytes())
-        return found
+        ids._names = {name: i for i, name in enumerate(files.dictionary.to_pylist())}
+        ids._files = array("i", files.indices.to_numpy().tobytes())
+        ids._sources = array("i", sources.indices.fill_null(_NONE).to_numpy().tobytes())
+        ids._groups = array("i", groups.indices.fill_null(_NONE).to_numpy().tobytes())
+        ids._offsets = array("Q", table["offset"].to_numpy().tobytes())
+        ids._numbers = array("Q", table["number"].to_numpy().tobytes())
+        return ids
 
 
 def _transaction(
@@ -209,5 +209,5 @@ def intervals_of(numbers: npt.NDArray[Any]) -> list[Interval]:
 
 
 def _named(places: array[int], names: pa.Array) -> pa.DictionaryArray:
-    found = np.array(places, np.int32)
-    return pa.DictionaryArray.from_arrays(pa.array(found, mask=found == _NONE), names)
+    indexes = np.array(places, np.int32)
+    return pa.DictionaryArray.from_arrays(pa.array(indexes, mask=indexes == _NONE), names)

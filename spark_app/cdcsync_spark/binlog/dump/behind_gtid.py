@@ -67,7 +67,7 @@ def stretch_behind(source: Source, server: ServerFacts, gtid: Gtid, upto: int) -
             heartbeat_seconds=_HEARTBEAT_SECONDS,
             nonblocking=True,
         )
-        parser = EventParser(server.flavor, wanted=lambda _: False, binlog=server.log)
+        parser = EventParser(server.flavor, is_wanted=lambda _: False, binlog=server.log)
         try:
             with client:
                 return _read(client.events(), parser, gtid, upto)

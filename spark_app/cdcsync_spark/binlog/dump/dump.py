@@ -76,7 +76,7 @@ def open_dump(settings: ReaderSettings, start: Position, is_captured: Callable[[
         )
         covered = _sent_again(start)
         parser = EventParser(
-            facts.flavor, file=file, gtid_pos=gtid_pos, known=covered, wanted=is_captured, binlog=facts.log
+            facts.flavor, file=file, gtid_pos=gtid_pos, after=covered, is_wanted=is_captured, binlog=facts.log
         )
         state = _unknown_state(settings.source, facts, start)
         yield Dump(

@@ -160,31 +160,31 @@ class TailReader:
     def _collected(
         self, tail: Tail, end: LogOffset, tables: Mapping[TableId, Capture]
     ) -> dict[TableId, pa.Table | CdcError]:
-        found, committed = KeyCollector(tables, tail.since, self.decoder), XaCommits()
+        keys, committed = KeyCollector(tables, tail.since, self.decoder), XaCommits()
         with self._reading(tail.start, tables) as (client, parser):
             for newest, fact in _timed(client, parser):
                 if isinstance(fact, RowsEvent):
-                    found.add(fact, newest)
+                    keys.add(fact, newest)
                 elif isinstance(fact, Progress) and fact.at.covers(end):
                     break
                 committed.feed(fact)
         for xid, commit in committed.without_prepare:
             for event in self._prepared(xid, commit, tables):
-                found.add(event, tail.since)
-        return found.result()
+                keys.add(event, tail.since)
+        return keys.result()
 
     def _prepared(self, xid: str, commit: LogOffset, tables: Mapping[TableId, Capture]) -> Iterator[RowsEvent]:
         """The rows of an XA transaction whose PREPARE is before the suspicious part."""
         search = XaSearch(self.source, self.lineage)
-        found = search.prepared(xid, commit, lambda table: table in tables, Spool(str(self.folder), _PIECE_BYTES))
-        if found is None:
+        prepared = search.prepared(xid, commit, lambda table: table in tables, Spool(str(self.folder), _PIECE_BYTES))
+        if prepared is None:
             raise fail(
                 Reason.XA_UNSUPPORTED,
                 f"an XA COMMIT ({xid}) before a crash of the source, whose XA PREPARE is in no binlog file",
                 needed="the binlog with the XA PREPARE",
                 remedy=f"{RESNAPSHOT_ALL}; keep the binlog longer",
             )
-        return (item.event() for item in found.rows)
+        return (item.event() for item in prepared.rows)
 
     def _scan(self, file: str) -> FileScan:
         with self._reading(LogOffset(file, 4)) as (client, parser):
@@ -192,7 +192,7 @@ class TailReader:
 
     @contextmanager
     def _reading(
-        self, at: LogOffset, wanted: Mapping[TableId, Capture] | tuple[()] = ()
+        self, at: LogOffset, tables: Mapping[TableId, Capture] | tuple[()] = ()
     ) -> Iterator[tuple[BinlogClient, EventParser]]:
         """The binlog from `at` to its end."""
         start = FilePosition(at.in_binlog(self.lineage.newest))
@@ -209,7 +209,7 @@ class TailReader:
             with client:
                 yield (
                     client,
-                    EventParser(facts.flavor, file=at.file, wanted=lambda table: table in wanted, binlog=facts.log),
+                    EventParser(facts.flavor, file=at.file, is_wanted=lambda table: table in tables, binlog=facts.log),
                 )
 
     def _files(self) -> list[str]:

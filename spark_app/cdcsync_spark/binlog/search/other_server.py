@@ -121,7 +121,7 @@ def ask(source: Source, server: ServerFacts, asked: WitnessQuestion, tables: Col
             heartbeat_seconds=_HEARTBEAT_SECONDS,
             nonblocking=True,
         )
-        parser = EventParser(server.flavor, wanted=lambda table: table in tables, binlog=server.log)
+        parser = EventParser(server.flavor, is_wanted=lambda table: table in tables, binlog=server.log)
         with client:
             _read(own, (fact for event in client.events() for fact in parser.feed(event)))
     if own.last is None:

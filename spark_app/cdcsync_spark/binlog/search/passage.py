@@ -74,7 +74,7 @@ class Passage:
                 heartbeat_seconds=_HEARTBEAT_SECONDS,
                 nonblocking=True,
             )
-            parser = EventParser(flavor, wanted=lambda _: False)
+            parser = EventParser(flavor, is_wanted=lambda _: False)
             with client:
                 yield from self._passed(_step(parser, event) for event in self._noted(client.events()))
 

@@ -122,26 +122,26 @@ class XaSearch:
         """What the binlog up to `upto` (inclusive) has last of `xid`; None where no file names it.
         Raises CdcError, Stopped."""
         for file in reversed(self._files(upto)):
-            found = self._read(file, upto).last.get(xid)
-            if found is not None:
-                return found
+            place = self._read(file, upto).last.get(xid)
+            if place is not None:
+                return place
         return None
 
     def prepared(
-        self, xid: str, commit: LogOffset, wanted: Callable[[TableId], bool], spool: Spool
+        self, xid: str, commit: LogOffset, is_wanted: Callable[[TableId], bool], spool: Spool
     ) -> OpenTransaction | None:
         """What the XA COMMIT that ends at `commit` commits; None where no file has its PREPARE.
         Raises CdcError, Stopped."""
         place = self.last(xid, replace(commit, offset=commit.offset - 1))
-        return self._transaction(place, wanted, spool) if isinstance(place, PreparePlace) else None
+        return self._transaction(place, is_wanted, spool) if isinstance(place, PreparePlace) else None
 
     def since(self, place: LogOffset) -> Iterator[facts.Fact]:
         """What is not rows, from `place` to the end of the binlog. Raises CdcError, Stopped."""
         return self._facts(place, lambda _: False)
 
-    def _transaction(self, place: PreparePlace, wanted: Callable[[TableId], bool], spool: Spool) -> OpenTransaction:
+    def _transaction(self, place: PreparePlace, is_wanted: Callable[[TableId], bool], spool: Spool) -> OpenTransaction:
         transaction = OpenTransaction()
-        for fact in self._facts(place.begin, wanted):
+        for fact in self._facts(place.begin, is_wanted):
             if isinstance(fact, facts.TransactionBegin):
                 transaction = OpenTransaction()
             elif isinstance(fact, facts.TransactionEnd) and fact.id.end.covers(place.end):
@@ -172,13 +172,13 @@ class XaSearch:
         self._seen[file] = in_file
         return in_file
 
-    def _read_on(self, found: FileXa) -> None:
-        for fact in self._facts(found.whole, lambda _: False):
-            found.feed(fact)
-            if found.done:
+    def _read_on(self, file_xa: FileXa) -> None:
+        for fact in self._facts(file_xa.whole, lambda _: False):
+            file_xa.feed(fact)
+            if file_xa.done:
                 return
 
-    def _facts(self, start: LogOffset, wanted: Callable[[TableId], bool]) -> Iterator[facts.Fact]:
+    def _facts(self, start: LogOffset, is_wanted: Callable[[TableId], bool]) -> Iterator[facts.Fact]:
         """To the end of the binlog. A connection of its own, which is closed with the iterator."""
         with open_session(self.source) as session:
             connection, flavor = session.proved(self.lineage), session.facts.flavor
@@ -190,7 +190,7 @@ class XaSearch:
                 heartbeat_seconds=_HEARTBEAT_SECONDS,
                 nonblocking=True,
             )
-            parser = EventParser(flavor, file=start.file, wanted=wanted, binlog=session.facts.log)
+            parser = EventParser(flavor, file=start.file, is_wanted=is_wanted, binlog=session.facts.log)
             with client:
                 for arrived in client.arrivals():
                     if self.stopping():

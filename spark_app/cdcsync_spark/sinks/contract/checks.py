@@ -17,47 +17,47 @@ class Superseded(PermanentError):
     """A newer run has the table, and so the sync."""
 
 
-def refuse_superseded(found: TableState, epoch: int) -> None:
+def refuse_superseded(state: TableState, epoch: int) -> None:
     """A higher epoch in the table ends the run (rule R8)."""
-    if found.epoch > epoch:
+    if state.epoch > epoch:
         raise Superseded(
             Reason.SINK_CONFLICT,
-            f"superseded by epoch {found.epoch}; this run has epoch {epoch}",
+            f"superseded by epoch {state.epoch}; this run has epoch {epoch}",
             needed="one run of a sync at a time",
             remedy=f"nothing to do where the other run goes on; else end it, {RUN_AGAIN}",
-            table=found.identity.table,
+            table=state.identity.table,
         )
 
 
-def refuse_other_identity(found: TableState, wanted: TableState) -> None:
+def refuse_other_identity(state: TableState, expected: TableState) -> None:
     """A table is continued only by the same sync from the same log and the same source table.
     Which logs were before that is not asked."""
-    if found.identity.lineage.newest == wanted.identity.lineage.newest:
-        wanted = replace(wanted, identity=replace(wanted.identity, lineage=found.identity.lineage))
+    if state.identity.lineage.newest == expected.identity.lineage.newest:
+        expected = replace(expected, identity=replace(expected.identity, lineage=state.identity.lineage))
     differing = [
-        f"{name} {mine!r}, needed {theirs!r}"
-        for (name, mine), theirs in zip(
-            found.identity.to_dict().items(), wanted.identity.to_dict().values(), strict=True
+        f"{name} {value!r}, needed {needed!r}"
+        for (name, value), needed in zip(
+            state.identity.to_dict().items(), expected.identity.to_dict().values(), strict=True
         )
-        if mine != theirs
+        if value != needed
     ]
     if differing:
         raise fail(
             Reason.SINK_CONFLICT,
             f"the target table was written for another copy: {'; '.join(differing)}",
             needed="a target that this sync made from this source, or none",
-            remedy=_continuation(found.identity, wanted.identity),
-            table=wanted.identity.table,
+            remedy=_continuation(state.identity, expected.identity),
+            table=expected.identity.table,
         )
 
 
-def _continuation(found: Identity, wanted: Identity) -> str:
+def _continuation(identity: Identity, expected: Identity) -> str:
     """What belongs to another sync is never to be removed for this one."""
-    if found.sync != wanted.sync:
-        return f"create this sync again with another sink path: the table is the sync {found.sync}'s"
-    if found.table != wanted.table:
-        return f"leave one out (tables.exclude): {found.table} and {wanted.table} have one folder in this store"
-    return resnapshot(wanted.table)
+    if identity.sync != expected.sync:
+        return f"create this sync again with another sink path: the table is the sync {identity.sync}'s"
+    if identity.table != expected.table:
+        return f"leave one out (tables.exclude): {identity.table} and {expected.table} have one folder in this store"
+    return resnapshot(expected.table)
 
 
 def refuse_other_copy(copy: TableState | None, state: TableState) -> None:
@@ -100,21 +100,21 @@ def replaced_meanwhile(table: str) -> CdcError:
     )
 
 
-def check_successor(found: TableState, commit: Commit, epoch: int) -> None:
+def check_successor(state: TableState, commit: Commit, epoch: int) -> None:
     """What every commit must hold, whatever the caller computed; raises `InternalError`.
 
     The binlog is the same one unless the whole content is replaced, as a table is resnapshotted
     after its server was replaced, or nothing of it, as it is moved to another server (rule R6).
     """
-    new, due = commit.state, found.identity
+    new, due = commit.state, state.identity
     moves = isinstance(commit.change, AdvancePosition) and due.lineage.leads_to(new.identity.lineage)
     if isinstance(commit.change, Replace) or moves:
         due = replace(due, lineage=new.identity.lineage)
     wrong = [
         problem
         for problem, bad in (
-            (f"identity {new.identity} after {found.identity}", new.identity != due),
-            (f"state {new.commit_number} after {found.commit_number}", new.commit_number != found.commit_number + 1),
+            (f"identity {new.identity} after {state.identity}", new.identity != due),
+            (f"state {new.commit_number} after {state.commit_number}", new.commit_number != state.commit_number + 1),
             (f"epoch {new.epoch} by a writer of epoch {epoch}", new.epoch != epoch),
         )
         if bad
@@ -124,5 +124,5 @@ def check_successor(found: TableState, commit: Commit, epoch: int) -> None:
             Reason.INTERNAL_ERROR,
             f"a commit that does not follow the target's state: {'; '.join(wrong)}",
             remedy="report this with the driver log",
-            table=found.identity.table,
+            table=state.identity.table,
         )

@@ -51,8 +51,12 @@ def avro_values(column: pa.ChunkedArray | pa.Array, nullable: bool = True) -> pa
     encoded = _encoded(values)
     if not nullable:
         return encoded
-    known = join(len(values), _VALUE, encoded)
-    return pc.if_else(values.is_valid(), known, pa.scalar(_NULL, pa.binary())) if values.null_count else known
+    encoded_values = join(len(values), _VALUE, encoded)
+    return (
+        pc.if_else(values.is_valid(), encoded_values, pa.scalar(_NULL, pa.binary()))
+        if values.null_count
+        else encoded_values
+    )
 
 
 def join(count: int, *parts: bytes | pa.Array) -> pa.Array:
@@ -123,14 +127,14 @@ def _bytes(values: pa.Array) -> pa.Array:
 
 def _decimal(values: pa.Array) -> pa.Array:
     """Arrow has 16 bytes, little endian; a leading byte that only repeats the sign is left out."""
-    known = pc.fill_null(values, pa.scalar(0, values.type))
-    first, last = known.offset * _DECIMAL_BYTES, (known.offset + len(known)) * _DECIMAL_BYTES
-    data = np.frombuffer(known.buffers()[1], np.uint8)[first:last].reshape(-1, _DECIMAL_BYTES)[:, ::-1]
+    filled = pc.fill_null(values, pa.scalar(0, values.type))
+    first, last = filled.offset * _DECIMAL_BYTES, (filled.offset + len(filled)) * _DECIMAL_BYTES
+    data = np.frombuffer(filled.buffers()[1], np.uint8)[first:last].reshape(-1, _DECIMAL_BYTES)[:, ::-1]
     sign = np.where(data[:, :1] >= 128, np.uint8(255), np.uint8(0))
     repeats = (data[:, :-1] == sign) & ((data[:, 1:] >= 128) == (sign == 255))
     left_out = np.cumprod(repeats, axis=1).sum(axis=1).astype(np.int64)
-    kept = np.arange(_DECIMAL_BYTES) >= left_out[:, None]
-    return _bytes(_cut(data[kept], _DECIMAL_BYTES - left_out))
+    significant = np.arange(_DECIMAL_BYTES) >= left_out[:, None]
+    return _bytes(_cut(data[significant], _DECIMAL_BYTES - left_out))
 
 
 def _vector(values: pa.Array) -> pa.Array:

@@ -68,28 +68,30 @@ def member_parts(
     parts, end = list[Part](), _End("{")
     for i, name in enumerate(rows.column_names):
         begin, texts, close = texts_of(name, single(rows[name]))
-        found = pc.cast(texts.is_valid(), pa.int32()) if texts.null_count else None
-        parts += [_between(end, f"{',' if i else ''}{name_text(name)}:", begin, found), texts]
-        end = _End(close, found if close else None)
+        presence = pc.cast(texts.is_valid(), pa.int32()) if texts.null_count else None
+        parts += [_between(end, f"{',' if i else ''}{name_text(name)}:", begin, presence), texts]
+        end = _End(close, presence if close else None)
     return [*parts, _between(end, "}", "", None)]
 
 
 class _End(NamedTuple):
-    """What is behind a column's values: `text`, but nothing where `found` is zero."""
+    """What is behind a column's values: `text`, but nothing where `presence` is zero."""
 
     text: str
-    found: pa.Array | None = None
+    presence: pa.Array | None = None
 
 
-def _between(end: _End, member: str, begin: str, found: pa.Array | None) -> Part:
+def _between(end: _End, member: str, begin: str, presence: pa.Array | None) -> Part:
     """What is between the values of two columns, or `null` instead of the second one. One text a
     row, where quotation marks depend on two columns."""
-    ends = [end.text] if end.found is None else ["", end.text]
-    begins = [begin] if found is None else ["null", begin]
+    ends = [end.text] if end.presence is None else ["", end.text]
+    begins = [begin] if presence is None else ["null", begin]
     texts = pa.array([e + member + b for e in ends for b in begins])
-    chosen = found
-    if end.found is not None:
-        chosen = end.found if found is None else pc.add(pc.multiply(end.found, pa.scalar(2, pa.int32())), found)
+    chosen = presence
+    if end.presence is not None:
+        chosen = (
+            end.presence if presence is None else pc.add(pc.multiply(end.presence, pa.scalar(2, pa.int32())), presence)
+        )
     return texts[0].as_py() if chosen is None else Pick([texts], chosen)
 
 
@@ -125,8 +127,8 @@ def _bytes_to_escape(texts: pa.Array) -> list[int]:
     if data is None or not len(texts):
         return []
     bounds = np.frombuffer(offsets, np.int32)[texts.offset : texts.offset + len(texts) + 1]
-    found = np.frombuffer(data, np.uint8)[bounds[0] : bounds[-1]]
-    special = found[(found < _FIRST_PRINTABLE) | (found == _QUOTE) | (found == _BACKSLASH)]
+    octets = np.frombuffer(data, np.uint8)[bounds[0] : bounds[-1]]
+    special = octets[(octets < _FIRST_PRINTABLE) | (octets == _QUOTE) | (octets == _BACKSLASH)]
     return sorted(set(special.tolist()), key=lambda byte: (byte != _BACKSLASH, byte))
 
 

@@ -15,10 +15,10 @@ from cdcsync_core.tables.source_table import Column
 
 
 class LastRows(NamedTuple):
-    """`rows` has a row for each of `known`, which are places in what was read, ascending; the other
+    """`rows` has a row for each of `places` in what was read, which are ascending; the other
     records say that their key has ended."""
 
-    known: Sequence[int]
+    places: Sequence[int]
     rows: pa.Table
 
 

@@ -53,10 +53,10 @@ class BrokerCheck:
     _warnings: list[str] = field(default_factory=list)
 
     def run(self, tables: Sequence[TableId]) -> Checks:
-        found, checked = "", list[TopicCheck]()
+        brokers, checked = "", list[TopicCheck]()
         try:
             names = self._names(tables)
-            found = self._cluster()
+            brokers = self._cluster()
             checked = self._topics(names)
         except CdcError as error:
             self._errors.append(error)
@@ -65,7 +65,7 @@ class BrokerCheck:
                 self.registry.check()
         except CdcError as error:
             self._errors.append(error)
-        return Checks(found, tuple(checked), tuple(self._errors), tuple(self._warnings))
+        return Checks(brokers, tuple(checked), tuple(self._errors), tuple(self._warnings))
 
     def _names(self, tables: Sequence[TableId]) -> dict[str, str]:
         """Table -> topic, of the tables that have one of their own."""
@@ -130,12 +130,12 @@ class BrokerCheck:
         asked = ConfigResource(ConfigResource.Type.BROKER, broker)
         try:
             timeout = self.session.settings.timeout
-            found = self.session.topics.admin.describe_configs([asked], request_timeout=timeout)[asked].result()
+            entries = self.session.topics.admin.describe_configs([asked], request_timeout=timeout)[asked].result()
         except KafkaException as error:
             if is_forbidden(error):
                 return None
             raise self.session.brokers.error(error, "asking for the brokers' settings") from None
-        return {name: entry.value for name, entry in found.items()}
+        return {name: entry.value for name, entry in entries.items()}
 
     # -- the topics
 
@@ -147,13 +147,13 @@ class BrokerCheck:
             self.session.refresh()
         checked = []
         for table, name in names.items():
-            found = there.get(name)
+            described = there.get(name)
             try:
-                self._check_table(table, name, found)
+                self._check_table(table, name, described)
             except CdcError as error:
                 self._errors.append(error)
-            partitions = found.topic.partitions if found else self.topics.partitions
-            checked.append(TopicCheck(table, name, partitions, found is not None))
+            partitions = described.topic.partitions if described else self.topics.partitions
+            checked.append(TopicCheck(table, name, partitions, described is not None))
         new = {t.topic: t.table for t in checked if not t.exists}
         self._check_new({**({} if state in there else {state: ""}), **new})
         return checked
@@ -222,10 +222,10 @@ class BrokerCheck:
 
     def _described(self, names: Sequence[str]) -> dict[str, _Found]:
         """The topics that are there."""
-        found: dict[str, _Found] = {}
+        topics: dict[str, _Found] = {}
         for start in range(0, len(names), _AT_ONCE):
-            found |= self._some(names[start : start + _AT_ONCE])
-        return found
+            topics |= self._some(names[start : start + _AT_ONCE])
+        return topics
 
     def _some(self, names: Sequence[str]) -> dict[str, _Found]:
         admin, timeout = self.session.topics.admin, self.session.settings.timeout

@@ -94,10 +94,10 @@ class TopicSnapshot:
     def _rows(self, last: list[Last], schema: pa.Schema, key_filter: pc.Expression | None) -> pa.Table:
         keys = self.reader.keys([key for key, _ in last], self._key)
         if key_filter is not None:
-            wanted = keys.append_column(_PLACE, pa.array(range(len(last)))).filter(key_filter)[_PLACE]
-            keys, last = keys.take(wanted), [last[n] for n in wanted.to_pylist()]
-        known, rows = self.reader.rows([value for _, value in last], self.schema)
-        if not rows.select(keys.schema.names).equals(keys.take(pa.array(known, pa.int64()))):
+            places = keys.append_column(_PLACE, pa.array(range(len(last)))).filter(key_filter)[_PLACE]
+            keys, last = keys.take(places), [last[n] for n in places.to_pylist()]
+        indexes, rows = self.reader.rows([value for _, value in last], self.schema)
+        if not rows.select(keys.schema.names).equals(keys.take(pa.array(indexes, pa.int64()))):
             raise ValueError("a key that is not its row's")
         return rows.select(schema.names)
 
@@ -178,8 +178,8 @@ class TopicFold:
 
     def _begin(self, record: TableRecord, begins: Places, ends: Places) -> None:
         """Another snapshot's records, or the first ones."""
-        kept = self.session.topics.begins(record.topic, record.partitions)
-        if any(first > begin for first, begin in zip(kept, begins, strict=True)):
+        firsts = self.session.topics.begins(record.topic, record.partitions)
+        if any(first > begin for first, begin in zip(firsts, begins, strict=True)):
             raise _expired(self.table, record.topic)
         records = sum(ends) - sum(begins)
         self._begins, self._read_to = begins, list(begins)

@@ -101,8 +101,8 @@ class ExactView:
             parser = EventParser(
                 session.facts.flavor,
                 file=at.file if at else "",
-                known=at if at and dump_begin(at) != at else None,
-                wanted=lambda table: table == self.table,
+                after=at if at and dump_begin(at) != at else None,
+                is_wanted=lambda table: table == self.table,
                 binlog=session.facts.log,
             )
             with client:

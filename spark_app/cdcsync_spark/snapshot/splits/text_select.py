@@ -93,27 +93,27 @@ def decode(table: Capture, rows: Sequence[Sequence[Cell]]) -> DecodedResult:
 def _column(
     table: Capture, column: Column, cells: Sequence[Cell], converted: Sequence[Cell] | None
 ) -> tuple[pa.Array, int]:
-    wanted = arrow_type(column.type)
+    arrow = arrow_type(column.type)
     if column.type.base in LABELLED:
         return _texts(column, cells, converted), 0
     try:
-        array, lost = _built(column, cells, wanted)
+        array, lost = _built(column, cells, arrow)
         if lost and column.name in table.key:
             # as NULL it would match no row of the target, and all such keys would be one
             raise ValueError("a zero or partial date in the key")
         return array, lost
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, ValueError) as e:
         raise DecodeError(
-            f"a {column.type.declared} value that does not fit {wanted}: {_shortened(e)}",
+            f"a {column.type.declared} value that does not fit {arrow}: {_shortened(e)}",
             table=str(table.id),
             column=column.name,
         ) from e
 
 
-def _built(column: Column, cells: Sequence[Cell], wanted: pa.DataType) -> tuple[pa.Array, int]:
+def _built(column: Column, cells: Sequence[Cell], arrow: pa.DataType) -> tuple[pa.Array, int]:
     if column.type.base in ("date", "datetime", "timestamp"):
-        return _temporal(cells, wanted)
-    return _BUILDERS.get(column.type.base, _cast)(cells, wanted), 0
+        return _temporal(cells, arrow)
+    return _BUILDERS.get(column.type.base, _cast)(cells, arrow), 0
 
 
 def _texts(column: Column, cells: Sequence[Cell], converted: Sequence[Cell] | None) -> pa.Array:
@@ -136,40 +136,40 @@ def _shortened(error: Exception) -> str:
     return str(error).splitlines()[0][:200]
 
 
-def _cast(cells: Sequence[Cell], wanted: pa.DataType) -> pa.Array:
+def _cast(cells: Sequence[Cell], arrow: pa.DataType) -> pa.Array:
     texts = pa.array(cells, pa.string())
-    return texts if wanted == pa.string() else texts.cast(wanted)
+    return texts if arrow == pa.string() else texts.cast(arrow)
 
 
-def _binary(cells: Sequence[Cell], wanted: pa.DataType) -> pa.Array:
-    return pa.array(cells, wanted)
+def _binary(cells: Sequence[Cell], arrow: pa.DataType) -> pa.Array:
+    return pa.array(cells, arrow)
 
 
-def _bit(cells: Sequence[Cell], wanted: pa.DataType) -> pa.Array:
-    if wanted != pa.bool_():
-        return pa.array(cells, wanted)
-    return pa.array([None if c is None else c != b"\0" for c in cells], wanted)
+def _bit(cells: Sequence[Cell], arrow: pa.DataType) -> pa.Array:
+    if arrow != pa.bool_():
+        return pa.array(cells, arrow)
+    return pa.array([None if c is None else c != b"\0" for c in cells], arrow)
 
 
-def _vector(cells: Sequence[Cell], wanted: pa.DataType) -> pa.Array:
-    return pa.array([None if c is None else np.frombuffer(c, "<f4") for c in cells], wanted)
+def _vector(cells: Sequence[Cell], arrow: pa.DataType) -> pa.Array:
+    return pa.array([None if c is None else np.frombuffer(c, "<f4") for c in cells], arrow)
 
 
-def _temporal(cells: Sequence[Cell], wanted: pa.DataType) -> tuple[pa.Array, int]:
+def _temporal(cells: Sequence[Cell], arrow: pa.DataType) -> tuple[pa.Array, int]:
     texts = pa.array(cells, pa.string())
     try:
-        return _as_time(texts, wanted), 0
+        return _as_time(texts, arrow), 0
     except pa.ArrowInvalid:
-        kept = [None if c is None or not _is_date(c) else c for c in cells]
-        return _as_time(pa.array(kept, pa.string()), wanted), kept.count(None) - texts.null_count
+        dates = [None if c is None or not _is_date(c) else c for c in cells]
+        return _as_time(pa.array(dates, pa.string()), arrow), dates.count(None) - texts.null_count
 
 
-def _as_time(texts: pa.Array, wanted: pa.DataType) -> pa.Array:
+def _as_time(texts: pa.Array, arrow: pa.DataType) -> pa.Array:
     if pc.any(pc.starts_with(texts, "0000")).as_py():
         raise pa.ArrowInvalid("the year 0 is not in the calendar")
-    if wanted == pa.date32():
-        return texts.cast(wanted)
-    return texts.cast(pa.timestamp("us")).cast(wanted)
+    if arrow == pa.date32():
+        return texts.cast(arrow)
+    return texts.cast(pa.timestamp("us")).cast(arrow)
 
 
 def _is_date(text: bytes) -> bool:

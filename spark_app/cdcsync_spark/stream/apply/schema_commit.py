@@ -34,24 +34,27 @@ def step_commit(
     assert state.position is not None
     if state.position.covers(step.transaction):
         return None
-    found = meaning(state.capture, step.statement, policy)
-    if isinstance(found, CdcError):
-        raise found
+    change_of_source = meaning(state.capture, step.statement, policy)
+    if isinstance(change_of_source, CdcError):
+        raise change_of_source
     if state.undescribed and not consistent and _may_define(step, state):
         why = "the table was read meanwhile, and the rows before it do not name their columns"
         raise not_followed(why, step.statement, state.capture.id)
     gtid = step.transaction.numbered
     after = state.after_batch(upto, changing=GtidSet().with_gtids([gtid] if gtid else []))
-    if found is None:
+    if change_of_source is None:
         return Commit(replace(after, change=_not_named(state.change, step)), AdvancePosition())
     try:
-        schema, change = target_change(state.schema, found, policy, published=state.published)
+        schema, change = target_change(state.schema, change_of_source, policy, published=state.published)
     except NotCopied as e:
         raise not_followed(str(e), step.statement, state.capture.id) from None
-    if not (consistent or repeatable(found)):
+    if not (consistent or repeatable(change_of_source)):
         why = "it moves values between columns, and the snapshot may have rows from after it"
         raise not_followed(why, step.statement, state.capture.id)
-    return Commit(replace(after, capture=found.after, schema=schema, change=_noted(state, found, step)), change)
+    return Commit(
+        replace(after, capture=change_of_source.after, schema=schema, change=_noted(state, change_of_source, step)),
+        change,
+    )
 
 
 def _may_define(step: SchemaStep, state: TableState) -> bool:
@@ -61,37 +64,37 @@ def _may_define(step: SchemaStep, state: TableState) -> bool:
 
 
 def target_change(
-    schema: TargetSchema, found: Followed | Emptied, policy: FollowPolicy, *, published: bool
+    schema: TargetSchema, followed: Followed | Emptied, policy: FollowPolicy, *, published: bool
 ) -> tuple[TargetSchema, Change]:
     """The next schema of a target that has `schema`, and the change that makes it. A target that
     appends only takes all changes until its snapshot is `published`. Raises `NotCopied`."""
     fixed = policy.append_only and published
-    if isinstance(found, Emptied):
+    if isinstance(followed, Emptied):
         if fixed:
             raise NotCopied("rows that are published go without an event of their own")
         return schema, Empty()
-    after, origins = evolve(schema, found, policy.dropped)
+    after, origins = evolve(schema, followed, policy.dropped)
     if fixed and rewrites(schema, after, origins):
         raise NotCopied("it gives other values or names to rows that are published")
     same = after == schema and origins == tuple(Kept(c.name) for c in after.columns)
     return after, AdvancePosition() if same else Evolve(origins)
 
 
-def _noted(state: TableState, found: Followed | Emptied, step: SchemaStep) -> LastChange:
+def _noted(state: TableState, followed: Followed | Emptied, step: SchemaStep) -> LastChange:
     """Versions count the definitions of the content. Whatever was predicted has to be proved by
     rows, in what they carry, and by the catalog; after a TRUNCATE the catalog alone is asked."""
-    changed, last = found.after != state.capture, _not_named(state.change, step) or LastChange()
-    followed = found if isinstance(found, Followed) else None
+    changed, last = followed.after != state.capture, _not_named(state.change, step) or LastChange()
+    alteration = followed if isinstance(followed, Followed) else None
     return LastChange(
         last.version + changed,
         step.committed_at,
         shown(step.statement),
-        found.kind,
-        followed is not None or last.unproved,
+        followed.kind,
+        alteration is not None or last.unproved,
         True,
-        last.defaults + (_defaults(followed, step) if followed else ()),
-        followed is not None and shown_by_rows(followed),
-        tuple(dict.fromkeys(last.unseen + (unseen_by_rows(followed) if followed else ()))),
+        last.defaults + (_defaults(alteration, step) if alteration else ()),
+        alteration is not None and shown_by_rows(alteration),
+        tuple(dict.fromkeys(last.unseen + (unseen_by_rows(alteration) if alteration else ()))),
     )
 
 
@@ -104,10 +107,10 @@ def _not_named(last: LastChange | None, step: SchemaStep) -> LastChange | None:
     return replace(last, defaults=tuple(d for d in last.defaults if d[0].isascii() and d[0].upper() not in text))
 
 
-def _defaults(found: Followed, step: SchemaStep) -> tuple[tuple[str, str], ...]:
+def _defaults(followed: Followed, step: SchemaStep) -> tuple[tuple[str, str], ...]:
     """The defaults of the columns that the statement adds."""
     return tuple(
         (column.name, predicted_default(column, origin.value, step.statement.session))
-        for column, origin in zip(found.after.columns, found.origins, strict=True)
+        for column, origin in zip(followed.after.columns, followed.origins, strict=True)
         if isinstance(origin, Filled)
     )

@@ -44,12 +44,12 @@ def convert(column: Column, mapped: MappedColumn, cells: Cells) -> ConvertedValu
         if mapped.code in types.COMPRESSED:
             cells = _unpacked(cells)
             unpacked = int(cells.sizes.sum())
-        found = _CONVERTERS[column.type.base](column.type, mapped, cells)
+        values = _CONVERTERS[column.type.base](column.type, mapped, cells)
     except (ValueError, ArithmeticError, LookupError, TypeError, struct.error, pa.ArrowException) as e:
         raise DecodeError(f"a value that is not a {column.type.declared}: {e}") from None
-    if isinstance(found, instants.Instants):
-        return ConvertedValues(found.values, np.flatnonzero(found.nulled).tolist())
-    return ConvertedValues(found, [], unpacked)
+    if isinstance(values, instants.Instants):
+        return ConvertedValues(values.values, np.flatnonzero(values.nulled).tolist())
+    return ConvertedValues(values, [], unpacked)
 
 
 def stated_lengths(cells: Cells) -> Numbers:
@@ -77,17 +77,17 @@ def _unpacked(cells: Cells) -> Cells:
 def _integer(source: SourceType, _: MappedColumn, cells: Cells) -> pa.Array:
     kind = arrow_type(source)
     read = cells.lanes.little if source.unsigned else cells.lanes.signed
-    found = read(cells.at, cells.width, cells.shift)
+    integers = read(cells.at, cells.width, cells.shift)
     if pa.types.is_decimal(kind):
-        words = np.zeros((len(found), 2), np.uint64)
-        words[:, 0] = found
+        words = np.zeros((len(integers), 2), np.uint64)
+        words[:, 0] = integers
         return numbers(words, kind, cells.valid)
-    return numbers(found.astype(kind.to_pandas_dtype(), copy=False), kind, cells.valid)
+    return numbers(integers.astype(kind.to_pandas_dtype(), copy=False), kind, cells.valid)
 
 
 def _float(source: SourceType, _: MappedColumn, cells: Cells) -> pa.Array:
-    found = cells.lanes.items(cells.at, cells.width, cells.shift)
-    return numbers(found.view(f"<f{cells.width}"), arrow_type(source), cells.valid)
+    items = cells.lanes.items(cells.at, cells.width, cells.shift)
+    return numbers(items.view(f"<f{cells.width}"), arrow_type(source), cells.valid)
 
 
 def _decimal(source: SourceType, mapped: MappedColumn, cells: Cells) -> pa.Array:
@@ -118,9 +118,9 @@ def _date(source: SourceType, _: MappedColumn, cells: Cells) -> instants.Instant
 
 def _each_instant(source: SourceType, mapped: MappedColumn, cells: Cells) -> instants.Instants:
     """As `_one_by_one`."""
-    found = _one_by_one(source, mapped, cells)
-    missing = found.is_null().to_numpy(zero_copy_only=False)
-    return instants.Instants(found, missing if cells.valid is None else missing & cells.valid)
+    moments = _one_by_one(source, mapped, cells)
+    missing = moments.is_null().to_numpy(zero_copy_only=False)
+    return instants.Instants(moments, missing if cells.valid is None else missing & cells.valid)
 
 
 def _is_old_fraction(mapped: MappedColumn) -> bool:
@@ -148,8 +148,8 @@ def _time(source: SourceType, mapped: MappedColumn, cells: Cells) -> pa.Array:
 
 
 def _text(source: SourceType, mapped: MappedColumn, cells: Cells) -> pa.Array:
-    found = texts.decoded(_raw(cells), text_charset(mapped), source)
-    return texts.without_trailing_blanks(found) if source.base == "char" else found
+    decoded = texts.decoded(_raw(cells), text_charset(mapped), source)
+    return texts.without_trailing_blanks(decoded) if source.base == "char" else decoded
 
 
 def _binary(source: SourceType, mapped: MappedColumn, cells: Cells) -> pa.Array:
@@ -168,8 +168,8 @@ def _binary(source: SourceType, mapped: MappedColumn, cells: Cells) -> pa.Array:
 def _filled(cells: Cells, width: int) -> Numbers:
     """Every value with zero bytes behind it, `width` bytes a row: the binlog leaves trailing ones
     out."""
-    found = cells.lanes.items(cells.starts, width).view(np.uint8).reshape(-1, width)
-    return found * (np.arange(width) < cells.sizes[:, None])
+    items = cells.lanes.items(cells.starts, width).view(np.uint8).reshape(-1, width)
+    return items * (np.arange(width) < cells.sizes[:, None])
 
 
 def _fits(cells: Cells, width: int) -> Numbers:
@@ -180,17 +180,17 @@ def _fits(cells: Cells, width: int) -> Numbers:
     return _filled(cells, width)
 
 
-def _members(found: Members, index: Numbers, cells: Cells) -> pa.Array:
+def _members(listed: Members, index: Numbers, cells: Cells) -> pa.Array:
     """The member of every row by its index, from 1 on; 0 has no name."""
     if cells.valid is not None:
         index = np.where(cells.valid, index, 0)
-    if int(index.max(initial=0)) > len(found.names):
-        raise DecodeError(f"the member {int(index.max())} of {len(found.names)}")
-    for number in found.nameless:
+    if int(index.max(initial=0)) > len(listed.names):
+        raise DecodeError(f"the member {int(index.max())} of {len(listed.names)}")
+    for number in listed.nameless:
         if rows := np.flatnonzero(index == number + 1).tolist():
-            raise found.refused(number).placed(row=rows[0])
+            raise listed.refused(number).placed(row=rows[0])
     chosen = numbers(index.astype(np.int32), pa.int32(), cells.valid)
-    return strings(["", *(name or "" for name in found.names)]).take(chosen)
+    return strings(["", *(name or "" for name in listed.names)]).take(chosen)
 
 
 def _enum(source: SourceType, mapped: MappedColumn, cells: Cells) -> pa.Array:
@@ -204,14 +204,14 @@ def _enum(source: SourceType, mapped: MappedColumn, cells: Cells) -> pa.Array:
 def _set(source: SourceType, mapped: MappedColumn, cells: Cells) -> pa.Array:
     if cells.width > _NUMBER:
         return _one_by_one(source, mapped, cells)
-    found = members(mapped, replaced=source.replaced)
+    listed = members(mapped, replaced=source.replaced)
     bits = cells.lanes.little(cells.at, cells.width, cells.shift).astype(np.uint64)
     if cells.valid is not None:
         bits = np.where(cells.valid, bits, np.uint64(0))
-    for number in found.nameless:
+    for number in listed.nameless:
         if rows := np.flatnonzero(bits >> np.uint64(number) & np.uint64(1)).tolist():
-            raise found.refused(number).placed(row=rows[0])
-    return texts.each_once(numbers(bits, pa.uint64(), cells.valid), found.set_text)
+            raise listed.refused(number).placed(row=rows[0])
+    return texts.each_once(numbers(bits, pa.uint64(), cells.valid), listed.set_text)
 
 
 def _json(source: SourceType, mapped: MappedColumn, cells: Cells) -> pa.Array:

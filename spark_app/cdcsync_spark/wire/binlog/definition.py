@@ -57,10 +57,10 @@ def described(table_map: TableMap, table: Capture) -> list[MappedColumn]:
     """The event's columns, with the digits of old times, which are only in the catalog: a table of
     MariaDB from before 10.1, or made with mysql56_temporal_format=OFF."""
     return [
-        replace(found, meta=column.type.size)
-        if column and column.type.size > 0 and found.code in OLD_TEMPORALS
-        else found
-        for column, found in zip(planned(table_map, table), table_map.columns, strict=True)
+        replace(mapped, meta=column.type.size)
+        if column and column.type.size > 0 and mapped.code in OLD_TEMPORALS
+        else mapped
+        for column, mapped in zip(planned(table_map, table), table_map.columns, strict=True)
     ]
 
 
@@ -81,9 +81,9 @@ def check_table_map(table_map: TableMap, table: Capture) -> None:
     """
     columns = shown(table_map, table)
     if table_map.described:
-        found, needed = [c.name for c in columns], [c.name for c in table.columns]
-        if found != needed:
-            raise changed(table, f"rows with the columns {', '.join(map(str, found))}", ", ".join(needed))
+        names, needed = [c.name for c in columns], [c.name for c in table.columns]
+        if names != needed:
+            raise changed(table, f"rows with the columns {', '.join(map(str, names))}", ", ".join(needed))
     elif len(columns) != len(table.columns):
         raise _other_number(table, len(columns))
     for column, mapped in zip(table.columns, columns, strict=True):
@@ -115,10 +115,10 @@ def _check_text(table: Capture, column: Column, mapped: MappedColumn, *, describ
         raise changed(table, f"rows whose column {column.name} is in {charset}", column.type.charset)
     if mapped.members is None:
         return
-    found = [name or "" for name in members(mapped, replaced=True).names]
+    names = [name or "" for name in members(mapped, replaced=True).names]
     planned = column.type.members
-    if len(found) != len(planned) or not all(map(_same_member, found, planned)):
-        raise changed(table, f"rows whose column {column.name} has the members {found}", column.type.declared)
+    if len(names) != len(planned) or not all(map(_same_member, names, planned)):
+        raise changed(table, f"rows whose column {column.name} has the members {names}", column.type.declared)
 
 
 def _same_member(recorded: str, planned: str) -> bool:

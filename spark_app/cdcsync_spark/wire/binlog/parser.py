@@ -92,8 +92,8 @@ class EventParser:
 
     `file` is the binlog file where it begins (else known from the first event); `gtid_pos` is
     MariaDB's GTID position there, empty if unknown: then it stays empty up to the next file, which
-    begins with its own. Up to the place `known`, where an event must end, there are no facts.
-    `wanted` says whose rows are emitted. Places name `binlog`, where it is given.
+    begins with its own. Up to the place `after`, where an event must end, there are no facts.
+    `is_wanted` says whose rows are emitted. Places name `binlog`, where it is given.
     """
 
     def __init__(
@@ -102,15 +102,15 @@ class EventParser:
         file: str = "",
         gtid_pos: str = "",
         *,
-        known: LogOffset | None = None,
-        wanted: Callable[[TableId], bool] = lambda _: True,
+        after: LogOffset | None = None,
+        is_wanted: Callable[[TableId], bool] = lambda _: True,
         binlog: BinlogId = "",
     ) -> None:
         self.mariadb = flavor == "mariadb"
         self._binlog = binlog
         self._file = file
         self._offset = 0
-        self._known = known
+        self._known = after
         self._checksum = False
         self._version = 0
         self._inside = _Inside.NOTHING
@@ -122,7 +122,7 @@ class EventParser:
         self._committed = 0
         self._stopped = False
         self._domains: dict[int, str] | None = events.parse_gtid_pos(gtid_pos) if gtid_pos else None
-        self.tables = MappedTables(self.mariadb, wanted)
+        self.tables = MappedTables(self.mariadb, is_wanted)
 
     def feed(self, event: Buffer) -> Iterable[Fact]:
         """The facts of one event, which has its checksum if the binlog has them. DecodeError."""
@@ -143,21 +143,21 @@ class EventParser:
                 else:
                     self._move(header)
             handler = _HANDLERS.get(header.kind, EventParser._other)
-            found = handler(self, header, view[HEADER.size : end])
-            return found if self._known is None else self._passed_over(self._known, found)
+            facts = handler(self, header, view[HEADER.size : end])
+            return facts if self._known is None else self._passed_over(self._known, facts)
         except DecodeError as e:
             raise self._placed(e) from None
 
-    def _passed_over(self, known: LogOffset, found: Iterable[Fact]) -> Iterable[Fact]:
-        for _ in found:
+    def _passed_over(self, after: LogOffset, facts: Iterable[Fact]) -> Iterable[Fact]:
+        for _ in facts:
             continue  # some are generated on demand, and the parser's state with them
         here = self._here()
-        if here == known:
+        if here == after:
             self._known = None
-        elif not known.covers(here):
+        elif not after.covers(here):
             raise fail(
                 Reason.POSITION_LOST,
-                f"no event of the binlog ends at {known}: the next one ends at {here}",
+                f"no event of the binlog ends at {after}: the next one ends at {here}",
                 needed="the binlog that the tables were read from",
                 remedy=RESNAPSHOT_ALL,
             )
@@ -210,15 +210,15 @@ class EventParser:
 
     def _rotate(self, header: Header, body: memoryview) -> Iterable[Fact]:
         place = events.parse_rotate(body)
-        found = self._cut(header) if place.file != self._file else []
+        facts = self._cut(header) if place.file != self._file else []
         left, stopped = self._file, self._stopped
         if (place.file, place.offset) != (self._file, self._offset):
             self._file, self._offset = place
             self._stopped = False
             if left and not header.log_pos and not stopped and _is_before(left, self._here()):
-                found.append(FileLeft(left, place.file))
-            found.append(Progress(self._here(), float(header.timestamp) if header.timestamp else None))
-        return found
+                facts.append(FileLeft(left, place.file))
+            facts.append(Progress(self._here(), float(header.timestamp) if header.timestamp else None))
+        return facts
 
     def _stop(self, header: Header, _: memoryview) -> Iterable[Fact]:
         self._stopped = True
@@ -323,18 +323,18 @@ class EventParser:
 
     def _statement(self, header: Header, query: events.Query) -> Iterable[Fact]:
         alone = self._inside is not _Inside.TRANSACTION
-        found = self._begin(_Inside.STATEMENT) if self._inside is _Inside.NOTHING else []
+        facts = self._begin(_Inside.STATEMENT) if self._inside is _Inside.NOTHING else []
         if not (alone and self._without_effect):
             started = Started(header.timestamp, query.microseconds, query.time_zone)
             mode, charset, literals = query.sql_mode, query.charset, query.connection
             session = Session(mode, charset, self.mariadb, self._version, started, literals, query.timestamps)
             thread = Thread(header.server, query.thread, bool(header.flags & _THREAD_SPECIFIC))
-            found.append(Statement(query.database, query.sql, session, thread))
+            facts.append(Statement(query.database, query.sql, session, thread))
         if alone and sql_forms.opens_transaction(query.sql):
             self._inside = _Inside.TRANSACTION
         elif alone:
-            found += self._end(header)
-        return found
+            facts += self._end(header)
+        return facts
 
     def _payload(self, _: Header, body: memoryview) -> Iterator[Fact]:
         """A compressed transaction, which may be larger than memory: its facts are generated."""

@@ -106,8 +106,8 @@ def block_batches(
     for block in joined(blocks):
         with _naming(table):
             check_rows(table, block.map)
-            known = completed(block.map, table)
-            yield from read(_EventRun(table, block, befores, planned(known, table), described(known, table)))
+            table_map = completed(block.map, table)
+            yield from read(_EventRun(table, block, befores, planned(table_map, table), described(table_map, table)))
 
 
 class _EventRun(NamedTuple):
@@ -125,9 +125,9 @@ class _EventRun(NamedTuple):
         """The places of the key's columns."""
         return [i for i, column in enumerate(self.columns) if column and column.name in self.table.key]
 
-    def by_name(self, found: Iterable[_T]) -> dict[str, tuple[MappedColumn, _T]]:
+    def by_name(self, values: Iterable[_T]) -> dict[str, tuple[MappedColumn, _T]]:
         """What was found for each column of the TABLE_MAP, by the names of the table's columns."""
-        parts = zip(self.columns, self.mapped, found, strict=True)
+        parts = zip(self.columns, self.mapped, values, strict=True)
         return {column.name: (mapped, item) for column, mapped, item in parts if column}
 
 
@@ -148,19 +148,19 @@ def _plain_pieces(
     raw: Sequence[Raw | None],
     kinds: npt.NDArray[np.int8],
     numbers: npt.NDArray[np.int32],
-    kept: _Counts,
+    needed_images: _Counts,
 ) -> Iterator[DecodedRows]:
     by_name = run.by_name(raw)
-    weights = np.zeros(len(kept), np.int64)
+    weights = np.zeros(len(needed_images), np.int64)
     for mapped, values in by_name.values():
         size = stated_length if mapped.code in COMPRESSED else _length
-        weights += np.array([size(values[i]) for i in kept.tolist()] if values else 0, np.int64)
+        weights += np.array([size(values[i]) for i in needed_images.tolist()] if values else 0, np.int64)
     left = len(kinds)
     for piece in lockstep.pieces(weights, lockstep.arrow_width(run.mapped)):
-        images = kept[piece]
+        images = needed_images[piece]
         frame = _Frame(run.table, kinds[images], numbers[images])
         frame.fill(partial(_converted, by_name, images.tolist()))
-        count = left if piece.stop == len(kept) else len(images)
+        count = left if piece.stop == len(needed_images) else len(images)
         left -= count
         yield frame.decoded(count)
 

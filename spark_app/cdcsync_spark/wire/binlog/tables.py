@@ -61,12 +61,12 @@ class UsableMap:
         self.fillers: dict[tuple[int, ...], Filler] = {}
 
     def filler(self, missing: tuple[int, ...], present: list[bool]) -> Filler:
-        found = self.fillers.get(missing)
-        if found is None:
+        filler = self.fillers.get(missing)
+        if filler is None:
             if len(self.fillers) >= _KEPT_FILLERS:
                 self.fillers.clear()
-            found = self.fillers[missing] = Filler(self.map, present)
-        return found
+            filler = self.fillers[missing] = Filler(self.map, present)
+        return filler
 
 
 @dataclass(slots=True)
@@ -80,9 +80,9 @@ class _Known:
 class MappedTables:
     """What the TABLE_MAP events since the file's beginning said."""
 
-    def __init__(self, mariadb: bool, wanted: Callable[[TableId], bool]) -> None:
+    def __init__(self, mariadb: bool, is_wanted: Callable[[TableId], bool]) -> None:
         self._mariadb = mariadb
-        self._wanted = wanted
+        self._wanted = is_wanted
         self._maps: dict[int, UsableMap | UnreadableMap | None] = {}
         self._known: dict[bytes, _Known] = {}
 
@@ -93,37 +93,37 @@ class MappedTables:
     def learn(self, body: Buffer, file: str, offset: int) -> None:
         """A TABLE_MAP event, which ends at `offset` of `file`."""
         raw = bytes(body)
-        number, found = self.known(raw)
-        if isinstance(found, UnreadableMap):
-            found = found._replace(defect=found.defect.placed(position=f"{file}:{offset}"))
-        self._maps[number] = found
+        number, table_map = self.known(raw)
+        if isinstance(table_map, UnreadableMap):
+            table_map = table_map._replace(defect=table_map.defect.placed(position=f"{file}:{offset}"))
+        self._maps[number] = table_map
 
     def known(self, raw: bytes) -> tuple[int, UsableMap | UnreadableMap | None]:
         """The number of a TABLE_MAP event, and what its rows are read by; None for a table that is
         not wanted."""
-        known = self._known.get(raw) or self._learn(raw)
-        table = known.named.table
-        if known.named.number == _NO_TABLE or not self._wanted(table):
-            return known.named.number, None
-        if known.map is None:
+        entry = self._known.get(raw) or self._learn(raw)
+        table = entry.named.table
+        if entry.named.number == _NO_TABLE or not self._wanted(table):
+            return entry.named.number, None
+        if entry.map is None:
             try:
-                known.map = UsableMap(parse_map(raw, self._mariadb))
+                entry.map = UsableMap(parse_map(raw, self._mariadb))
             except DecodeError as e:
-                return known.named.number, UnreadableMap(table, DecodeError(e.found, needed=e.needed, table=str(table)))
-        return known.named.number, known.map
+                return entry.named.number, UnreadableMap(table, DecodeError(e.found, needed=e.needed, table=str(table)))
+        return entry.named.number, entry.map
 
     def _learn(self, raw: bytes) -> _Known:
         if len(self._known) >= _KEPT_MAPS:
             self._known.clear()
-        known = self._known[raw] = _Known(parse_name(raw))
-        return known
+        entry = self._known[raw] = _Known(parse_name(raw))
+        return entry
 
     def rows(self, kind: int, length: int, body: Buffer) -> RowsEvent | None:
         """A rows event of the kind `kind` (one of `ROWS`) and `length` bytes; None for a table that
         is not wanted. It begins with the table's number (6 bytes) and flags (2)."""
-        known = self._maps.get(int.from_bytes(body[:6], "little"))
-        if isinstance(known, UsableMap) and (head := known.heads.get(kind)) and body[8 : 8 + len(head)] == head:
-            return _whole(known.map, ROWS[kind], body, 8 + len(head), length)
+        table_map = self._maps.get(int.from_bytes(body[:6], "little"))
+        if isinstance(table_map, UsableMap) and (head := table_map.heads.get(kind)) and body[8 : 8 + len(head)] == head:
+            return _whole(table_map.map, ROWS[kind], body, 8 + len(head), length)
         return self._read(kind, length, body)
 
     def _read(self, kind: int, length: int, body: Buffer) -> RowsEvent | None:
@@ -134,33 +134,33 @@ class MappedTables:
             return None
         if number not in self._maps:
             raise DecodeError(f"rows of the table number {number} without a TABLE_MAP event")
-        known = self._maps[number]
-        if known is None:
+        table_map = self._maps[number]
+        if table_map is None:
             return None
         form = ROWS[kind]
         _skip_to_bitmaps(cursor, form)
-        if isinstance(known, UnreadableMap):
-            return RowsEvent(known.table, _NO_MAP, form.operation, b"", length, known.defect)
-        present = _present(known.map, form, cursor)
+        if isinstance(table_map, UnreadableMap):
+            return RowsEvent(table_map.table, _NO_MAP, form.operation, b"", length, table_map.defect)
+        present = _present(table_map.map, form, cursor)
         if not all(present):
-            return _cut(known, form, present, bytes(body[cursor.at :]), length)
-        known.heads[kind] = bytes(body[8 : cursor.at])
-        return _whole(known.map, form, body, cursor.at, length)
+            return _cut(table_map, form, present, bytes(body[cursor.at :]), length)
+        table_map.heads[kind] = bytes(body[8 : cursor.at])
+        return _whole(table_map.map, form, body, cursor.at, length)
 
 
-def head(known: UsableMap, kind: int, body: bytes) -> bytes | None:
+def head(table_map: UsableMap, kind: int, body: bytes) -> bytes | None:
     """What usable rows events of the kind have between their flags and their images, learned from
     the one of `body` if need be; None if that is not usable."""
-    if kind not in known.heads:
+    if kind not in table_map.heads:
         cursor = Cursor(body, 6)
         try:
             _skip_to_bitmaps(cursor, ROWS[kind])
-            if not all(_present(known.map, ROWS[kind], cursor)):
+            if not all(_present(table_map.map, ROWS[kind], cursor)):
                 return None
         except DecodeError:
             return None
-        known.heads[kind] = body[8 : cursor.at]
-    return known.heads[kind]
+        table_map.heads[kind] = body[8 : cursor.at]
+    return table_map.heads[kind]
 
 
 def _skip_to_bitmaps(cursor: Cursor, form: _EventForm) -> None:
@@ -193,19 +193,19 @@ def _of_width(bitmap: bytes, width: int) -> int:
     return int.from_bytes(bitmap, "little") & (1 << width) - 1
 
 
-def _cut(known: UsableMap, form: _EventForm, present: list[bool], raw: bytes, length: int) -> RowsEvent:
+def _cut(table_map: UsableMap, form: _EventForm, present: list[bool], raw: bytes, length: int) -> RowsEvent:
     """The event whose images lack columns: with them as NULL where it is known which ones."""
-    table = known.map.table
+    table = table_map.map.table
     missing = tuple(place for place, there in enumerate(present) if not there)
     if form.partial or not any(present):
-        return RowsEvent(table, known.map, form.operation, b"", length, incomplete_image(str(table)))
+        return RowsEvent(table, table_map.map, form.operation, b"", length, incomplete_image(str(table)))
     try:
-        filler = known.filler(missing, present)
+        filler = table_map.filler(missing, present)
         images = filler.filled(unpack_mariadb(raw) if form.compressed else raw)
     except DecodeError as e:
-        return RowsEvent(table, known.map, form.operation, b"", length, e.placed(table=str(table)))
+        return RowsEvent(table, table_map.map, form.operation, b"", length, e.placed(table=str(table)))
     size = length - len(raw) + len(images)
-    return RowsEvent(table, known.map, form.operation, images, size, filler.defect, missing)
+    return RowsEvent(table, table_map.map, form.operation, images, size, filler.defect, missing)
 
 
 def _whole(table_map: TableMap, form: _EventForm, body: Buffer, at: int, length: int) -> RowsEvent:

@@ -54,8 +54,8 @@ class RowDecoder:
         self.pieces = max(MAX_VALUES // len(table.captured), 1)
         if len(definitions) != len(table.captured):
             raise _changed(table, f"{len(definitions)} columns")
-        for column, found in zip(table.captured, definitions, strict=True):
-            _check_definition(table, column, found)
+        for column, definition in zip(table.captured, definitions, strict=True):
+            _check_definition(table, column, definition)
 
     def decode(self, payloads: Payloads) -> list[DecodedResult]:
         """Batches of `typemap.arrow_schema(table)` with all of the rows, in order; raises
@@ -90,8 +90,8 @@ class RowDecoder:
             nulls = _Nulls(lanes, payloads.starts + 1, len(columns))
             at, cells = payloads.starts + 1 + nulls.size, []
             for i, column in enumerate(columns):
-                found, at = _step(lanes, at, nulls.of(i), CODECS[column.type.base].width)
-                cells.append(found)
+                step_cells, at = _step(lanes, at, nulls.of(i), CODECS[column.type.base].width)
+                cells.append(step_cells)
         except DecodeError as e:
             raise DecodeError(e.found, table=str(self._table.id), position=position) from None
         if not np.array_equal(at, payloads.ends):
@@ -114,15 +114,15 @@ class RowDecoder:
                 raise DecodeError("a zero or partial date in the key")
             return values
         except (pa.ArrowException, ValueError, DecodeError) as e:
-            found = e if isinstance(e, DecodeError) else DecodeError(str(e).splitlines()[0][:200])
+            fault = e if isinstance(e, DecodeError) else DecodeError(str(e).splitlines()[0][:200])
             raise DecodeError(
-                f"a {column.type.declared} value that does not fit {arrow}: {found.what}",
-                needed=found.needed,
+                f"a {column.type.declared} value that does not fit {arrow}: {fault.what}",
+                needed=fault.needed,
                 table=str(self._table.id),
                 column=column.name,
                 position=position,
-                remedy=found.remedy,
-                row=found.row,
+                remedy=fault.remedy,
+                row=fault.row,
             ) from None
 
 
@@ -172,9 +172,9 @@ def _sizes(lanes: Lanes, at: Cursors, sizes: npt.NDArray[np.uint8], first: Curso
         if code not in _LENENC:
             raise DecodeError(f"a length that begins with the byte {code:#x}")
         rows = np.flatnonzero(sizes == code)
-        found = lanes.little(at[rows], _LENENC[code], 1).astype(np.uint64)
+        stated = lanes.little(at[rows], _LENENC[code], 1).astype(np.uint64)
         # one that is beyond all rows stays beyond them, and no cursor can overflow
-        wide[rows] = np.minimum(found, np.uint64(lanes.size + 1))
+        wide[rows] = np.minimum(stated, np.uint64(lanes.size + 1))
         first[rows] += _LENENC[code]
     return wide, first
 

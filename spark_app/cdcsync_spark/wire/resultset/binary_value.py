@@ -68,10 +68,10 @@ def _integer(width: int) -> Convert:
     def read(source: SourceType, cells: ResultCells) -> Values:
         kind = arrow_type(source)
         if source.unsigned:
-            found = cells.lanes.little(cells.at, width)
+            integers = cells.lanes.little(cells.at, width)
             if width == 8:
-                return Values(_decimal_array(found, np.zeros(len(found), np.int64), kind, cells.valid))
-            return Values(numbers(found.astype(kind.to_pandas_dtype(), copy=False), kind, cells.valid))
+                return Values(_decimal_array(integers, np.zeros(len(integers), np.int64), kind, cells.valid))
+            return Values(numbers(integers.astype(kind.to_pandas_dtype(), copy=False), kind, cells.valid))
         return Values(numbers(cells.lanes.signed(cells.at, width), kind, cells.valid))
 
     return read
@@ -98,10 +98,10 @@ def _float(width: int) -> Convert:
     return read
 
 
-def _decimal_array(found: Numbers, high: Numbers, kind: pa.DataType, valid: Flags | None) -> pa.Array:
+def _decimal_array(low: Numbers, high: Numbers, kind: pa.DataType, valid: Flags | None) -> pa.Array:
     """128-bit numbers from their halves."""
-    halves = np.empty((len(found), 2), np.int64)
-    halves[:, 0], halves[:, 1] = found.view(np.int64), high
+    halves = np.empty((len(low), 2), np.int64)
+    halves[:, 0], halves[:, 1] = low.view(np.int64), high
     return numbers(halves, kind, valid)
 
 
@@ -125,11 +125,11 @@ def _short_decimal(cells: ResultCells, kind: pa.DataType) -> pa.Array | None:
         integers = digits.cast(pa.int64())
     except pa.ArrowInvalid:
         return None
-    found = np.frombuffer(integers.buffers()[1], np.int64)[: len(integers)]
-    fits = (np.abs(found) < 10**kind.precision) & _has_point(cells, kind.scale)
+    unscaled = np.frombuffer(integers.buffers()[1], np.int64)[: len(integers)]
+    fits = (np.abs(unscaled) < 10**kind.precision) & _has_point(cells, kind.scale)
     if not (fits if cells.valid is None else fits | ~cells.valid).all():
         return None
-    return _decimal_array(found, found >> 63, kind, cells.valid)
+    return _decimal_array(unscaled, unscaled >> 63, kind, cells.valid)
 
 
 def _digits(cells: ResultCells, scale: int) -> pa.StringArray:
@@ -199,14 +199,14 @@ def _time(source: SourceType, cells: ResultCells) -> Values:
     return Values(instants.clocks(number & 1 != 0, clock, micro, max(source.size, 0), cells.valid))
 
 
-def _leading(cells: ResultCells, kept: dict[int, int]) -> Cursors:
+def _leading(cells: ResultCells, leading: dict[int, int]) -> Cursors:
     """The first bytes of each value as one number: of a value of `size` bytes `kept[size]`."""
     assert cells.sizes is not None
     masks = np.zeros(256, np.uint64)
-    known = np.zeros(256, np.bool_)
-    for size, count in kept.items():
-        masks[size], known[size] = (1 << 8 * count) - 1, True
-    if not known.take(cells.sizes).all():
+    expected = np.zeros(256, np.bool_)
+    for size, count in leading.items():
+        masks[size], expected[size] = (1 << 8 * count) - 1, True
+    if not expected.take(cells.sizes).all():
         raise DecodeError("a date or time of a size that none has")
     return (cells.lanes.little(cells.at, 8) & masks.take(cells.sizes)).view(np.int64)
 
@@ -220,8 +220,8 @@ def _fraction(cells: ResultCells, shift: int, size: int) -> Cursors:
     return cells.lanes.little(cells.at, 4, shift).astype(np.int64) * long
 
 
-def _dates(found: instants.Instants) -> Values:
-    return Values(found.values, int(found.nulled.sum()))
+def _dates(moments: instants.Instants) -> Values:
+    return Values(moments.values, int(moments.nulled.sum()))
 
 
 # --- texts and bytes

@@ -90,12 +90,12 @@ def _in_lock_step(data: Bytes, at: int, end: int, average: int, longest: int) ->
             done = ~going
             reached[number[done]] = place[done]
             place, number, bound = place[going], number[going], bound[going]
-    found = np.concatenate(places)
+    headers = np.concatenate(places)
     right, between = _linked(data, end, starts, reached)
     if not right.all():
-        found = np.concatenate((found[right[np.concatenate(walks)]], between))
-    found.sort()
-    return found
+        headers = np.concatenate((headers[right[np.concatenate(walks)]], between))
+    headers.sort()
+    return headers
 
 
 def _likely_starts(data: Bytes, words: npt.NDArray[np.uint32], at: int, end: int, stride: int, window: int) -> Cursors:

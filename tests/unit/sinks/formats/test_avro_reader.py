@@ -74,7 +74,7 @@ def test_the_last_record_of_a_key_says_which_row_it_has() -> None:
     avro, text = debezium_avro(CHANGES, ORIGIN, IDS), debezium_json(CHANGES, ORIGIN)
     found = reader(columns).rows(avro.values.to_pylist(), columns)
     wanted = JsonReader("debezium-json").rows(text.values.to_pylist(), columns)
-    assert list(found.known) == list(wanted.known)
+    assert list(found.places) == list(wanted.places)
     assert found.rows.equals(wanted.rows)
     assert found.rows.num_rows
     keys = reader(columns).keys(avro.keys.to_pylist(), pa.schema([key]))

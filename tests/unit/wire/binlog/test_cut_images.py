@@ -41,7 +41,7 @@ def mapped(*columns: str, extra: tuple[tuple[str, tuple[int, bytes], bool], ...]
 
 
 def event(body: bytes, kind: int, images: bytes, width: int, present: int) -> RowsEvent:
-    tables = MappedTables(mariadb=True, wanted=lambda _: True)
+    tables = MappedTables(mariadb=True, is_wanted=lambda _: True)
     tables.learn(body, "binlog.000001", 100)
     found = tables.rows(kind, 50, rows(18, images, width=width, present=present, update=kind == UPDATE))
     assert found is not None
@@ -96,7 +96,7 @@ def test_what_lacks_a_captured_column_is_refused(generated: tuple[str, ...] | No
 
 def test_an_updates_images_that_lack_different_columns_are_refused() -> None:
     body = number(18)[:4] + b"\0\0\1\0\2\0" + bytes([4, 0b1101, 0b1011]) + CUT
-    tables = MappedTables(mariadb=True, wanted=lambda _: True)
+    tables = MappedTables(mariadb=True, is_wanted=lambda _: True)
     tables.learn(BODY, "binlog.000001", 100)
     found = tables.rows(UPDATE, 50, body)
     assert found is not None

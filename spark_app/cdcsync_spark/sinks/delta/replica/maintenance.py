@@ -59,19 +59,19 @@ def retention(properties: Mapping[str, str]) -> int | None:
 def max_idle_seconds(properties: Mapping[str, str]) -> float:
     """A quarter of the Delta log's retention, a minute at least: another program may clean it up
     (rule R4)."""
-    kept = _interval(properties.get("delta.logRetentionDuration", "interval 30 days"))
-    return math.inf if kept is None else max(60.0, kept / 4000)
+    milliseconds = _interval(properties.get("delta.logRetentionDuration", "interval 30 days"))
+    return math.inf if milliseconds is None else max(60.0, milliseconds / 4000)
 
 
 def _interval(text: str) -> int | None:
-    found = _INTERVAL.fullmatch(text.strip())
-    return int(found[1]) * _MILLISECONDS[found[2].lower()] if found else None
+    match = _INTERVAL.fullmatch(text.strip())
+    return int(match[1]) * _MILLISECONDS[match[2].lower()] if match else None
 
 
 def removable(view: TableView, now: int, most: int) -> list[str]:
     """Files that a step may remove, relative to the table."""
-    kept = retention(view.properties)
-    return [] if kept is None else view.dead(now - kept)[:most]
+    milliseconds = retention(view.properties)
+    return [] if milliseconds is None else view.dead(now - milliseconds)[:most]
 
 
 def remove(table_path: TablePath, view: TableView, paths: Iterable[str]) -> None:
@@ -140,16 +140,16 @@ def unnamed(view: TableView, paths: Iterable[str]) -> list[str]:
 def aged(table_path: TablePath, view: TableView) -> list[str]:
     """Files of ours, relative to the table, that are older than the retention: no run is still
     writing them."""
-    kept = retention(view.properties)
-    if kept is None or table_path.staged:
+    milliseconds = retention(view.properties)
+    if milliseconds is None or table_path.staged:
         return []
-    oldest = time.time() - kept / 1000
-    found = []
+    oldest = time.time() - milliseconds / 1000
+    paths = []
     for folder in ("", f"/{FOLDER}"):
         for name, modified in table_path.lake.listed(table_path.folder + folder).items():
             if _OURS.fullmatch(name) and modified and modified < oldest:
-                found.append(f"{folder}/{name}".lstrip("/"))
-    return found
+                paths.append(f"{folder}/{name}".lstrip("/"))
+    return paths
 
 
 def staged_copies(table_path: TablePath, generation: int) -> list[TablePath]:
@@ -205,8 +205,8 @@ class DeltaExpiry:
         old, epoch = aged(self._path, view), view.state.epoch if view.state else None
         newest = self._writing.newest()
         # where this run slept they are its successor's
-        mine = newest is not None and newest.state is not None and newest.state.epoch == epoch
-        orphans = unnamed(newest, old) if newest and mine else []
+        is_ours = newest is not None and newest.state is not None and newest.state.epoch == epoch
+        orphans = unnamed(newest, old) if newest and is_ours else []
         delete_files(self._path, orphans)
         self._orphans_removed = True
         return MaintenanceStep("remove orphans", files_removed=len(orphans))

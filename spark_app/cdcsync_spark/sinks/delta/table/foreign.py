@@ -37,8 +37,8 @@ _Files = dict[str, Descriptor | None]
 def settled_state(log: Log, version: int, view_at: ViewAt) -> TableState | None:
     """The state of the rows of `version`; None where no entry that is left holds one."""
     newest = log.state_at(version)
-    found = None if newest is None else _Settling(log, view_at).state(version)
-    return found and newest and found.restored(newest)
+    state = None if newest is None else _Settling(log, view_at).state(version)
+    return state and newest and state.restored(newest)
 
 
 @dataclass(frozen=True)
@@ -54,13 +54,13 @@ class _Settling:
             if text is None:
                 return None
             with parsing(self.log.entry_path(earlier)):
-                found, actions = own_state(text), list(actions_of(text))
-                write = write_of(earlier, actions) if found is None and changes_rows(actions) else None
+                state, actions = own_state(text), list(actions_of(text))
+                write = write_of(earlier, actions) if state is None and changes_rows(actions) else None
             if write is not None:
-                found = self._restored(write, actions)
-                written = written or (write if found is None else None)
-            if found is not None:
-                return replace(found, written=written or found.written)
+                state = self._restored(write, actions)
+                written = written or (write if state is None else None)
+            if state is not None:
+                return replace(state, written=written or state.written)
         return None
 
     def _restored(self, write: SinkWrite, actions: list[Action]) -> TableState | None:

@@ -49,19 +49,19 @@ def _delta_type(kind: pa.DataType) -> str | dict[str, Any]:
 
 
 def evolved_schema(
-    found: Mapping[str, Mapping[str, Any]],
+    fields_before: Mapping[str, Mapping[str, Any]],
     after: TargetSchema,
     origins: Sequence[Origin],
-    theirs: Iterable[Mapping[str, Any]],
+    foreign: Iterable[Mapping[str, Any]],
 ) -> str:
-    """The schema `after` a table had the fields `found`: a column that stays keeps what users gave
-    it, such as a comment; the fields `theirs` come last."""
-    wanted = json.loads(delta_schema(after))
+    """The schema `after` a table had the fields `fields_before`: a column that stays keeps what
+    users gave it, such as a comment; the fields `foreign` come last."""
+    schema = json.loads(delta_schema(after))
     fields = [
-        {**found[o.source], "name": f["name"], "type": f["type"]} if isinstance(o, Kept) else f
-        for f, o in zip(wanted["fields"], origins, strict=True)
+        {**fields_before[o.source], "name": f["name"], "type": f["type"]} if isinstance(o, Kept) else f
+        for f, o in zip(schema["fields"], origins, strict=True)
     ]
-    return _json({**wanted, "fields": [*fields, *theirs]})
+    return _json({**schema, "fields": [*fields, *foreign]})
 
 
 def unused_name(names: Sequence[str]) -> str:

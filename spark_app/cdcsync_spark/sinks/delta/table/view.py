@@ -57,8 +57,8 @@ class DeltaFile:
 
     @cached_property
     def vector(self) -> Descriptor | None:
-        found = self.add.get("deletionVector")
-        return None if found is None else Descriptor.from_dict(found)
+        descriptor = self.add.get("deletionVector")
+        return None if descriptor is None else Descriptor.from_dict(descriptor)
 
     @cached_property
     def deleted(self) -> DeletedRows | None:
@@ -90,10 +90,10 @@ class DeltaFile:
     def with_vector(self, vector: Descriptor, rows: int, *, data_change: bool) -> DeltaFile:
         """The same file of `rows` physical rows with more of them deleted; its bounds may be wide
         from now on."""
-        kept = {k: v for k, v in self.add.items() if v is not None}
+        parts = {k: v for k, v in self.add.items() if v is not None}
         with parsing(self.log_path):
             stats = loosened(self.add.get("stats") or "", rows)
-        return DeltaFile({**kept, "dataChange": data_change, "stats": stats, "deletionVector": vector.to_dict()})
+        return DeltaFile({**parts, "dataChange": data_change, "stats": stats, "deletionVector": vector.to_dict()})
 
 
 def new_file(path: str, file: DataFile, now: int, *, data_change: bool) -> DeltaFile:
@@ -142,8 +142,8 @@ class TableView:
     def apply(self, version: int, actions: list[Action], state: TableState | None) -> None:
         """The same, where the entry's content is known."""
         for removed in (a["remove"] for a in actions if "remove" in a):
-            found = self.files.get(removed["path"])
-            if found is not None and vector_of(removed) == found.vector:
+            file = self.files.get(removed["path"])
+            if file is not None and vector_of(removed) == file.vector:
                 del self.files[removed["path"]]
                 self._weigh(removed["path"], FILE)
             self.left(removed)
@@ -249,5 +249,5 @@ def entry_text(actions: list[Action]) -> str:
 
 
 def vector_of(removed: Mapping[str, Any]) -> Descriptor | None:
-    found = removed.get("deletionVector")
-    return None if found is None else Descriptor.from_dict(found)
+    descriptor = removed.get("deletionVector")
+    return None if descriptor is None else Descriptor.from_dict(descriptor)

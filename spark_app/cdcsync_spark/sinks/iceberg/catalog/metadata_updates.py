@@ -71,9 +71,9 @@ def check_requirements(metadata: Json, requirements: Sequence[Json]) -> None:
         kind = str(requirement["type"])
         if kind not in _REQUIREMENTS:
             raise ValueError(f"the requirement {kind}")
-        found, needed = _REQUIREMENTS[kind](metadata, requirement)
-        if found != needed:
-            raise CommitLost(f"{kind}: the table has {found}, the commit needs {needed}")
+        value, needed = _REQUIREMENTS[kind](metadata, requirement)
+        if value != needed:
+            raise CommitLost(f"{kind}: the table has {value}, the commit needs {needed}")
 
 
 def _ref(metadata: Json, requirement: Json) -> tuple[Any, Any]:
@@ -113,7 +113,7 @@ def updated(metadata: Json, updates: Sequence[Json], milliseconds: int, location
 
 def _add_schema(after: Metadata, update: Json) -> None:
     schema = update["schema"]
-    if any(known["schema-id"] == schema["schema-id"] for known in after["schemas"]):
+    if any(schema_before["schema-id"] == schema["schema-id"] for schema_before in after["schemas"]):
         raise ValueError(f"the schema {schema['schema-id']} twice")
     after["schemas"].append(copy.deepcopy(dict(schema)))
     after["last-column-id"] = max(after["last-column-id"], *field_ids(schema), update.get("last-column-id") or 0)

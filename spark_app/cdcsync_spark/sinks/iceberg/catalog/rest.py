@@ -193,12 +193,12 @@ class RestCatalog:
     def _configuration(self) -> tuple[str, str]:
         """The prefix of paths and the separator of a namespace's levels in them; asked once."""
         with self._session.lock:
-            known = self._session.config
-        if known is None:
-            known = self._asked_configuration()
+            configuration = self._session.config
+        if configuration is None:
+            configuration = self._asked_configuration()
             with self._session.lock:
-                self._session.config = known
-        return known
+                self._session.config = configuration
+        return configuration
 
     def _asked_configuration(self) -> tuple[str, str]:
         doing = "did not give its configuration"

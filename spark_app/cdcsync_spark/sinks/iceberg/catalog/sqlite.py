@@ -90,8 +90,8 @@ class SqliteCatalog:
         location = self._write(table, metadata, 0)
         try:
             with self._transaction(table) as connection:
-                for made in _TABLES:
-                    connection.execute(made)
+                for statement in _TABLES:
+                    connection.execute(statement)
                 connection.execute(
                     "INSERT OR IGNORE INTO iceberg_namespace_properties VALUES (?, ?, 'exists', 'true')", (NAME, name)
                 )
@@ -137,9 +137,9 @@ class SqliteCatalog:
         if not Path(self.database).exists():
             return None
         with self._connected(table) as connection:
-            known = connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'iceberg_tables'").fetchone()
+            has_tables = connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'iceberg_tables'").fetchone()
             question = f"SELECT metadata_location FROM iceberg_tables WHERE {_OF}"
-            row = connection.execute(question, _key(table)).fetchone() if known else None
+            row = connection.execute(question, _key(table)).fetchone() if has_tables else None
         return None if row is None else str(row[0])
 
     @contextmanager

@@ -33,19 +33,19 @@ class TableStores:
         """The store at a table's location; `vended` asks the catalog for its credentials, which
         serve where the manifest has none. Raises CdcError."""
         try:
-            found = Location.parse(_with_slashes(location), self.endpoint, self.region, self.secret_dir)
+            place = Location.parse(_with_slashes(location), self.endpoint, self.region, self.secret_dir)
         except CdcError:
             raise _refused(location, "a location like s3://bucket/folder or /folder, without percent signs") from None
-        if found.local and not self._is_inside(found.root):
+        if place.local and not self._is_inside(place.root):
             raise _refused(
                 location,
                 "an object store; or a folder below spec.sink.iceberg.catalog.warehouse, which names it for all runs",
             )
-        if found.local or vended is None or self.secret_dir:
-            return store_at(found)
+        if place.local or vended is None or self.secret_dir:
+            return store_at(place)
         from cdcsync_spark.sinks.iceberg.catalog.vended_store import VendedCredentials, VendedStore
 
-        return VendedStore(found, VendedCredentials(vended))
+        return VendedStore(place, VendedCredentials(vended))
 
     def _is_inside(self, folder: str) -> bool:
         if not self.folder:

@@ -237,15 +237,15 @@ class VersionPublication:
         number."""
         place = self.place
         try:
-            found = place.catalog.commit(place.name, self._requirements(), self._updates(snapshot)).metadata
+            metadata = place.catalog.commit(place.name, self._requirements(), self._updates(snapshot)).metadata
         except (CommitLost, OutcomeUnknown, PermanentError) as error:
             loaded = place.catalog.load(place.name)
             if loaded is None:
                 raise place.foreign_table_error() from None
             if self._of.snapshot_id not in checked_metadata(loaded.metadata, str(place)).snapshots:
                 raise self._undone(error, loaded.metadata) from None
-            found = loaded.metadata
-        return checked_metadata(found, str(place))
+            metadata = loaded.metadata
+        return checked_metadata(metadata, str(place))
 
     def _undone(self, error: Exception, metadata: Json) -> Exception:
         """The error of a commit that the table does not have, from the catalog's."""

@@ -144,10 +144,10 @@ class IcebergFormat:
         assert version.state is not None
         fields = version.schema.by_name
         for field in all_columns(version.state.schema, self.place.events):
-            found = fields.get(field.name)
-            if found is None or not same_type(found, field.type):
+            stored = fields.get(field.name)
+            if stored is None or not same_type(stored, field.type):
                 raise self._altered(f"the target's column {field.name!r} is missing or has another type")
-            if found.get("required") and field.name not in version.state.schema.key:
+            if stored.get("required") and field.name not in version.state.schema.key:
                 raise self._altered(f"the target's column {field.name!r} was made NOT NULL")
 
     def _altered(self, found: str) -> CdcError:

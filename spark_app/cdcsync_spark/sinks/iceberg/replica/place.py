@@ -85,10 +85,10 @@ class TablePlace:
     def load(self) -> Loaded | None:
         """None where the catalog has no such table. Raises SinkConflict for a table of another
         format version or mode."""
-        found = self.catalog.load(self.name)
-        if found is None:
+        loaded = self.catalog.load(self.name)
+        if loaded is None:
             return None
-        metadata = checked_metadata(found.metadata, str(self))
+        metadata = checked_metadata(loaded.metadata, str(self))
         if metadata.format_version != self.format_version:
             raise self._other_version(metadata.format_version)
         if property_of(MAIN) in metadata.properties:  # another program's table is refused as that

@@ -72,10 +72,10 @@ def _replaced(on: IcebergVersion, commit: FileCommit) -> TableSchema:
     if not paths:
         fresh = new_schema(target, *_next_numbers(on.metadata))
         return on.schema if on.schema.serves(target) else known(on.metadata, fresh)
-    found = _schema_of(on, paths[0])
-    if found is None or not found.serves(target) or any(_schema_of(on, path) is not found for path in paths):
+    schema = _schema_of(on, paths[0])
+    if schema is None or not schema.serves(target) or any(_schema_of(on, path) is not schema for path in paths):
         raise _other_ids(commit, paths[0])
-    return found
+    return schema
 
 
 def _schema_of(on: IcebergVersion, path: str) -> TableSchema | None:
@@ -87,8 +87,8 @@ def _schema_of(on: IcebergVersion, path: str) -> TableSchema | None:
 def _refuse_other_ids(on: IcebergVersion, commit: FileCommit) -> None:
     target, needed = commit.state.schema, on.schema
     for path in (file.path for file in commit.adding()):
-        found = _schema_of(on, path)
-        if found is not needed and (found is None or _ids(found, target) != _ids(needed, target)):
+        schema = _schema_of(on, path)
+        if schema is not needed and (schema is None or _ids(schema, target) != _ids(needed, target)):
             raise _other_ids(commit, path)
 
 

@@ -201,9 +201,9 @@ class IcebergTarget:
         loaded = self.place.load()
         if loaded is None:
             return None
-        found = self._format(loaded)
-        with found.folder.translating_errors("opening the table"):
-            return found.version(loaded.metadata)
+        table_format = self._format(loaded)
+        with table_format.folder.translating_errors("opening the table"):
+            return table_format.version(loaded.metadata)
 
     def last_commit(self) -> TableState | None:
         version = self.version()

@@ -59,10 +59,10 @@ class IcebergWriter:
             return self._inner
 
     def _needed(self) -> Inner:
-        found = self._opened()
-        if found is None:
+        writer = self._opened()
+        if writer is None:
             raise self._place.foreign_table_error()
-        return found
+        return writer
 
     @contextmanager
     def _used(self, writer: Inner) -> Iterator[Inner]:

@@ -24,10 +24,10 @@ def column_metrics(bounds: FileBounds | None, rows: int, schema: TableSchema) ->
         return {}
     fields = {name: f for name, f in schema.by_name.items() if isinstance(f["type"], str) and name in bounds.nulls}
     lows, highs = dict[int, bytes](), dict[int, bytes]()
-    for name, found in bounds.columns.items():
+    for name, bound in bounds.columns.items():
         if name in fields:
             number, kind = fields[name]["id"], fields[name]["type"]
-            lows[number], highs[number] = _binary(found, found.low, kind), _binary(found, found.high, kind)
+            lows[number], highs[number] = _binary(bound, bound.low, kind), _binary(bound, bound.high, kind)
     return {
         "value_counts": pairs({f["id"]: rows for f in fields.values()}),
         "null_value_counts": pairs({f["id"]: bounds.nulls[name] for name, f in fields.items()}),
@@ -73,8 +73,8 @@ def file_bounds(file: Mapping[str, Any], schema: TableSchema) -> FileBounds:
     return FileBounds({f["name"]: nulls[f["id"]] for f in schema.fields if f["id"] in nulls}, columns)
 
 
-def _by_id(found: Pairs | None) -> dict[int, Any]:
-    return {pair["key"]: pair["value"] for pair in found or ()}
+def _by_id(pairs: Pairs | None) -> dict[int, Any]:
+    return {pair["key"]: pair["value"] for pair in pairs or ()}
 
 
 _KINDS = {
@@ -93,11 +93,11 @@ def _kind(kind: Any) -> BoundKind | None:
     return BoundKind.DECIMAL if kind.startswith("decimal") else _KINDS.get(kind)
 
 
-def _value(found: bytes, kind: str) -> Any:
+def _value(encoded: bytes, kind: str) -> Any:
     if kind == "string":
-        return found.decode()
+        return encoded.decode()
     if kind.startswith("decimal"):
-        unscaled, scale = int.from_bytes(found, "big", signed=True), int(kind.rstrip(")").split(",")[1])
+        unscaled, scale = int.from_bytes(encoded, "big", signed=True), int(kind.rstrip(")").split(",")[1])
         return Decimal((int(unscaled < 0), tuple(map(int, str(abs(unscaled)))), -scale))
-    number = int((_INT if kind in {"int", "date"} else _LONG).unpack(found)[0])
+    number = int((_INT if kind in {"int", "date"} else _LONG).unpack(encoded)[0])
     return _EPOCH + dt.timedelta(days=number) if kind == "date" else number

@@ -22,12 +22,12 @@ def default_json(value: Any, kind: pa.DataType) -> Any:
     return value.isoformat() if isinstance(value, dt.date) else value
 
 
-def default_value(found: Any, kind: Any) -> Any:
+def default_value(value: Any, kind: Any) -> Any:
     """The value of a default, in Python. Raises, as parsers do, for another form."""
     if kind == "binary":
-        return bytes.fromhex(found)
+        return bytes.fromhex(value)
     if kind in {"timestamp", "timestamptz"}:
-        return dt.datetime.fromisoformat(found)
+        return dt.datetime.fromisoformat(value)
     if kind == "date":
-        return dt.date.fromisoformat(found)
-    return Decimal(found) if isinstance(kind, str) and kind.startswith("decimal") else found
+        return dt.date.fromisoformat(value)
+    return Decimal(value) if isinstance(kind, str) and kind.startswith("decimal") else value

@@ -34,12 +34,12 @@ def most_age(properties: Mapping[str, str]) -> int:
 def expired(metadata: TableMetadata, now: int) -> list[int]:
     """The ids of snapshots that go by a commit at `now` (milliseconds). The newest one of each
     branch always stays."""
-    kept = set(_recent(metadata, now - most_age(metadata.properties)))
+    staying = set(_recent(metadata, now - most_age(metadata.properties)))
     for name, ref in metadata.refs.items():
         head = metadata.snapshots.get(ref["snapshot-id"])
-        theirs = ref.get("type") == "branch" and name not in our_branches(metadata)
-        kept.update(s.id for s in metadata.ancestors(head) if theirs or s is head)
-    return [number for number in metadata.snapshots if number not in kept]
+        is_foreign = ref.get("type") == "branch" and name not in our_branches(metadata)
+        staying.update(s.id for s in metadata.ancestors(head) if is_foreign or s is head)
+    return [number for number in metadata.snapshots if number not in staying]
 
 
 def _recent(metadata: TableMetadata, oldest: int) -> Iterator[int]:

@@ -141,9 +141,9 @@ class ListedManifest:
 
 def read_manifest(row: Record, content: bytes, most_bytes: int) -> tuple[ListedManifest, int]:
     """And the bytes that it takes unpacked. Raises one of `avro.BROKEN`."""
-    found = read_container(content, most_bytes)
+    container = read_container(content, most_bytes)
     first, entries = row.get("first_row_id"), dict[str, Entry]()
-    for record in found.records:
+    for record in container.records:
         file = record["data_file"]
         if record["status"] == _EntryStatus.DELETED:
             continue
@@ -154,7 +154,7 @@ def read_manifest(row: Record, content: bytes, most_bytes: int) -> tuple[ListedM
         if entry.name in entries:
             raise ValueError(f"the file {entry.name[:200]!r} twice")
         entries[entry.name] = entry
-    return ListedManifest(row, entries), found.size
+    return ListedManifest(row, entries), container.size
 
 
 def _inherited(record: Record, file: Record, row: Record) -> Entry:

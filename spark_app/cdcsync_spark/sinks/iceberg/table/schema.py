@@ -52,12 +52,12 @@ class TableSchema:
     identifiers: tuple[int, ...] = ()
 
     @classmethod
-    def of(cls, found: Mapping[str, Any]) -> TableSchema:
-        fields = tuple(found["fields"])
+    def of(cls, metadata: Mapping[str, Any]) -> TableSchema:
+        fields = tuple(metadata["fields"])
         for field in fields:
             if not isinstance(field["id"], int) or not isinstance(field["name"], str):
                 raise TypeError("a field without id and name")
-        return cls(found["schema-id"], fields, tuple(sorted(found.get("identifier-field-ids") or ())))
+        return cls(metadata["schema-id"], fields, tuple(sorted(metadata.get("identifier-field-ids") or ())))
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -105,24 +105,24 @@ def new_schema(target: TargetSchema, schema_id: int, last_id: int, events: Event
 
 
 def evolved_schema(
-    found: TableSchema,
+    before: TableSchema,
     after: TargetSchema,
     origins: Sequence[Origin],
-    theirs: Sequence[Field],
+    foreign: Sequence[Field],
     schema_id: int,
     last_id: int,
 ) -> TableSchema:
-    """The schema `after` a table had `found`: a column that stays keeps its id, and what users gave
-    it, such as a comment. The fields `theirs`, of another program, come last, unless the source has
-    one of their name now."""
-    ids, there = count(last_id + 1), found.by_name
+    """The schema `after` a table had `before`: a column that stays keeps its id, and what users
+    gave it, such as a comment. The fields `foreign`, of another program, come last, unless the
+    source has one of their name now."""
+    ids, there = count(last_id + 1), before.by_name
     fields = []
     for field, origin in zip(arrow_schema(after), origins, strict=True):
-        kept = there.get(origin.source) if isinstance(origin, Kept) else None
-        new = {**_field(field, ids), **_default(origin, field.type)} if kept is None else kept
+        field_before = there.get(origin.source) if isinstance(origin, Kept) else None
+        new = {**_field(field, ids), **_default(origin, field.type)} if field_before is None else field_before
         fields.append({**new, "name": field.name})
     names = {field.name.casefold() for field in arrow_schema(after)}
-    return _with_key(after, schema_id, [*fields, *(f for f in theirs if f["name"].casefold() not in names)])
+    return _with_key(after, schema_id, [*fields, *(f for f in foreign if f["name"].casefold() not in names)])
 
 
 def _with_key(target: TargetSchema, schema_id: int, fields: list[Field]) -> TableSchema:
@@ -195,25 +195,25 @@ def file_schema(schema: TableSchema, target: TargetSchema, events: EventColumns 
     there = schema.by_name
     fields = []
     for field in all_columns(target, events):
-        found = there.get(field.name)
-        if found is None or not same_type(found, field.type):
+        stored = there.get(field.name)
+        if stored is None or not same_type(stored, field.type):
             raise fail(
                 Reason.INTERNAL_ERROR,
                 f"rows with the column {field.name!r} {field.type} for a table whose columns are {list(there)}",
                 needed="rows of the table's schema",
                 remedy="report this with the driver log",
             )
-        fields.append(_in_file(field, found, required=field.name in target.key))
+        fields.append(_in_file(field, stored, required=field.name in target.key))
     return pa.schema(fields)
 
 
-def _in_file(field: pa.Field, found: Field, *, required: bool) -> pa.Field:
+def _in_file(field: pa.Field, stored: Field, *, required: bool) -> pa.Field:
     kind = field.type
     if pa.types.is_integer(kind) and kind.bit_width < 32:
         kind = pa.int32()
     if pa.types.is_list(kind):
-        kind = pa.list_(pa.field("element", kind.value_type, metadata=_numbered_as(found["type"]["element-id"])))
-    return pa.field(field.name, kind, nullable=not required, metadata=_numbered_as(found["id"]))
+        kind = pa.list_(pa.field("element", kind.value_type, metadata=_numbered_as(stored["type"]["element-id"])))
+    return pa.field(field.name, kind, nullable=not required, metadata=_numbered_as(stored["id"]))
 
 
 def _numbered_as(number: int) -> dict[bytes, bytes]:

@@ -142,29 +142,29 @@ class VersionReader:
         """The newest version of a branch; `before` is one that is known."""
         with parsing(f"the metadata of {metadata.location}"):
             snapshot, state = metadata.head(ref), found_state(metadata, ref)
-        known = {m.path: m for m in before.manifests} if before else {}
-        manifests = () if snapshot is None else self.manifests(metadata, snapshot, known)
+        read_before = {m.path: m for m in before.manifests} if before else {}
+        manifests = () if snapshot is None else self.manifests(metadata, snapshot, read_before)
         files = self.files(metadata, manifests)
         gone = before.gone if before else {}
         return IcebergVersion(metadata, ref, schema, state, snapshot, manifests, files, gone)
 
     def manifests(
-        self, metadata: TableMetadata, snapshot: Snapshot, known: Mapping[str, ListedManifest]
+        self, metadata: TableMetadata, snapshot: Snapshot, read_before: Mapping[str, ListedManifest]
     ) -> tuple[ListedManifest, ...]:
-        """The manifests of a snapshot, which are read unless they are `known`."""
+        """The manifests of a snapshot, which are read unless they are `read_before`."""
         paths, left, manifests = TablePaths(metadata.location), memory_limit() // _SHARE, []
         content = self._read(paths, snapshot.manifest_list)
         with parsing(snapshot.manifest_list):
             rows = read_list(content, left)
         for row in rows:
             path = row["manifest_path"]
-            if path not in known:
+            if path not in read_before:
                 content = self._read(paths, path)
                 with parsing(path):
                     manifest, size = read_manifest(row, content, left)
                 left -= size
             else:
-                manifest = ListedManifest(row, known[path].entries)
+                manifest = ListedManifest(row, read_before[path].entries)
             manifests.append(manifest)
         return tuple(manifests)
 

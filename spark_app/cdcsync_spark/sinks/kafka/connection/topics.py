@@ -121,13 +121,13 @@ class Topics:
         """The settings of a topic that is there; None where they may not be asked for."""
         asked = ConfigResource(ConfigResource.Type.TOPIC, name)
         try:
-            found = self.admin.describe_configs([asked], request_timeout=self.timeout)[asked].result()
+            entries = self.admin.describe_configs([asked], request_timeout=self.timeout)[asked].result()
         except KafkaException as error:
             if is_forbidden(error):
                 return None
             raise self.brokers.error(error, f"asking for the settings of the topic {name}") from None
         return {
-            n: Setting(e.value or "", e.source == ConfigSource.DYNAMIC_TOPIC_CONFIG.value) for n, e in found.items()
+            n: Setting(e.value or "", e.source == ConfigSource.DYNAMIC_TOPIC_CONFIG.value) for n, e in entries.items()
         }
 
     def configure(self, name: str, config: Mapping[str, str]) -> bool:
@@ -145,11 +145,11 @@ class Topics:
     def made(self, name: str) -> Topic:
         """One that was just made, or was there: brokers may learn of it a moment later."""
         until = time.monotonic() + self.timeout
-        while (found := self.find(name)) is None:
+        while (topic := self.find(name)) is None:
             if time.monotonic() > until:
                 raise _not_seen(name)
             time.sleep(_PAUSE_SECONDS)
-        return found
+        return topic
 
     def find(self, name: str) -> Topic | None:
         """None where there is none."""
@@ -181,12 +181,12 @@ class Topics:
 
     def _described(self, name: str, answer: Future[TopicDescription]) -> Topic | None:
         try:
-            found = answer.result()
+            description = answer.result()
         except KafkaException as error:
             if error_of(error).name() == "UNKNOWN_TOPIC_OR_PART":
                 return None
             raise self.brokers.error(error, f"asking for the topic {name}") from None
-        return Topic(name, str(found.topic_id), len(found.partitions))
+        return Topic(name, str(description.topic_id), len(description.partitions))
 
     def is_empty(self, topic: Topic) -> bool:
         return self.begins(topic.name, topic.partitions) == self.ends(topic.name, topic.partitions)
@@ -208,12 +208,12 @@ class Topics:
         until = time.monotonic() + self.timeout
         while True:
             try:
-                found = self.admin.list_offsets(
+                answers = self.admin.list_offsets(
                     dict.fromkeys(places, which),
                     isolation_level=IsolationLevel.READ_UNCOMMITTED,
                     request_timeout=self.timeout,
                 )
-                return [found[place].result().offset for place in places]
+                return [answers[place].result().offset for place in places]
             except KafkaException as error:
                 if error_of(error).name() not in _NO_LEADER or time.monotonic() > until:
                     raise self.brokers.error(error, f"asking where the topic {places[0].topic} ends") from None

@@ -95,13 +95,13 @@ class StateFold:
             table, place = key[len(_REPEATED) :], at if repeats is None else repeats
         epoch = _EPOCH.search(value)
         if epoch is None:
-            found = _Newest(sys.maxsize, place, value, b"", 0)
+            record = _Newest(sys.maxsize, place, value, b"", 0)
         else:
-            found = _Newest(int(epoch[1]), place, value, epoch[0], epoch.start())
-        known = self._newest.get(table)
-        if known is None or found[:2] > known[:2]:
-            self._newest[table] = found
-            self.size += len(value) - len(known.value) if known else len(value) + len(table) + ENTRY_BYTES
+            record = _Newest(int(epoch[1]), place, value, epoch[0], epoch.start())
+        newest = self._newest.get(table)
+        if newest is None or record[:2] > newest[:2]:
+            self._newest[table] = record
+            self.size += len(value) - len(newest.value) if newest else len(value) + len(table) + ENTRY_BYTES
             self._changed.add(table)
 
     def take_all(self, records: Iterable[Read]) -> None:
@@ -111,8 +111,8 @@ class StateFold:
             key, value = record.key(), record.value()
             if not isinstance(key, bytes) or not isinstance(value, bytes):
                 continue
-            known = self._newest.get(key)
-            if known is not None and known.says_epoch and value.startswith(known.says_epoch, known.place):
+            newest = self._newest.get(key)
+            if newest is not None and newest.says_epoch and value.startswith(newest.says_epoch, newest.place):
                 self._last[key] = record
             else:
                 self.take(record.offset() or 0, key, value)

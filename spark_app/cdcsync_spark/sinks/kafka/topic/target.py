@@ -118,8 +118,8 @@ class KafkaSink:
 
     def discard(self, table: TableId, generation: int) -> None:
         """A copy that the topic waits for stays."""
-        found = self.session.record(str(table))
-        if found is None or found.published or found.state.generation != generation:
+        record = self.session.record(str(table))
+        if record is None or record.published or record.state.generation != generation:
             self.staging.copy(table, generation).remove()
 
     def commit_all(self, epoch: int, parts: Sequence[tuple[Writer, Build]]) -> Iterator[Outcome]:
@@ -195,12 +195,12 @@ class KafkaTarget:
 
     def made_topic(self, name: str) -> Topic:
         """One that is there is taken if it is empty."""
-        wanted, topics = self.sink.topics, self.sink.session.topics
-        topics.make(name, wanted.partitions, wanted.replication, dict(wanted.config))
-        found = topics.made(name)
-        if not topics.is_empty(found):
+        settings, topics = self.sink.topics, self.sink.session.topics
+        topics.make(name, settings.partitions, settings.replication, dict(settings.config))
+        topic = topics.made(name)
+        if not topics.is_empty(topic):
             raise foreign_topic(self.name, name)
-        return found
+        return topic
 
     def last_commit(self) -> TableState | None:
         """Where the topic, or the copy of a resnapshot, is gone, what that was begun with: another

@@ -59,19 +59,19 @@ class TopicMain:
     def record(self) -> TableRecord:
         """Raises SinkConflict where there is none, or where the topic is not the one that it is
         about."""
-        found = self._recorded
-        if self._checked != found.topic_id:
-            check_topic(self.name, found, self.session.topics.find(found.topic))
-            self._checked = found.topic_id
-        return found
+        recorded = self._recorded
+        if self._checked != recorded.topic_id:
+            check_topic(self.name, recorded, self.session.topics.find(recorded.topic))
+            self._checked = recorded.topic_id
+        return recorded
 
     @property
     def _recorded(self) -> TableRecord:
         """Whatever became of the topic."""
-        found = self.session.record(self.name)
-        if found is None:
+        record = self.session.record(self.name)
+        if record is None:
             raise foreign_topic(self.name, self.target.topic)
-        return found
+        return record
 
     def newest(self, *, wait: bool) -> Recorded | None:
         """`lost` where the topic is gone."""
@@ -103,16 +103,16 @@ class TopicMain:
 
     def draft(self, epoch: int, build: Build) -> tuple[TableRecord, Commit] | None:
         """What is to be committed on top of the known record; None: nothing."""
-        found = self._recorded
-        refuse_superseded(found.state, epoch)
-        commit = build(found.state)
+        recorded = self._recorded
+        refuse_superseded(recorded.state, epoch)
+        commit = build(recorded.state)
         if commit is None:
             return None
-        check_successor(found.state, commit, epoch)
+        check_successor(recorded.state, commit, epoch)
         if not isinstance(commit.change, Replace):
             return replace(self.record, state=commit.state), commit
         sent = self._unsent(commit.state) if commit.state.consistent else None
-        return replace(self._with_topic(found), state=commit.state, publication=sent), commit
+        return replace(self._with_topic(recorded), state=commit.state, publication=sent), commit
 
     def _with_topic(self, record: TableRecord) -> TableRecord:
         """A topic that was deleted begins again with a resnapshot, which sends all rows. One that

@@ -69,9 +69,9 @@ class LakeSnapshot:
         with self.store.translating_errors(self.state.identity.table, "reading rows"):
             for part in self._parts(key_filter):
                 for typed in part.batches(self.schema, needed):
-                    kept = typed if key_filter is None else typed.filter(key_filter)
-                    if kept.num_rows:
-                        yield kept.select(schema.names)
+                    rows = typed if key_filter is None else typed.filter(key_filter)
+                    if rows.num_rows:
+                        yield rows.select(schema.names)
 
     def _parts(self, key_filter: pc.Expression | None) -> Iterator[_RowGroup]:
         """The row groups that may hold a wanted key."""
@@ -94,10 +94,10 @@ class LakeSnapshot:
         key = self.schema.field(names[0]) if names else None
         read = partial(read_range, self.store.files())
         with ThreadPoolExecutor(_FOOTERS_AT_ONCE) as pool:
-            found = pool.map(
+            parts_of_files = pool.map(
                 lambda file: list(_row_groups(files, file[0], key, deleted_rows(file[1], read), self.ids)), self.files
             )
-            return {(p.fragment.path, p.fragment.row_groups[0].id): p for parts in found for p in parts}
+            return {(p.fragment.path, p.fragment.row_groups[0].id): p for parts in parts_of_files for p in parts}
 
 
 @dataclass(frozen=True)
@@ -139,9 +139,9 @@ def without(batch: pa.RecordBatch, first: int, deleted: BitMap) -> pa.RecordBatc
     gone = deleted & BitMap(range(first, first + batch.num_rows)) if deleted else None
     if not gone:
         return batch
-    kept = np.ones(batch.num_rows, bool)
-    kept[np.frombuffer(gone.to_array(), np.uint32) - first] = False
-    return batch.filter(pa.array(kept))
+    flags = np.ones(batch.num_rows, bool)
+    flags[np.frombuffer(gone.to_array(), np.uint32) - first] = False
+    return batch.filter(pa.array(flags))
 
 
 def live_rows(
@@ -224,11 +224,11 @@ def _stored_name(key: pa.Field | None, names: FileNames | None) -> str:
 
 def _bounds(group: pq.RowGroupMetaData, key: pa.Field, stored: str) -> pc.Expression | None:
     chunks = map(group.column, range(group.num_columns))
-    found = next((c.statistics for c in chunks if c.path_in_schema == stored), None)
-    if found is None or not found.has_min_max or found.null_count:
+    statistics = next((c.statistics for c in chunks if c.path_in_schema == stored), None)
+    if statistics is None or not statistics.has_min_max or statistics.null_count:
         return None
     try:
-        low, high = (pa.scalar(value, key.type) for value in (found.min, found.max))
+        low, high = (pa.scalar(value, key.type) for value in (statistics.min, statistics.max))
     except (pa.ArrowInvalid, pa.ArrowTypeError):
         return None
     return (pc.field(key.name) >= low) & (pc.field(key.name) <= high)

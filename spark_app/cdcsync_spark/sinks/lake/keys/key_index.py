@@ -312,31 +312,31 @@ class KeyIndex:
         """`first` is the number of the first key."""
         codes = self._codec.codes(keys)
         order = np.argsort(codes, kind="stable")
-        wanted = codes[order]
-        found = joined([run.find(wanted) for run in self._runs])
-        found = Hits(order[found.query], found.file, found.row)
+        ordered = codes[order]
+        hits = joined([run.find(ordered) for run in self._runs])
+        hits = Hits(order[hits.query], hits.file, hits.row)
         if not self._codec.exact:
-            found = found.where(self._verified(found, keys))
-        found = found.where(self._counts(found))
-        self._refuse_twice(found)
+            hits = hits.where(self._verified(hits, keys))
+        hits = hits.where(self._counts(hits))
+        self._refuse_twice(hits)
         return (
-            Located(self._paths[e.number], first + found.query[at], found.row[at]) for e, at in self._entries_of(found)
+            Located(self._paths[e.number], first + hits.query[at], hits.row[at]) for e, at in self._entries_of(hits)
         )
 
     def _counts(self, hits: Hits) -> npt.NDArray[np.bool_]:
         """Whether each entry's file is live and its row not deleted."""
-        kept = np.zeros(len(hits.query), bool)
+        counts = np.zeros(len(hits.query), bool)
         for entry, at in self._entries_of(hits):
-            kept[at] = ~_in(hits.row[at], entry.deleted)
-        return kept
+            counts[at] = ~_in(hits.row[at], entry.deleted)
+        return counts
 
     def _verified(self, hits: Hits, keys: pa.RecordBatch) -> npt.NDArray[np.bool_]:
         """Whether the row of each hit holds the very key."""
-        kept = np.zeros(len(hits.query), bool)
+        equal = np.zeros(len(hits.query), bool)
         for entry, at in self._entries_of(hits):
             assert entry.keys is not None
-            kept[at] = entry.keys.equal(hits.row[at], keys.take(pa.array(hits.query[at])))
-        return kept
+            equal[at] = entry.keys.equal(hits.row[at], keys.take(pa.array(hits.query[at])))
+        return equal
 
     def _entries_of(self, hits: Hits) -> Iterable[tuple[_Entry, npt.NDArray[np.int64]]]:
         """Live files that were hit, and the indices of their hits."""

@@ -41,9 +41,9 @@ class Hits(NamedTuple):
     file: Numbers
     row: Rows
 
-    def where(self, kept: npt.NDArray[Any]) -> Hits:
+    def where(self, flags: npt.NDArray[Any]) -> Hits:
         """The hits of a mask or of indices."""
-        return Hits(self.query[kept], self.file[kept], self.row[kept])
+        return Hits(self.query[flags], self.file[flags], self.row[flags])
 
 
 def joined(parts: Sequence[Hits]) -> Hits:
@@ -85,17 +85,17 @@ class Run:
             return Parts(np.zeros(1, np.int64), np.array([self.file], np.int32))
         return self.file if isinstance(self.file, Parts) else None
 
-    def find(self, wanted: Codes) -> Hits:
-        """All entries with a code of `wanted` (ascending, may repeat)."""
-        if not len(self) or not len(wanted):
+    def find(self, codes: Codes) -> Hits:
+        """All entries with a code of `codes` (ascending, may repeat)."""
+        if not len(self) or not len(codes):
             return joined([])
-        first, last = np.searchsorted(wanted, self.codes[[0, -1]], "left"), len(self) - 1
-        begin, end = int(first[0]), int(np.searchsorted(wanted, self.codes[-1], "right"))
+        first, last = np.searchsorted(codes, self.codes[[0, -1]], "left"), len(self) - 1
+        begin, end = int(first[0]), int(np.searchsorted(codes, self.codes[-1], "right"))
         query = np.arange(begin, end, dtype=np.int64)
-        at = self._search(wanted[begin:end])
+        at = self._search(codes[begin:end])
         parts = []
         while len(query):
-            met = self.codes[np.minimum(at, last)] == wanted[query]
+            met = self.codes[np.minimum(at, last)] == codes[query]
             met &= at <= last
             query, at = query[met], at[met]
             if len(query):
@@ -103,18 +103,18 @@ class Run:
             at = at + 1
         return joined(parts)
 
-    def _search(self, wanted: Codes) -> npt.NDArray[np.int64]:
-        """For each of `wanted`, which are not beyond the last code, the first index whose code is
+    def _search(self, codes: Codes) -> npt.NDArray[np.int64]:
+        """For each of `codes`, which are not beyond the last code, the first index whose code is
         not less."""
         if self.fences is None:
-            return np.searchsorted(self.codes, wanted)
-        at = np.maximum(np.searchsorted(self.fences, wanted) - 1, 0) * FENCED
+            return np.searchsorted(self.codes, codes)
+        at = np.maximum(np.searchsorted(self.fences, codes) - 1, 0) * FENCED
         read_ahead(address_of(self.codes) + at * self.codes.strides[0], FENCED * self.codes.strides[0])
         last, step = len(self) - 1, FENCED
         while step := step // 2:  # the code at `at` stays less than the wanted one, but for the first of all
             further = np.minimum(at + step, last)
-            at = np.where(self.codes[further] < wanted, further, at)
-        return at + (self.codes[at] < wanted)
+            at = np.where(self.codes[further] < codes, further, at)
+        return at + (self.codes[at] < codes)
 
     def _entries(self, query: npt.NDArray[np.int64], at: npt.NDArray[np.int64]) -> Hits:
         if isinstance(self.file, Parts):
@@ -228,9 +228,9 @@ def _in_order(parts: Sequence[tuple[Codes, Hits]]) -> tuple[Codes, Hits]:
 
 
 def _entries(codes: Codes, hits: Hits, keep: Keep) -> tuple[npt.NDArray[Any]]:
-    kept = keep(hits)
-    entries = np.empty(int(np.count_nonzero(kept)), _ENTRY)
-    entries["code"], entries["row"], entries["file"] = codes[kept], hits.row[kept], hits.file[kept]
+    flags = keep(hits)
+    entries = np.empty(int(np.count_nonzero(flags)), _ENTRY)
+    entries["code"], entries["row"], entries["file"] = codes[flags], hits.row[flags], hits.file[flags]
     return (entries,)
 
 

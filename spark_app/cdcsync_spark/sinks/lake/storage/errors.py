@@ -17,14 +17,14 @@ from cdcsync_lake.failures import brief, store_error
 
 def client_errors() -> tuple[type[Exception], ...]:
     """What the clients of stores raise, and the operating system."""
-    found = _of_delta_rs()
-    return (OSError, found.DeltaError) if found else (OSError,)
+    module = _of_delta_rs()
+    return (OSError, module.DeltaError) if module else (OSError,)
 
 
 def _changed_errors() -> tuple[type[Exception], ...]:
     """What delta-rs raises for a table that is not what it was."""
-    found = _of_delta_rs()
-    return (found.DeltaProtocolError, found.SchemaMismatchError) if found else ()
+    module = _of_delta_rs()
+    return (module.DeltaProtocolError, module.SchemaMismatchError) if module else ()
 
 
 def _of_delta_rs() -> ModuleType | None:
@@ -37,8 +37,8 @@ def _of_delta_rs() -> ModuleType | None:
 
 def sink_error(error: Exception, text: str, doing: str, table: str) -> CdcError:
     """`text` is what `error` says without secrets; `doing` what failed, and where."""
-    known = store_error(error, text, doing, table)
-    if isinstance(error, _changed_errors()) and known.reason.retried:
+    store_failure = store_error(error, text, doing, table)
+    if isinstance(error, _changed_errors()) and store_failure.reason.retried:
         return fail(
             Reason.SINK_CONFLICT,
             f"{doing} failed: {brief(text)}",
@@ -46,7 +46,7 @@ def sink_error(error: Exception, text: str, doing: str, table: str) -> CdcError:
             remedy=f"{RESNAPSHOT}; or undo the change of the target table, {RUN_AGAIN}",
             table=table,
         )
-    return of_the_run(known)
+    return of_the_run(store_failure)
 
 
 def of_the_run(error: CdcError) -> CdcError:

@@ -113,8 +113,8 @@ class LocalStore(LocatedStore):
 def _make_folder(folder: Path) -> None:
     missing = [f for f in (folder, *folder.parents) if not f.exists()]
     folder.mkdir(parents=True, exist_ok=True)
-    for made in missing:
-        sync_path(made.parent)
+    for created in missing:
+        sync_path(created.parent)
 
 
 def sync_path(path: Path) -> None:

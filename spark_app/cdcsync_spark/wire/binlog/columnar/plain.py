@@ -73,14 +73,14 @@ class Plain(NamedTuple):
 
 
 def _table(mariadb: bool) -> npt.NDArray[np.uint8]:
-    found = np.zeros(256, np.uint8)
-    found[[EventType.MARIADB_GTID] if mariadb else [EventType.GTID, EventType.ANONYMOUS_GTID]] = _OPENS
-    found[EventType.ANNOTATE_ROWS if mariadb else EventType.ROWS_QUERY] = _SAYS_NOTHING
-    found[EventType.TABLE_MAP], found[EventType.XID] = MAPS, _ENDS
-    found[list(_ROWS)] = CHANGES
+    roles = np.zeros(256, np.uint8)
+    roles[[EventType.MARIADB_GTID] if mariadb else [EventType.GTID, EventType.ANONYMOUS_GTID]] = _OPENS
+    roles[EventType.ANNOTATE_ROWS if mariadb else EventType.ROWS_QUERY] = _SAYS_NOTHING
+    roles[EventType.TABLE_MAP], roles[EventType.XID] = MAPS, _ENDS
+    roles[list(_ROWS)] = CHANGES
     if not mariadb:
-        found[EventType.QUERY] = _BEGINS
-    return found
+        roles[EventType.QUERY] = _BEGINS
+    return roles
 
 
 _TABLES = {mariadb: _table(mariadb) for mariadb in (False, True)}
@@ -91,11 +91,11 @@ def opening(kinds: npt.NDArray[np.uint8], mariadb: bool) -> int:
     return int(np.count_nonzero(_TABLES[mariadb][kinds] == _OPENS))
 
 
-def find_plain(found: EventArrays, mariadb: bool) -> Plain:
+def find_plain(arrays: EventArrays, mariadb: bool) -> Plain:
     """The plain transactions, checksums verified."""
-    roles = _TABLES[mariadb][found.kinds]
-    odd = (roles == _ODD) | ~found.whole | _misplaced(found.places, roles)
-    odd |= (roles != _ENDS) & (found.ends - found.bodies < _LEAST_BODY)
+    roles = _TABLES[mariadb][arrays.kinds]
+    odd = (roles == _ODD) | ~arrays.whole | _misplaced(arrays.places, roles)
+    odd |= (roles != _ENDS) & (arrays.ends - arrays.bodies < _LEAST_BODY)
     first = np.flatnonzero(roles == _OPENS)
     after = np.append(first[1:], len(roles))
     if not len(first):
@@ -104,10 +104,10 @@ def find_plain(found: EventArrays, mariadb: bool) -> Plain:
     plain = (roles[after - 1] == _ENDS) & (_sums(roles == _ENDS, first) == 1) & (_sums(odd, first) == 0)
     if not mariadb:
         plain &= _sums(roles == _BEGINS, first) == 1
-        plain[plain] = _begins(found, first[plain] + 1)
-    plain[plain] = (_is_row_group if mariadb else _is_mysql_gtid)(found, first[plain])
+        plain[plain] = _begins(arrays, first[plain] + 1)
+    plain[plain] = (_is_row_group if mariadb else _is_mysql_gtid)(arrays, first[plain])
     chosen = np.flatnonzero(np.repeat(plain, after - first)) + first[0]
-    damaged = found.damaged(chosen)
+    damaged = arrays.damaged(chosen)
     if len(damaged):
         plain[np.searchsorted(first, damaged, "right") - 1] = False
     return Plain(roles, first[plain], after[plain])
@@ -127,34 +127,34 @@ def _sums(flags: Flags, first: Cursors) -> npt.NDArray[np.int64]:
     return np.add.reduceat(flags, first, dtype=np.int64)
 
 
-def _begins(found: EventArrays, at: Cursors) -> Flags:
+def _begins(arrays: EventArrays, at: Cursors) -> Flags:
     """Which of the events are a QUERY that is exactly BEGIN (`events.is_begin`)."""
-    bodies, ends = found.bodies[at], found.ends[at]
+    bodies, ends = arrays.bodies[at], arrays.ends[at]
     sizes = ends - bodies
-    right = (found.kinds[at] == EventType.QUERY) & (sizes >= events.QUERY_HEAD + len(events.BEGIN))
-    bodies, ends = np.where(right, bodies, found.starts[at]), np.where(right, ends, found.starts[at] + 8)
-    length = found.numbers(bodies + 8, "u1").astype(np.int64) + found.numbers(bodies + 11, "<u2")
+    right = (arrays.kinds[at] == EventType.QUERY) & (sizes >= events.QUERY_HEAD + len(events.BEGIN))
+    bodies, ends = np.where(right, bodies, arrays.starts[at]), np.where(right, ends, arrays.starts[at] + 8)
+    length = arrays.numbers(bodies + 8, "u1").astype(np.int64) + arrays.numbers(bodies + 11, "<u2")
     right &= length + events.QUERY_HEAD + len(events.BEGIN) == sizes
-    right &= found.numbers(ends - 6, "<u2") == int.from_bytes(events.BEGIN[:2], "little")
-    return right & (found.numbers(ends - 4, "<u4") == int.from_bytes(events.BEGIN[2:], "little"))
+    right &= arrays.numbers(ends - 6, "<u2") == int.from_bytes(events.BEGIN[:2], "little")
+    return right & (arrays.numbers(ends - 4, "<u4") == int.from_bytes(events.BEGIN[2:], "little"))
 
 
-def _is_row_group(found: EventArrays, at: Cursors) -> Flags:
+def _is_row_group(arrays: EventArrays, at: Cursors) -> Flags:
     """MariaDB: no statement alone, no DDL, no XA."""
-    right = found.ends[at] - found.bodies[at] >= events.MARIADB_GTID_HEAD
+    right = arrays.ends[at] - arrays.bodies[at] >= events.MARIADB_GTID_HEAD
     odd = events.STANDALONE | events.DDL | events.PREPARED_XA | events.COMPLETED_XA
-    flags = found.numbers(np.where(right, found.bodies[at] + 12, 0), "u1")
-    return right & (flags & odd == 0) & (found.numbers(np.where(right, found.bodies[at], 0), "<u8") <= _SIGNED)
+    flags = arrays.numbers(np.where(right, arrays.bodies[at] + 12, 0), "u1")
+    return right & (flags & odd == 0) & (arrays.numbers(np.where(right, arrays.bodies[at], 0), "<u8") <= _SIGNED)
 
 
-def _is_mysql_gtid(found: EventArrays, at: Cursors) -> Flags:
+def _is_mysql_gtid(arrays: EventArrays, at: Cursors) -> Flags:
     """Whether each has a number of an interval, and whole times."""
-    sizes = found.ends[at] - found.bodies[at]
+    sizes = arrays.ends[at] - arrays.bodies[at]
     right = (sizes == events.GTID_HEAD) | (sizes >= _IMMEDIATE)
-    numbers = found.numbers(np.where(right, found.bodies[at] + 17, 0), "<u8")
-    anonymous = found.kinds[at] == EventType.ANONYMOUS_GTID
+    numbers = arrays.numbers(np.where(right, arrays.bodies[at] + 17, 0), "<u8")
+    anonymous = arrays.kinds[at] == EventType.ANONYMOUS_GTID
     right &= anonymous | ((numbers >= 1) & (numbers <= _SIGNED))
-    has_time, original = _times_of(found, at)
+    has_time, original = _times_of(arrays, at)
     return right & (~(has_time & original) | (sizes >= _ORIGINAL + _TIME))
 
 
@@ -162,44 +162,44 @@ def _is_mysql_gtid(found: EventArrays, at: Cursors) -> Flags:
 _IMMEDIATE, _ORIGINAL, _TIME = 42, 49, 7
 
 
-def _times_of(found: EventArrays, at: Cursors) -> tuple[Flags, Flags]:
+def _times_of(arrays: EventArrays, at: Cursors) -> tuple[Flags, Flags]:
     """Which GTID events have a commit time, and whose original commit was at another one."""
-    bodies = found.bodies[at]
-    has_time = found.ends[at] - bodies >= _IMMEDIATE + _TIME
-    typed = found.numbers(np.where(has_time, bodies + events.GTID_HEAD, 0), "u1")
+    bodies = arrays.bodies[at]
+    has_time = arrays.ends[at] - bodies >= _IMMEDIATE + _TIME
+    typed = arrays.numbers(np.where(has_time, bodies + events.GTID_HEAD, 0), "u1")
     has_time &= typed == events.LOGICAL_CLOCK[0]
-    top = found.numbers(np.where(has_time, bodies + _IMMEDIATE + _TIME - 1, 0), "u1")
+    top = arrays.numbers(np.where(has_time, bodies + _IMMEDIATE + _TIME - 1, 0), "u1")
     return has_time, has_time & (top >> 7 == 1)
 
 
-def stretch(found: EventArrays, first: Cursors, after: Cursors, mariadb: bool) -> Stretch:
+def stretch(arrays: EventArrays, first: Cursors, after: Cursors, mariadb: bool) -> Stretch:
     """Transactions that `find_plain` found, one after the other."""
-    ends, times = found.places[after - 1], found.times[after - 1].astype(np.float64)
-    bodies = found.bodies[first]
+    ends, times = arrays.places[after - 1], arrays.times[after - 1].astype(np.float64)
+    bodies = arrays.bodies[first]
     if mariadb:
-        numbers = found.numbers(bodies, "<u8").astype(np.int64)
+        numbers = arrays.numbers(bodies, "<u8").astype(np.int64)
         return Stretch(
-            first, after, ends, times, numbers, ((None, 0),), found.numbers(bodies + 8, "<u4"), found.servers[first]
+            first, after, ends, times, numbers, ((None, 0),), arrays.numbers(bodies + 8, "<u4"), arrays.servers[first]
         )
-    numbers = found.numbers(bodies + 17, "<u8").astype(np.int64)
-    committed = _committed(found, first)
+    numbers = arrays.numbers(bodies + 17, "<u8").astype(np.int64)
+    committed = _committed(arrays, first)
     times = np.where(committed > 0, committed / 1e6, times)
-    return Stretch(first, after, ends, times, numbers, tuple(_sources(found, first)))
+    return Stretch(first, after, ends, times, numbers, tuple(_sources(arrays, first)))
 
 
-def _committed(found: EventArrays, first: Cursors) -> npt.NDArray[np.int64]:
+def _committed(arrays: EventArrays, first: Cursors) -> npt.NDArray[np.int64]:
     """Unix time in microseconds, 0 if not logged."""
-    has_time, original = _times_of(found, first)
+    has_time, original = _times_of(arrays, first)
     # eight bytes before a time's end, of which the first is not its
-    at = found.bodies[first] + np.where(original, _ORIGINAL, _IMMEDIATE) - 1
-    return np.where(has_time, found.numbers(np.where(has_time, at, 0), "<u8") >> np.uint64(8), 0).astype(np.int64)
+    at = arrays.bodies[first] + np.where(original, _ORIGINAL, _IMMEDIATE) - 1
+    return np.where(has_time, arrays.numbers(np.where(has_time, at, 0), "<u8") >> np.uint64(8), 0).astype(np.int64)
 
 
-def _sources(found: EventArrays, first: Cursors) -> Iterator[tuple[str | None, int]]:
-    at = found.bodies[first] + 1
-    low, high = found.numbers(at, "<u8"), found.numbers(at + 8, "<u8")
-    anonymous = found.kinds[first] == EventType.ANONYMOUS_GTID
+def _sources(arrays: EventArrays, first: Cursors) -> Iterator[tuple[str | None, int]]:
+    at = arrays.bodies[first] + 1
+    low, high = arrays.numbers(at, "<u8"), arrays.numbers(at + 8, "<u8")
+    anonymous = arrays.kinds[first] == EventType.ANONYMOUS_GTID
     changes = (np.diff(low) != 0) | (np.diff(high) != 0) | (np.diff(anonymous.view(np.int8)) != 0)
     for index in [0, *(np.flatnonzero(changes) + 1).tolist()]:
         start = int(at[index])
-        yield None if anonymous[index] else events.uuid_text(found.data[start : start + 16]), index
+        yield None if anonymous[index] else events.uuid_text(arrays.data[start : start + 16]), index

@@ -44,7 +44,7 @@ class PlainRows:
     map_classes: Cursors
     distinct: tuple[bytes, ...]
     tables: tuple[TableMap | None, ...]
-    found: EventArrays
+    arrays: EventArrays
     transactions: Cursors
     classes: Cursors
     operations: npt.NDArray[np.int8]
@@ -77,16 +77,16 @@ class PlainRows:
             table_map = self.tables[int(self.classes[part[0]])]
             assert table_map is not None
             starts, ends = self.starts[part], self.ends[part]
-            images = b"".join(self.found.bytes(starts, ends))
+            images = b"".join(self.arrays.bytes(starts, ends))
             yield RowsBlock(
                 table_map, self.operations[part], ends - starts, numbers[self.transactions[part]], (images,)
             )
 
 
-def plain_rows(found: EventArrays, plain: Plain, stretch: Stretch, tables: MappedTables) -> PlainRows | None:
+def plain_rows(arrays: EventArrays, plain: Plain, stretch: Stretch, tables: MappedTables) -> PlainRows | None:
     """None where the first transaction is not one of these.
 
-    An example of three rows events, `shop.b` not captured; the places are those in `found`:
+    An example of three rows events, `shop.b` not captured; the places are those in `arrays`:
 
         place 0 to 3    GTID  TABLE_MAP 18 of shop.a  WRITE_ROWS 18   XID
         place 4 to 7    GTID  TABLE_MAP 19 of shop.b  UPDATE_ROWS 19  XID
@@ -102,39 +102,39 @@ def plain_rows(found: EventArrays, plain: Plain, stretch: Stretch, tables: Mappe
     low, high = int(stretch.first[0]), int(stretch.after[-1])
     roles = plain.roles[low:high]
     maps, rows = np.flatnonzero(roles == MAPS) + low, np.flatnonzero(roles == CHANGES) + low
-    bodies = found.bytes(found.bodies[maps], found.ends[maps])
+    bodies = arrays.bytes(arrays.bodies[maps], arrays.ends[maps])
     distinct = tuple(dict.fromkeys(bodies))
-    known = [tables.known(body) for body in distinct]
-    usable = [not isinstance(k, UnreadableMap) for _, k in known]
+    numbered = [tables.known(body) for body in distinct]
+    usable = [not isinstance(k, UnreadableMap) for _, k in numbered]
     of_body = {body: i for i, body in enumerate(distinct)}
     map_classes = np.fromiter(map(of_body.__getitem__, bodies), np.int64, len(bodies))
-    mapped = [k if isinstance(k, UsableMap) else None for _, k in known]
-    number_of = [number for number, _ in known]
+    mapped = [k if isinstance(k, UsableMap) else None for _, k in numbered]
+    number_of = [number for number, _ in numbered]
     bad = [*maps[~np.array(usable, bool)[map_classes]], *_second_of_a_number(number_of, map_classes, maps)]
-    classes = _classes(found, stretch, rows, maps, map_classes, number_of)
+    classes = _classes(arrays, stretch, rows, maps, map_classes, number_of)
     bad += [*rows[classes < 0]]
-    wanted = (classes >= 0) & np.array([m is not None for m in mapped] or [False], bool)[classes]
-    rows, classes = rows[wanted], classes[wanted]
-    heads, odd = _heads(found, rows, classes, mapped)
+    captured = (classes >= 0) & np.array([m is not None for m in mapped] or [False], bool)[classes]
+    rows, classes = rows[captured], classes[captured]
+    heads, odd = _heads(arrays, rows, classes, mapped)
     bad += [*rows[odd]]
     count = stretch.count if not bad else int(np.searchsorted(stretch.first, min(bad), "right")) - 1
     if not count:
         return None
-    kept = rows < stretch.after[count - 1]
-    rows = rows[kept]
+    complete = rows < stretch.after[count - 1]
+    rows = rows[complete]
     return PlainRows(
         count,
         maps,
         map_classes,
         distinct,
         tuple(m.map if m else None for m in mapped),
-        found,
+        arrays,
         np.searchsorted(stretch.first, rows, "right") - 1,
-        classes[kept],
-        _OPERATIONS[found.kinds[rows]],
-        found.bodies[rows] + _HEAD + heads[kept],
-        found.ends[rows],
-        found.ends[rows] + 4 - found.starts[rows],
+        classes[complete],
+        _OPERATIONS[arrays.kinds[rows]],
+        arrays.bodies[rows] + _HEAD + heads[complete],
+        arrays.ends[rows],
+        arrays.ends[rows] + 4 - arrays.starts[rows],
     )
 
 
@@ -152,7 +152,7 @@ def _second_of_a_number(numbers: Sequence[int], classes: Cursors, maps: Cursors)
 
 
 def _classes(
-    found: EventArrays, stretch: Stretch, rows: Cursors, maps: Cursors, map_classes: Cursors, numbers: list[int]
+    arrays: EventArrays, stretch: Stretch, rows: Cursors, maps: Cursors, map_classes: Cursors, numbers: list[int]
 ) -> Cursors:
     """For each rows event which TABLE_MAP it is of, -1 where none of its number is before it in its
     transaction."""
@@ -160,11 +160,11 @@ def _classes(
         return np.full(len(rows), -1, np.int64)
     order = np.argsort(np.array(numbers, np.int64), kind="stable")
     ordered = np.array(numbers, np.int64)[order]
-    wanted = found.numbers(found.bodies[rows], "<u8").astype(np.int64) & (1 << 8 * _NUMBER) - 1
-    place = np.minimum(np.searchsorted(ordered, wanted), len(ordered) - 1)
-    classes = np.where(ordered[place] == wanted, order[place], -1)
+    table_numbers = arrays.numbers(arrays.bodies[rows], "<u8").astype(np.int64) & (1 << 8 * _NUMBER) - 1
+    place = np.minimum(np.searchsorted(ordered, table_numbers), len(ordered) - 1)
+    classes = np.where(ordered[place] == table_numbers, order[place], -1)
     # the last TABLE_MAP of the class before the event: both are ordered by class, then by place
-    span = len(found.starts) + 1
+    span = len(arrays.starts) + 1
     keys = np.sort(map_classes * span + maps)
     before = keys[np.maximum(np.searchsorted(keys, classes * span + rows) - 1, 0)]
     opened = stretch.first[np.searchsorted(stretch.first, rows, "right") - 1]
@@ -173,27 +173,27 @@ def _classes(
 
 
 def _heads(
-    found: EventArrays, rows: Cursors, classes: Cursors, mapped: Sequence[UsableMap | None]
+    arrays: EventArrays, rows: Cursors, classes: Cursors, mapped: Sequence[UsableMap | None]
 ) -> tuple[Cursors, Flags]:
     """For each event the length of its head behind the flags, and whether that is not the usual
     one."""
     lengths, odd = np.zeros(len(rows), np.int64), np.zeros(len(rows), bool)
-    kinds = found.kinds[rows]
+    kinds = arrays.kinds[rows]
     both = classes * 256 + kinds
     for value in np.unique(both).tolist():
         same = np.flatnonzero(both == value)
         events = rows[same]
         table_map, kind, first = mapped[value >> 8], value & 0xFF, int(events[0])
         assert table_map is not None
-        example = found.data[int(found.bodies[first]) : int(found.ends[first])]
+        example = arrays.data[int(arrays.bodies[first]) : int(arrays.ends[first])]
         usual = head(table_map, kind, example)
         if usual is None:
             odd[same] = True
             continue
         lengths[same] = len(usual)
-        starts = found.bodies[events] + _HEAD
-        heads = found.bytes(starts, starts + len(usual))
-        odd[same] = starts + len(usual) > found.ends[events]
+        starts = arrays.bodies[events] + _HEAD
+        heads = arrays.bytes(starts, starts + len(usual))
+        odd[same] = starts + len(usual) > arrays.ends[events]
         if heads.count(usual) != len(heads):
             odd[same] |= np.fromiter((h != usual for h in heads), bool, len(heads))
     return lengths, odd

@@ -66,8 +66,8 @@ class Filler:
             gap += prefix or width
         if len(self._known) >= _KNOWN_BITMAPS:
             self._known.clear()
-        found = self._known[nulls] = _Bitmap(_whole_bitmap(bits, self._present), tuple(lengths), gap)
-        return found
+        bitmap = self._known[nulls] = _Bitmap(_whole_bitmap(bits, self._present), tuple(lengths), gap)
+        return bitmap
 
 
 class _Bitmap(NamedTuple):
@@ -81,11 +81,11 @@ class _Bitmap(NamedTuple):
 
 
 def _whole_bitmap(bits: int, present: Sequence[bool]) -> bytes:
-    found = place = 0
+    whole = place = 0
     for i, there in enumerate(present):
-        found |= (bits >> place & 1 if there else 1) << i
+        whole |= (bits >> place & 1 if there else 1) << i
         place += there
-    return found.to_bytes((len(present) + 7) // 8, "little")
+    return whole.to_bytes((len(present) + 7) // 8, "little")
 
 
 def as_captured(event: RowsEvent, table: Capture) -> RowsEvent:

@@ -84,10 +84,10 @@ _LAYOUTS: dict[int, Callable[[int], Layout]] = {
 def layout(column: MappedColumn) -> Layout:
     """How long a column's values are; raises DecodeError for a type that no server documents."""
     rule = _LAYOUTS.get(column.code)
-    width, prefix = found = rule(column.meta) if rule else (0, 0)
+    width, prefix = sizes = rule(column.meta) if rule else (0, 0)
     if not ((0 < width <= _WIDEST and not prefix) or (0 < prefix <= _WIDEST_LENGTH and not width)):
         raise DecodeError(f"the column type {column.code} with metadata {column.meta}", column=column.name or "")
-    return found
+    return sizes
 
 
 def split(body: bytes, layouts: Sequence[Layout], columns: Sequence[Raw | None]) -> int:

@@ -54,11 +54,11 @@ def rows(lanes: Lanes, sizes: Sequence[int] | npt.NDArray[np.int64], layouts: Se
     not end with their event."""
     ends = np.cumsum(np.asarray(sizes, np.int64))
     begins = ends - sizes
-    found: list[Cursors] = []
+    walked: list[Cursors] = []
     at, end = begins[begins < ends], ends[begins < ends]
     step = _Step(lanes, layouts) if len(at) >= _FEW_EVENTS else None
     while step and len(at) >= _FEW_EVENTS:
-        found.append(at)
+        walked.append(at)
         at = step.over(at)
         if (at > end).any():
             raise _missing(int((at - end).max()))
@@ -66,8 +66,8 @@ def rows(lanes: Lanes, sizes: Sequence[int] | npt.NDArray[np.int64], layouts: Se
         if not unfinished.all():
             at, end = at[unfinished], end[unfinished]
     if len(at):
-        found.append(_RowWalk(lanes.data, layouts).starts(at.tolist(), end.tolist()))
-    starts = np.concatenate([*found, ends[-1:]])
+        walked.append(_RowWalk(lanes.data, layouts).starts(at.tolist(), end.tolist()))
+    starts = np.concatenate([*walked, ends[-1:]])
     starts.sort()
     return Rows(starts, np.diff(np.searchsorted(starts[:-1], np.append(begins, ends[-1:]))))
 
@@ -127,8 +127,8 @@ class _Step:
                 gaps[to].append(gap)
             shown.append(_SHOWN.take(nulls, axis=0) if varies else nulls)
         at = at + len(self._bytes)
-        for found, (j, bit, prefix) in zip(gaps, self._lengths, strict=False):
-            for gap in found:
+        for gaps_of_length, (j, bit, prefix) in zip(gaps, self._lengths, strict=False):
+            for gap in gaps_of_length:
                 at += gap
             at += self._length(at, prefix) * shown[j][:, bit]
         for gap in gaps[-1]:
@@ -155,11 +155,11 @@ class _RowWalk:
         return np.concatenate(starts)
 
     def _of_event(self, at: int, end: int) -> Iterator[int]:
-        data, bitmap, known, size = self._data, self._bitmap, self._known, len(self._data)
+        data, bitmap, walks, size = self._data, self._bitmap, self._known, len(self._data)
         while at < end:
             yield at
             nulls = data[at : at + bitmap]
-            steps, last = known.get(nulls) or self._learn(nulls)
+            steps, last = walks.get(nulls) or self._learn(nulls)
             for gap, prefix in steps:
                 at += gap
                 if at >= size:
@@ -194,10 +194,10 @@ def arrow_width(columns: Sequence[MappedColumn]) -> int:
     return sum(_VALUE_BYTES + (c.meta if c.code == STRING else 0) for c in columns)
 
 
-def slices(found: Rows, width: int, together: Flags) -> Iterator[slice]:
+def slices(rows: Rows, width: int, together: Flags) -> Iterator[slice]:
     """Rows that are decoded together; `width` is their `arrow_width`. Those of `together` stay with
     the row after them."""
-    starts, total = found.starts, len(found.starts) - 1
+    starts, total = rows.starts, len(rows.starts) - 1
     most = max(1, _SLICE_ARROW_BYTES // width)
     low = 0
     while low < total:

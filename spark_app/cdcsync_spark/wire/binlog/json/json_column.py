@@ -68,13 +68,13 @@ class _Documents:
 
     def texts(self) -> pa.StringArray:
         ids = np.arange(len(self._begins))
-        found = self._values(ids, self._lanes.byte(self._begins), self._begins + 1, 0)
+        values = self._values(ids, self._lanes.byte(self._begins), self._begins + 1, 0)
         odd = np.flatnonzero(self._odd)
         if not len(odd):
-            return found
+            return values
         raw = self._lanes.slices(self._begins[odd], self._sizes[odd]).to_pylist()
         ids[odd] = len(ids) + np.arange(len(odd))
-        return pa.concat_arrays([found, strings([json_text(r) for r in raw])]).take(indices(ids))
+        return pa.concat_arrays([values, strings([json_text(r) for r in raw])]).take(indices(ids))
 
     def _values(self, ids: Cursors, kinds: _Kinds, at: Cursors, depth: int) -> pa.StringArray:
         """The texts of values of any kinds."""
@@ -106,8 +106,8 @@ class _Documents:
         width, signed = {5: (2, True), 6: (2, False), 7: (4, True), 8: (4, False), 9: (8, True), 10: (8, False)}[kind]
         at, _lengths = self._checked(ids, at, np.full(len(ids), width))
         read = self._lanes.signed if signed else self._lanes.little
-        found = read(at, width)
-        return numbers(found, pa.from_numpy_dtype(found.dtype)).cast(pa.string())
+        values = read(at, width)
+        return numbers(values, pa.from_numpy_dtype(values.dtype)).cast(pa.string())
 
     def _literal(self, _: int, ids: Cursors, at: Cursors, __: int) -> pa.StringArray:
         at, _lengths = self._checked(ids, at, np.ones(len(ids), np.int64))
@@ -233,8 +233,8 @@ def _needs_escapes(raw: pa.BinaryArray) -> bool:
     data = raw.buffers()[2]
     if data is None:
         return False
-    found = np.frombuffer(data, np.uint8)
-    return bool(((found < 0x20) | (found == ord('"')) | (found == ord("\\"))).any())
+    octets = np.frombuffer(data, np.uint8)
+    return bool(((octets < 0x20) | (octets == ord('"')) | (octets == ord("\\"))).any())
 
 
 _Read = Callable[[_Documents, int, Cursors, Cursors, int], pa.StringArray]

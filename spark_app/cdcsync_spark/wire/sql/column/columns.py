@@ -256,20 +256,20 @@ def _nulls_stay(declared: Declared, column: Column, session: Session) -> bool:
 def _integer(declared: Declared, recorded: SourceType) -> bool:
     """The width of the display may go unsaid; of most it is not even kept by newer servers."""
     width = _WIDTHS[declared.base] - (1 if recorded.unsigned and declared.base != "bigint" else 0)
-    known = (recorded.size,) if recorded.size >= 0 else (width,)
+    sizes = (recorded.size,) if recorded.size >= 0 else (width,)
     if declared.unsigned != recorded.unsigned or len(declared.numbers) > 1:
         return False
     if not declared.numbers:
         return recorded.size in (-1, width)
-    return declared.numbers == known or (recorded.size < 0 and declared.numbers != (1,))
+    return declared.numbers == sizes or (recorded.size < 0 and declared.numbers != (1,))
 
 
 def _sized(default: int | None) -> Callable[[Declared, SourceType], bool]:
     """One number, or the default; no default: it must be declared."""
 
     def same(declared: Declared, recorded: SourceType) -> bool:
-        wanted = declared.numbers or ((default,) if default is not None else ())
-        return wanted == (max(recorded.size, default or 0),) and not declared.unsigned
+        sizes = declared.numbers or ((default,) if default is not None else ())
+        return sizes == (max(recorded.size, default or 0),) and not declared.unsigned
 
     return same
 
@@ -280,8 +280,8 @@ def _decimal(declared: Declared, recorded: SourceType) -> bool:
 
 
 def _real(declared: Declared, recorded: SourceType) -> bool:
-    known = (recorded.size, recorded.scale) if recorded.size >= 0 else ()
-    return declared.numbers == known and declared.unsigned == recorded.unsigned
+    sizes = (recorded.size, recorded.scale) if recorded.size >= 0 else ()
+    return declared.numbers == sizes and declared.unsigned == recorded.unsigned
 
 
 def _bare(declared: Declared, recorded: SourceType) -> bool:

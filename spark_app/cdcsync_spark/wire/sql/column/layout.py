@@ -72,17 +72,17 @@ class Layout:
 
     def columns(self) -> list[Placed]:
         """In the next order. Raises Unpredictable."""
-        found: list[Placed] = []
+        placed_columns: list[Placed] = []
         for column in self.old.columns:
             placed = self.changed.get(column.name, Placed(column, Kept(column.name)))
             if column.name not in self.dropped and placed.after is None:
-                found.append(placed)
+                placed_columns.append(placed)
         for placed in self.later:
-            found.insert(_place(found, placed.after), placed)
-        names = {folded(p.column.name) for p in found}
-        if len(names) != len(found) or not names:
+            placed_columns.insert(_place(placed_columns, placed.after), placed)
+        names = {folded(p.column.name) for p in placed_columns}
+        if len(names) != len(placed_columns) or not names:
             raise Unpredictable("two columns of one name, or none")
-        return found
+        return placed_columns
 
 
 def _place(columns: list[Placed], after: str | None) -> int:

@@ -61,21 +61,21 @@ class Dml:
 
 def read_dml(statement: Statement) -> Dml | None:
     """None where the statement is not read to its end."""
-    found = _read_one_table(statement)
-    if found is None and statement.temporary:
-        found = _read(statement, _of_temporary)
-    if found is None and statement.in_doubt:
-        found = _read(statement, _of_any)
-    return found if found is None else replace(found, in_doubt=statement.in_doubt)
+    dml = _read_one_table(statement)
+    if dml is None and statement.temporary:
+        dml = _read(statement, _of_temporary)
+    if dml is None and statement.in_doubt:
+        dml = _read(statement, _of_any)
+    return dml if dml is None else replace(dml, in_doubt=statement.in_doubt)
 
 
 def _read(statement: Statement, way: Callable[[Sequence[Token], Statement], Dml]) -> Dml | None:
     try:
         _check_adjacent(statement.sql)
-        found = way(tokenize(statement.sql, statement.session), statement)
+        dml = way(tokenize(statement.sql, statement.session), statement)
     except Unreadable:
         return None
-    return found if found.is_named else None
+    return dml if dml.is_named else None
 
 
 def _of_temporary(tokens: Sequence[Token], statement: Statement) -> Dml:
@@ -95,10 +95,10 @@ def _read_one_table(statement: Statement) -> Dml | None:
         _check_adjacent(statement.sql)
         reader = TokenReader(tokens, statement.database)
         skip_settings(reader)
-        found = _READERS[reader.need_any(*_READERS)](reader)
+        dml = _READERS[reader.need_any(*_READERS)](reader)
     except Unreadable:
         return None
-    return found.without(statement.temporary) if found.is_named else None
+    return dml.without(statement.temporary) if dml.is_named else None
 
 
 def _check_adjacent(sql: str) -> None:

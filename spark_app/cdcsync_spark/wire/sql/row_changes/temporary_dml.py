@@ -55,12 +55,12 @@ def tables_read(tokens: Sequence[Token], default_database: str, temporary: Set[T
     reader.take_any("LOW_PRIORITY", "HIGH_PRIORITY", "DELAYED", "QUICK", "CONCURRENT")
     reader.take("IGNORE")
     if verb == "UPDATE":
-        found = _update(reader, temporary)
+        references = _update(reader, temporary)
     elif verb == "DELETE":
-        found = _delete(reader, temporary)
+        references = _delete(reader, temporary)
     else:
-        found = _insert(reader, temporary) if verb != "LOAD DATA" else _load(reader, temporary)
-    return tuple(dict.fromkeys(r.table for r in found if r.table not in temporary))
+        references = _insert(reader, temporary) if verb != "LOAD DATA" else _load(reader, temporary)
+    return tuple(dict.fromkeys(r.table for r in references if r.table not in temporary))
 
 
 def table_written(
