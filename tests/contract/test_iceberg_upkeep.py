@@ -163,6 +163,27 @@ def test_files_of_a_run_that_died_go_when_they_are_old(
     assert content(target) == model.content
 
 
+def test_nothing_of_another_table_goes_that_the_catalog_has_in_the_same_folder(
+    sink: IcebergSink, tmp_path: Path
+) -> None:
+    """Its files have names like ours, and no snapshot of this table names them."""
+    target, model = sink.target(ORDERS.id), Model(ORDERS, {(1,): (1, "first")})
+    whole_snapshot(target, model.rows.values())
+    location = Path(metadata_of(sink)["location"])
+    theirs = [f"data/stream-{'a' * 32}.zstd.parquet", f"data/_resnapshot-1/s0-wave-{'b' * 32}.zstd.parquet"]
+    for name in (*theirs, f"metadata/_cdcsync-{'0' * 32}"):
+        (location / name).parent.mkdir(exist_ok=True)
+        (location / name).touch()
+        os.utime(location / name, (1, 1))
+    writer = target.writer(tmp_path)
+    writer.commit(1, batch(1, model.apply([(2, "new")], [])))
+    assert "remove orphans" not in list(iter(writer.maintain, ""))
+    sink.discard(ORDERS.id, 1)
+    assert files_of(sink) >= set(theirs)
+    assert len(list((location / "metadata").glob("_cdcsync-*"))) == 2, "its own mark is there for the other one"
+    assert content(target) == model.content
+
+
 @pytest.mark.parametrize("done", [False, True])
 def test_waves_that_no_commit_took_go_when_the_snapshot_is_done(sink: IcebergSink, tmp_path: Path, done: bool) -> None:
     """And so do those of staged copies up to the published one. What a resnapshot is staging

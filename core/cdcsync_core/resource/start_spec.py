@@ -15,6 +15,7 @@ from cdcsync_core.resource.spec_part import Part, Whole
 _FILE = r"^[^/\x00]+\.[0-9]+$"
 _MOMENT = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,6})?(Z|[+-][0-9]{2}:[0-9]{2})$"
 _MARIADB = re.compile(r"\s*[0-9]+-[0-9]+-[0-9]+\s*(,|$)")
+_NUMBER, _NUMBERS_END = re.compile("[0-9]+"), 2**63
 
 From = Literal["snapshot", "latest", "position", "gtid", "timestamp", "Snapshot"]
 #: the fields that each takes, all of them
@@ -30,6 +31,8 @@ def _as_spelled_now(value: From) -> From:
 
 
 def _check_gtid_set(text: str) -> str:
+    if not text.isascii() or any(int(number) >= _NUMBERS_END for number in _NUMBER.findall(text)):
+        raise ValueError("numbers of transactions below 2**63")
     if not (MariaDbGtidPos.parse(text) if is_mariadb_gtid(text) else GtidSet.parse(text)):
         raise ValueError("at least one GTID; a start from the beginning is from position")
     return text

@@ -8,12 +8,11 @@ from pydantic import Field, model_validator
 
 from cdcsync_core.resource.connection_spec import CredentialsRef, TlsPart, is_loopback, joined
 from cdcsync_core.resource.sinks.kind import Endpoint, Nouns, SinkKind, StoreUse
-from cdcsync_core.resource.spec_part import Whole
+from cdcsync_core.resource.spec_part import Host, Whole
 from cdcsync_core.tables.event_columns import EventColumns
 
 #: a schema or a database that a resource may name, as the statements' text has it
 _NAME = r"^([A-Za-z_][A-Za-z0-9_]*)?$"
-Host = Annotated[str, Field(strict=True, pattern=r"^([A-Za-z0-9._-]+|[0-9A-Fa-f:.]+)$", max_length=253)]
 Port = Annotated[Whole, Field(ge=1, le=65535)]
 DatabaseName = Annotated[str, Field(strict=True, pattern=_NAME, max_length=64)]
 StateName = Annotated[str, Field(strict=True, pattern=r"^[A-Za-z_][A-Za-z0-9_]*$", max_length=63)]

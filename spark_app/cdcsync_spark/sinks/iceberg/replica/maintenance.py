@@ -9,11 +9,14 @@ expire within commits; here their files go:
   files of staged copies up to the published one: no run names them any more.
 
 Nothing is removed while another program has a branch of its own: that may have files that `main`
-lost before.
+lost before. Nor where another table of ours lies in the same folder, as a catalog may have it by
+mistake or malice: its files have names like these, and no snapshot of this table names them. Each
+table leaves a mark in its folder for that, under a name that other programs' clean-up passes by.
 """
 
 from __future__ import annotations
 
+import hashlib
 import re
 import time
 from collections.abc import Callable, Collection, Iterator
@@ -34,6 +37,7 @@ _OURS = re.compile(
 )
 _WAVE = re.compile(r"s\d{1,9}-[A-Za-z0-9_-]{0,80}-[0-9a-f]{32}\.zstd\.parquet")
 _COPY = re.compile(rf"{FOLDER}(\d{{1,9}})")
+_MARK = re.compile(r"_cdcsync-[0-9a-f]{32}")
 #: what no run is still writing, whatever the table's properties say
 _LEAST_AGE = 3600.0
 #: seconds until orphans are looked for again
@@ -73,6 +77,8 @@ class IcebergExpiry:
         old, newest = list(aged(self._folder, version)), self._writing.newest()
         # where this run slept they are its successor's
         if newest is None or not _same_run(newest, version) or others_have_branches(newest.metadata):
+            return None
+        if has_other_tables(self._folder):
             return None
         named = named_files(self._folder, newest.metadata) if old else ()
         orphans = [path for path in old if path not in named]
@@ -117,6 +123,15 @@ def _copies(folder: IcebergFolder, version: IcebergVersion) -> Iterator[str]:
         named = _COPY.fullmatch(name)
         if named and int(named[1]) <= version.state.generation:
             yield f"{DATA}/{name}"
+
+
+def has_other_tables(folder: IcebergFolder) -> bool:
+    """Whether another table of this program has files in the folder. Marks it as this table's."""
+    own = f"_cdcsync-{hashlib.sha256(f'{folder.sync}/{folder.table}'.encode()).hexdigest()[:32]}"
+    marks = {name for name in folder.lake.listed(METADATA) if _MARK.fullmatch(name)}
+    if own not in marks:
+        folder.lake.put_new(f"{METADATA}/{own}", f"{folder.sync}/{folder.table}\n".encode())
+    return bool(marks - {own})
 
 
 def named_files(folder: IcebergFolder, metadata: TableMetadata) -> Collection[str]:

@@ -32,7 +32,7 @@ from cdcsync_spark.sinks.history.rows import HISTORY, mark
 from cdcsync_spark.sinks.iceberg.catalog.port import Catalog, CatalogTableName, CommitLost, NewTable, OutcomeUnknown
 from cdcsync_spark.sinks.iceberg.replica.commit import VersionPublication, copy_removal, remove
 from cdcsync_spark.sinks.iceberg.replica.format import IcebergFormat, stamp
-from cdcsync_spark.sinks.iceberg.replica.maintenance import named_files
+from cdcsync_spark.sinks.iceberg.replica.maintenance import has_other_tables, named_files
 from cdcsync_spark.sinks.iceberg.replica.place import Loaded, Stores, TablePlace
 from cdcsync_spark.sinks.iceberg.replica.schemas import known, staged_name
 from cdcsync_spark.sinks.iceberg.replica.writer import IcebergWriter
@@ -121,7 +121,7 @@ def _remove_unnamed(place: TablePlace, loaded: Loaded) -> bool:
     with folder.translating_errors("removing a staged copy"):
         names = [f"{folder.folder}/{name}" for name in folder.lake.listed(folder.folder)]
         named = named_files(folder, loaded.metadata) if names else ()
-        unnamed = [name for name in names if name not in named]
+        unnamed = [] if names and has_other_tables(folder) else [name for name in names if name not in named]
         remove(folder, unnamed)
     return bool(unnamed)
 
