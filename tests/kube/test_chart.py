@@ -21,6 +21,7 @@ from cdcsync_operator.cluster.settings import from_environment
 from cdcsync_operator.decision.observed import StartRun
 from support.apiserver import kubeconfig
 from support.chart import CHART, ROOT, helm, rendered
+from support.forbidden_templates import CONTAINERS, PODS
 from unit.controller.harness import resource
 
 SNAPSHOTS = Path(__file__).with_name("chart_snapshots")
@@ -90,6 +91,18 @@ SWITCHES: dict[str, dict[str, Any]] = {
 }
 #: what the API server of the tests lacks, or what is not written there
 MONITORING = ("pod-monitor", "alerts")
+
+
+def test_each_word_that_allows_more_of_a_pod_template_is_taken() -> None:
+    """And by all of them together the policies refuse nothing that a word allows."""
+    words = sorted({word for _, _, word in (*PODS, *CONTAINERS) if word})
+    assert {"dns", "tokens", "volumes/persistentVolumeClaim"} <= set(words)
+    documents = rendered({"clusterWide": True, "policy": {"allowedInPodTemplate": words}})
+    policies = [d for d in documents if d["kind"] == "ValidatingAdmissionPolicy"]
+    messages = [v["message"] for policy in policies for v in policy["spec"]["validations"]]
+    assert messages
+    assert not [m for m in messages if any(f"'{word}'" in m for word in words)]
+    assert "executors resolve names as the cluster does" not in messages
 
 
 @pytest.mark.parametrize("name", SWITCHES)
