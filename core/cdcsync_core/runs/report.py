@@ -84,7 +84,7 @@ def table_report(data: Mapping[str, Any]) -> TableReport:
 _TABLE_PARTS = TableReport.__annotations__.keys() | TableParts.__annotations__.keys()
 _ANCHOR_PARTS = frozenset({"file", "offset", "created"})
 _INNER = {
-    **dict.fromkeys(("low", "high", "position"), _ANCHOR_PARTS | {"gtidSet", "exact", "anchor", "timestamp"}),
+    **dict.fromkeys(("low", "high", "position"), _ANCHOR_PARTS | {"binlog", "gtidSet", "exact", "anchor", "timestamp"}),
     "anchor": _ANCHOR_PARTS,
     "schema": SchemaJson.__annotations__.keys(),
     "written": SinkWriteJson.__annotations__.keys(),

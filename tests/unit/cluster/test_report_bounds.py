@@ -9,6 +9,7 @@ import pytest
 
 from cdcsync_core.errors import CdcError, Reason
 from cdcsync_core.runs.report import table_report
+from cdcsync_core.runs.status_part import StatusAnchor, StatusPosition
 from cdcsync_kube.client import ApiError, Object
 from cdcsync_operator.cluster.quota.report_bounds import MOST_BYTES, ReportBounds
 from cdcsync_operator.cluster.quota.room import READ_REPORTS, REPORTS, Room, RoomBounds, Rooms
@@ -91,6 +92,23 @@ def test_an_entry_is_as_small_as_its_parts() -> None:
         "name": "shop.a", "position": position, "low": {"anchor": {}}, "rows": None, "schema": {"at": "t"},
         "finished": [{"start": None, "end": [5, "ff"]}],
     }  # fmt: skip
+
+
+def test_an_entry_has_all_parts_of_a_position() -> None:
+    """Without its binlog, a sync of several hosts would not know which of them it follows."""
+    position = StatusPosition(
+        binlog="mysql:a",
+        file="b.1",
+        offset=4,
+        gtid_set="a:1",
+        exact=True,
+        anchor=StatusAnchor(file="b.1", offset=4, created=1),
+        created=1,
+        timestamp="2026-01-01T00:00:00+00:00",
+    )
+    assert position.model_fields_set == StatusPosition.model_fields.keys()
+    data = position.model_dump(by_alias=True, mode="json")
+    assert table_report({"name": "shop.a", "position": data}) == {"name": "shop.a", "position": data}
 
 
 @pytest.mark.parametrize(
