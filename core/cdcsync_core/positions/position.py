@@ -105,8 +105,11 @@ class Place(LogOffset):
 
     @classmethod
     def parse(cls, text: str, binlog: BinlogId) -> Place:
-        file, _, offset = text.rpartition(":")
-        return cls(file, int(offset), binlog)
+        """`file:offset` in `binlog`, or `binlog/file:offset` in the one that the text names. No
+        name of a file has a slash."""
+        named, _, place = text.rpartition("/")
+        file, _, offset = place.rpartition(":")
+        return cls(file, int(offset), named or binlog)
 
     @classmethod
     def from_dict(cls, data: dict[str, Any], binlog: BinlogId) -> Place:

@@ -91,7 +91,7 @@ class RunConfig:
     shards of the snapshot (see `PlanShard`); `secrets_dir` holds `<secret name>/<key>` files, read
     again at each reconnect; `scratch_dir` is local disk for checkpoints and spills, the run's own;
     `report_fd` is the inherited descriptor for reports, -1 for none. `stop_at` ends a run that
-    reads the binlog: `file:offset` to reach, or `LOG_END`; "" for none. `spark` are the
+    reads the binlog: the place to reach (`Place.parse`), or `LOG_END`; "" for none. `spark` are the
     settings of a Spark that has executors; none: everything is in the driver. `followed` is that
     of the source (`Source.followed`).
     """

@@ -103,6 +103,11 @@ class StatusPosition(_AsWritten):
         return f"{self.file}:{self.offset}" if self.file else ""
 
     @property
+    def named_place(self) -> str:
+        """As `place`, with the binlog where it is known: `Place.parse` reads both."""
+        return f"{self.binlog}/{self.place}" if self.binlog and self.file else self.place
+
+    @property
     def seconds(self) -> float | None:
         """Its time, since 1970; None where that is not known."""
         return unix_time(self.timestamp)

@@ -110,11 +110,16 @@ def follow(
 
 
 def _goal(context: RunContext, connection: Connection) -> LogOffset | None:
-    """Where the run ends by itself."""
-    stop_at = context.config.stop_at
-    if stop_at == LOG_END:
-        return watermark.current(connection, context.facts).at
-    return Place.parse(stop_at, context.facts.log) if stop_at else None
+    """Where the run ends by itself: a place in the binlog that it follows. One in another server's
+    has no order here, so the run ends at the end that its own binlog has now; the stream that the
+    tables join proves that the other one leads on from there."""
+    stop_at, binlog = context.config.stop_at, context.facts.log
+    if not stop_at:
+        return None
+    goal = None if stop_at == LOG_END else Place.parse(stop_at, binlog)
+    if goal is not None and goal.binlog == binlog:
+        return goal
+    return watermark.current(connection, context.facts).at
 
 
 def reader_settings(context: RunContext, tables: list[StreamTable]) -> ReaderSettings:

@@ -54,7 +54,7 @@ def place(offset: int) -> dict[str, Any]:
 
 
 def reported(offset: int) -> dict[str, Any]:
-    """As a driver reports where a table's content is."""
+    """As a driver reports where a table's content is, and where its reader is."""
     return place(offset) | {"binlog": "mysql:uuid"}
 
 
@@ -158,7 +158,7 @@ class ControllerHarness:
         self.say(RunKind.SNAPSHOT, tables=[{"name": n, **entry, **more} for n in names])
 
     def flow(self, *names: str, offset: int = 300) -> None:
-        position = place(offset) | {"timestamp": utc(self.now)}
+        position = reported(offset) | {"timestamp": utc(self.now)}
         entries = [{"name": n, "phase": "Streaming", "position": reported(offset)} for n in names]
         self.say(RunKind.STREAM, tables=entries, position=position, lag_seconds=0.5)
 

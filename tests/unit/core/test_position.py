@@ -32,6 +32,7 @@ def test_file_names_may_hold_dots_and_colons() -> None:
     place = LogOffset("db-1.example.com:log.000007", 8123)
     assert place.number == 7
     assert Place.parse(str(place), "mysql:a") == place.in_binlog("mysql:a")
+    assert Place.parse(f"mysql:b/{place}", "mysql:a") == place.in_binlog("mysql:b")
 
 
 @pytest.mark.parametrize(

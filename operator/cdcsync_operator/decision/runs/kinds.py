@@ -134,7 +134,7 @@ def _catch_up(s: Situation) -> tuple[Generations, str]:
     stream, position = s.stream, s.status.position
     if stream is None or stream.state is not RunState.RUNNING or not position or not position.place:
         return (), ""
-    return s.needs.behind, position.place
+    return s.needs.behind, position.named_place
 
 
 def _is_pointless(s: Situation, _: ObservedRun) -> str:
