@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import Future
+from contextlib import nullcontext
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from typing import cast
 
 import pytest
 
@@ -15,20 +19,28 @@ from cdcsync_core.resource.spec import API_VERSION, KIND
 from cdcsync_core.runs.run import ExitCode, RunConfig, RunKind, TableAssignment
 from cdcsync_mysql.checks import Level
 from cdcsync_mysql.readiness.hosts import check_hosts
-from cdcsync_mysql.readiness.proof import SourceMoved
+from cdcsync_mysql.readiness.proof import SourceMoved, open_session
 from cdcsync_mysql.server import read_facts
+from cdcsync_mysql.sessions import hosts
 from cdcsync_mysql.sessions.connection import Source, connect
+from cdcsync_mysql.sessions.protocol import read_timeout_of
+from cdcsync_mysql.sessions.pymysql_adapter import SourceConnection
+from cdcsync_spark.app.driver import complete
 from cdcsync_spark.binlog.dump.dump import end_of_ours
+from cdcsync_spark.engine.process_engine import ProcessEngine
 from cdcsync_spark.run.context import RunContext, open_context
 from cdcsync_spark.run.progress import Reporter
 from cdcsync_spark.stream.host_choice import choose_host
-from support.relay import relays_at_one_port
+from cdcsync_spark.stream.run import run_stream
+from support.relay import Relay, relays_at_one_port
 from support.servers import VARIANTS, OptionValue, Server
 from support.stepwise import Stepwise
 from support.sync_process import GRANTS, Sync
 from support.table_status import entry
 
 _SECONDS = 180.0
+#: those of `Stepwise`
+_ACCOUNT, _PASSWORD = "stepwise", "only for tests"
 OPTIONS: dict[str, dict[str, OptionValue]] = {
     "mysql97_gtid": {},
     "mariadb1011_loose": {"log_slave_updates": "ON"},
@@ -88,7 +100,7 @@ def _copied(old: Server, new: Server, folder: Path) -> Stepwise:
     old.run("INSERT INTO h.t VALUES (3)")
     step.follow()
     _await_replica(old, new)
-    new.create_user("stepwise", "only for tests")
+    new.create_user(_ACCOUNT, _PASSWORD)
     return step
 
 
@@ -102,6 +114,9 @@ def test_which_host_is_taken(pair: tuple[Server, Server], tmp_path: Path) -> Non
     step = _copied(old, new, tmp_path)
     _passes_over_what_was_demoted(old, new, step)
     old.run("SET GLOBAL read_only = OFF")
+    _waits_for_what_is_followed(old, new, step)
+    _passes_over_what_is_stalled(old, new, step)
+    _catches_up_where_its_tables_are(old, new, step)
     _passes_over_what_lacks_ours(old, new, step)
 
 
@@ -139,7 +154,86 @@ def _passes_over_what_was_demoted(old: Server, new: Server, step: Stepwise) -> N
         assert all(f"{host}:{first.port}" in refused.value.found for host in source.hosts)
 
 
-def _context(step: Stepwise, port: int, hosts: list[str], followed: str = "") -> RunContext:
+def _waits_for_what_is_followed(old: Server, new: Server, step: Stepwise) -> None:
+    with relays_at_one_port((old.host, old.port), (new.host, new.port)) as (first, _):
+        source = replace(step.source, host="127.0.0.1", port=first.port, others=("127.0.0.2",), followed=step.facts.log)
+        first.refuse = True
+        back = threading.Thread(target=_admit_again, args=(first,))
+        back.start()
+        with connect(source, patience=_SECONDS) as connection:
+            assert read_facts(connection).log == step.facts.log
+        back.join()
+
+
+def _admit_again(relay: Relay) -> None:
+    """Once it has refused two connections."""
+    deadline = time.monotonic() + _SECONDS
+    while relay.refused < 2 and time.monotonic() < deadline:
+        time.sleep(0.01)
+    relay.refuse = False
+
+
+def _passes_over_what_is_stalled(old: Server, new: Server, step: Stepwise) -> None:
+    """A replica whose applier is stopped, although the sync follows it; as far as the account sees
+    that."""
+    word = "REPLICA" if new.flavor == "mysql" else "SLAVE"
+    with relays_at_one_port((new.host, new.port), (old.host, old.port)) as (first, _):
+        source = replace(step.source, host="127.0.0.1", port=first.port, others=("127.0.0.2",))
+        at_new = _taken(source)
+        new.run(f"STOP {word} SQL_THREAD")
+        assert _taken(replace(source, followed=at_new)) == step.facts.log
+        with connect(source) as connection:
+            _, other = check_hosts(source, connection, read_facts(connection))
+        assert "does not apply what its source writes" in other.found
+
+        step.source.username_file.write_text("plain")
+        for server in (old, new):
+            server.create_user("plain", _PASSWORD, ["REPLICATION SLAVE"])
+        assert _taken(source) == at_new, "the account does not see it"
+        if new.flavor == "mysql":
+            new.run("GRANT SELECT ON performance_schema.* TO plain")
+            assert _taken(source) == step.facts.log
+        step.source.username_file.write_text(_ACCOUNT)
+        new.run(f"START {word}")
+        assert _taken(source) == at_new
+
+
+def test_a_host_that_hangs_holds_no_choice(
+    mariadb1011: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It lets the account in, and answers no question."""
+    monkeypatch.setattr(hosts, "ASKED_SECONDS", 1)
+    step = Stepwise(mariadb1011, "mysql", tmp_path)
+    at = (mariadb1011.host, mariadb1011.port)
+    with relays_at_one_port(at, at) as (first, _):
+        first.hold_text = b"SHOW GLOBAL VARIABLES"
+        source = replace(step.source, host="127.0.0.1", port=first.port, others=("127.0.0.2",))
+        with _first_that_answers(source, max_seconds=3600) as connection:
+            assert connection.source.host == "127.0.0.2"
+            assert read_timeout_of(connection) == 3630
+        with pytest.raises(CdcError) as refused, open_session(source.of_hosts("127.0.0.1"), read_timeout=1):
+            pass
+        assert refused.value.reason is Reason.SOURCE_UNREACHABLE
+
+
+def _first_that_answers(source: Source, max_seconds: int) -> SourceConnection:
+    """Asked again while none does in time, as on a machine with much to do."""
+    deadline = time.monotonic() + _SECONDS
+    while True:
+        try:
+            return cast(SourceConnection, connect(source, max_seconds=max_seconds))
+        except CdcError:
+            assert time.monotonic() < deadline, "no host answers"
+
+
+def _context(
+    step: Stepwise,
+    port: int,
+    hosts: list[str],
+    followed: str = "",
+    kind: RunKind = RunKind.STREAM,
+    stop_at: str = "",
+) -> RunContext:
     secret = step.folder / "source"
     secret.mkdir(exist_ok=True)
     for key in ("username", "password"):
@@ -152,18 +246,31 @@ def _context(step: Stepwise, port: int, hosts: list[str], followed: str = "") ->
     about = {"name": "stepwise", "namespace": "test"}
     resource = {"apiVersion": API_VERSION, "kind": KIND, "metadata": about, "spec": spec}
     tables = (TableAssignment(step.state("t").capture),)
-    config = RunConfig(
-        "r", 1, RunKind.STREAM, resource, tables, "", str(step.folder), str(step.folder), followed=followed
-    )
-    return open_context(config, Reporter("r", -1), threading.Event(), Future())
+    folder = str(step.folder)
+    config = RunConfig("r", 1, kind, resource, tables, "", folder, folder, stop_at=stop_at, followed=followed)
+    return open_context(config, Reporter("r", -1), threading.Event(), Future(), patience=1.0)
+
+
+def _catches_up_where_its_tables_are(old: Server, new: Server, step: Stepwise) -> None:
+    """The place where a stream on another host is has no order in the binlog of the tables."""
+    old.run("INSERT INTO h.t VALUES (100)")
+    _await_replica(old, new)
+    with relays_at_one_port((old.host, old.port), (new.host, new.port)) as (first, _):
+        streams = _taken(replace(step.source, host="127.0.0.2", port=first.port))
+        context = _catch_up(step, first.port, ["127.0.0.1", "127.0.0.2"], f"{streams}/binlog.000900:4")
+        assert context.source.host == "127.0.0.1"
+        assert step.state("t").identity.lineage.newest == step.facts.log
+        assert step.position("t").has_reached(step.end())
 
 
 def _passes_over_what_lacks_ours(old: Server, new: Server, step: Stepwise) -> None:
     """An old primary that comes back is not taken in the place of the one that it was left for."""
-    thread = "STOP REPLICA SQL_THREAD" if new.flavor == "mysql" else "STOP SLAVE SQL_THREAD"
-    with relays_at_one_port((old.host, old.port), (new.host, new.port)) as (first, second):
+    with (
+        relays_at_one_port((old.host, old.port), (new.host, new.port)) as (first, second),
+        new.connect() as blocker,
+    ):
         olds, news = "127.0.0.1", "127.0.0.2"
-        new.run(thread)
+        blocker.query("LOCK TABLES h.t WRITE")  # the replica applies nothing, and shows no fault
         old.run("INSERT INTO h.t VALUES (4)")
         step.follow()
         context = _context(step, first.port, [news, olds])
@@ -179,13 +286,16 @@ def _passes_over_what_lacks_ours(old: Server, new: Server, step: Stepwise) -> No
         assert context.source.host == news
         first.refuse = False
 
-        new.run("START REPLICA" if new.flavor == "mysql" else "START SLAVE")
+        blocker.query("UNLOCK TABLES")
         _await_replica(old, new)
         _promote(new)
         new.run("INSERT INTO h.t VALUES (5)", "INSERT INTO h.t VALUES (6)")
         step.reach(new)
-        step.move("t")
-        step.follow()
+        first.refuse = True
+        _catch_up(step, first.port, [olds, news], f"{step.facts.log}/{step.end()}")
+        assert step.state("t").identity.lineage.newest == step.facts.log
+        assert step.position("t").has_reached(step.end())
+        first.refuse = False
         context = _context(step, first.port, [olds, news])
         assert context.source.host == olds
         choose_host(context)
@@ -195,6 +305,14 @@ def _passes_over_what_lacks_ours(old: Server, new: Server, step: Stepwise) -> No
             choose_host(_context(step, first.port, [olds, news], step.facts.log))
         assert refused.value.reason is Reason.SOURCE_UNREACHABLE
         assert "127.0.0.1 lacks transactions of the server that it was left for" in refused.value.found
+
+
+def _catch_up(step: Stepwise, port: int, hosts: list[str], goal: str) -> RunContext:
+    """To its end, without Spark. The stream is where the goal is."""
+    context = _context(step, port, hosts, goal.partition("/")[0], RunKind.CATCH_UP, goal)
+    assert complete(context, partial(run_stream, open_engine=lambda: nullcontext(ProcessEngine()))) is None
+    assert not context.failed
+    return context
 
 
 @pytest.mark.long

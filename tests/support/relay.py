@@ -6,6 +6,7 @@ with relay_to(server.host, server.port) as relay:
     relay.stop()                # nothing is forwarded from now on, in either direction
     relay.forward()             # what has come meanwhile, and all that comes
     relay.hold_dumps = True     # a connection that asks MySQL for a dump gets nothing from then on
+    relay.hold_text = b"SHOW"   # a connection that sends this gets nothing from then on
     relay.refuse = True         # a new connection is closed at once, those that are there go on
     relay.lead_to(host, port)   # new connections go to another server, those that are there stay
 """
@@ -38,6 +39,7 @@ class Relay:
         self._threads[0].start()
         self._connections: list[socket.socket] = []
         self.hold_dumps = self.refuse = False
+        self.hold_text = b""
         self.refused = 0
 
     def lead_to(self, host: str, port: int) -> None:
@@ -95,12 +97,17 @@ class Relay:
                 if data is None:
                     continue
                 self._open.wait()
-                if asks and self.hold_dumps and _asks_for_an_endless_dump(data):
+                if asks and self._holds(data):
                     held.set()
                 if not data or self._closed.is_set():
                     return
                 if not held.is_set():
                     target.sendall(data)
+
+    def _holds(self, data: bytes) -> bool:
+        if self.hold_text and self.hold_text in data:
+            return True
+        return self.hold_dumps and _asks_for_an_endless_dump(data)
 
     def _received(self, source: socket.socket) -> bytes | None:
         return source.recv(1 << 16) if select.select([source], [], [], _TICK)[0] else None

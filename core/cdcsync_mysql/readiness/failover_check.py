@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from cdcsync_core.positions.mariadb_gtid import MariaDbGtidPos
 from cdcsync_core.tables.source_table import TableId
 from cdcsync_mysql.checks import Check, passed
-from cdcsync_mysql.server import ServerFacts
-from cdcsync_mysql.sessions.connection import Connection, fetch
+from cdcsync_mysql.sessions.connection import Connection, fetch, fetch_dicts
+from cdcsync_mysql.sessions.replication import channels
 
 if TYPE_CHECKING:
     from cdcsync_mysql.readiness.servercheck import Server
@@ -27,8 +27,6 @@ _PROVED = (
     "a table goes on where the new server is proved to lead on; source.lostTail decides where transactions that it lacks"
     " changed the table, or where the table is catching up"
 )
-#: columns of SHOW REPLICA STATUS
-_IO_RUNNING, _SQL_RUNNING = 10, 11
 
 
 def failover(server: Server) -> Iterator[Check]:
@@ -80,9 +78,7 @@ def keeps_order(variables: Mapping[str, str]) -> bool:
     return ordered or int(next((variables[name] for name in _WORKERS if name in variables), "0")) < 2
 
 
-def still_replicates(connection: Connection, facts: ServerFacts) -> bool:
+def still_replicates(connection: Connection) -> bool:
     """Whether the server is a replica that may still get, or apply, more of its source's
-    transactions."""
-    renamed = facts.numbers >= (8, 0, 22)
-    rows = fetch(connection, "SHOW REPLICA STATUS" if renamed else "SHOW SLAVE STATUS")
-    return any(str(row[_SQL_RUNNING]) == "Yes" or str(row[_IO_RUNNING]) in ("Yes", "Connecting") for row in rows)
+    transactions. Raises PrivilegeMissing where the account may not see it."""
+    return any(channel.working for channel in channels(connection, fetch_dicts))

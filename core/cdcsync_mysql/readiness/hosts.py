@@ -7,8 +7,8 @@ from typing import cast
 from cdcsync_core.errors import CdcError, Reason
 from cdcsync_mysql.checks import Check, failed, passed, warned
 from cdcsync_mysql.server import ServerFacts, read_facts
-from cdcsync_mysql.sessions.connection import Connection, Source, connect, fetch
-from cdcsync_mysql.sessions.hosts import is_demoted
+from cdcsync_mysql.sessions.connection import Connection, Source, connect, fetch_dicts
+from cdcsync_mysql.sessions.hosts import ASKED_SECONDS, is_demoted, is_stalled
 from cdcsync_mysql.sessions.pymysql_adapter import SourceConnection
 
 _NAME = "hosts"
@@ -27,13 +27,16 @@ def check_hosts(source: Source, connection: Connection, facts: ServerFacts) -> l
 
 def _of_other(source: Source, taken: ServerFacts) -> Check:
     try:
-        with connect(source) as connection:
-            facts, demoted = read_facts(connection), is_demoted(connection, fetch)
+        with connect(source, max_seconds=ASKED_SECONDS, read_timeout=ASKED_SECONDS) as connection:
+            facts, demoted = read_facts(connection), is_demoted(connection, fetch_dicts)
+            stalled = is_stalled(connection, fetch_dicts)
     except CdcError as e:
         return warned(_NAME, f"{source.host} cannot be used: {e.found}", e.needed, e.remedy)
     answer = f"{source.host} answers ({facts.log})"
     if demoted:
         return passed(_NAME, f"{answer}; it is read-only and no replica, so others are preferred")
+    if stalled:
+        return passed(_NAME, f"{answer}; it does not apply what its source writes, so others are preferred")
     if facts.log == taken.log:
         needed = "another server; on MariaDB an own server_id of each"
         return warned(_NAME, f"{answer} as the same server", needed, "correct spec.source.hosts or server_id")

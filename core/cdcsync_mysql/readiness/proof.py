@@ -95,11 +95,18 @@ def source_left() -> SourceMoved:
 
 @contextmanager
 def open_session(
-    source: Source, *, max_seconds: int = 60, read_timeout: float | None = None, stream: bool = False
+    source: Source,
+    *,
+    max_seconds: int = 60,
+    read_timeout: float | None = None,
+    stream: bool = False,
+    patience: float = 0.0,
 ) -> Iterator[SourceSession]:
     """The door to the source for all that a run asks of it; the parameters are those of `connect`.
     Raises as `connect` does."""
-    with connect(source, max_seconds=max_seconds, read_timeout=read_timeout, stream=stream) as connection:
+    with connect(
+        source, max_seconds=max_seconds, read_timeout=read_timeout, stream=stream, patience=patience
+    ) as connection:
         yield SourceSession(cast(SourceConnection, connection))
 
 

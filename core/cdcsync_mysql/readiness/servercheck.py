@@ -25,6 +25,7 @@ from cdcsync_mysql.readiness.reach import fault_of_reading
 from cdcsync_mysql.server import ServerFacts
 from cdcsync_mysql.sessions.connection import Connection, Source, fetch, fetch_dicts
 from cdcsync_mysql.sessions.failures import for_account, grant
+from cdcsync_mysql.sessions.replication import channels
 from cdcsync_mysql.sessions.version import SUPPORTED, TESTED
 
 #: the host name under which our own dumps register
@@ -220,10 +221,8 @@ def _is_replica(server: Server) -> bool | None:
     running = fetch(server.connection, "SHOW GLOBAL STATUS LIKE 'Slaves_running'")
     if server.variables.get("gtid_slave_pos") or (running and int(running[0][1]) > 0):
         return True
-    renamed = "SHOW REPLICA STATUS" if server.facts.numbers >= (8, 0, 22) else "SHOW SLAVE STATUS"
-    all_channels = renamed if server.is_mysql else "SHOW ALL SLAVES STATUS"
     try:
-        return bool(fetch(server.connection, all_channels))
+        return bool(channels(server.connection, fetch_dicts))
     except CdcError as e:
         if e.reason is Reason.PRIVILEGE_MISSING:
             return None

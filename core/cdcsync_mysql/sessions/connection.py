@@ -24,7 +24,7 @@ from pymysql.cursors import Cursor, DictCursor, SSCursor
 from cdcsync_core.errors import CdcError, Reason, fail
 from cdcsync_mysql.sessions.authentication import plugins
 from cdcsync_mysql.sessions.failures import LOCK_WAIT, login_refused, map_error
-from cdcsync_mysql.sessions.hosts import first_fit
+from cdcsync_mysql.sessions.hosts import ASKED_SECONDS, first_fit
 from cdcsync_mysql.sessions.pymysql_adapter import UNINTELLIGIBLE, UTF8_OR_BYTES, SourceConnection
 from cdcsync_mysql.sessions.question import out_of_time
 from cdcsync_mysql.sessions.session import apply_profile
@@ -45,20 +45,22 @@ def connect(
     read_timeout: float | None = None,
     stream: bool = False,
     loads: bool = False,
+    patience: float = 0.0,
 ) -> Connection:
     """A connection with the session profile of rule R1; its `source` has the host that was taken.
 
     `max_seconds` bounds a statement; `read_timeout` is the silence
     in seconds after which the server counts as gone (default: `max_seconds` and half a minute);
     with `stream` its cursors read rows as they come, in bounded memory; with `loads` the server may
-    ask for the rows of LOAD DATA LOCAL (`protocol.load_local`), and of no other statement. Raises
+    ask for the rows of LOAD DATA LOCAL (`protocol.load_local`), and of no other statement;
+    `patience` is that of `first_fit`, for several hosts. Raises
     `CdcError`: AuthenticationFailed, SourceUnreachable, SpecInvalid (no credential file),
     InternalError (session profile).
     """
     open_one = partial(_connect, max_seconds=max_seconds, read_timeout=read_timeout, stream=stream, loads=loads)
     if not source.others:
         return open_one(source)
-    return first_fit(source, partial(open_one, login_silence=_CONNECT_SECONDS), fetch)
+    return first_fit(source, partial(open_one, login_silence=ASKED_SECONDS), fetch_dicts, patience)
 
 
 def _connect(

@@ -10,7 +10,8 @@ from __future__ import annotations
 import codecs
 import socket
 import struct
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from typing import Any, cast
 
 import pymysql
@@ -20,7 +21,7 @@ from pymysql.protocol import MysqlPacket
 from cdcsync_core.errors import Reason, fail
 from cdcsync_core.resource.networks import networks_of_the_run
 from cdcsync_mysql.sessions.authentication import CACHING_SHA2, SHA256
-from cdcsync_mysql.sessions.protocol import answered_within
+from cdcsync_mysql.sessions.protocol import answered_within, read_timeout_of
 from cdcsync_mysql.sessions.question import LOGIN_SECONDS, AnswerLimits, Question, out_of_memory
 from cdcsync_mysql.sessions.source import Source
 
@@ -82,6 +83,17 @@ class SourceConnection(pymysql.connections.Connection):
     def set_silence(self, seconds: float) -> None:
         """The silence from now on after which the server counts as gone."""
         cast(Any, self)._read_timeout = seconds
+
+    @contextmanager
+    def answers_within(self, seconds: float) -> Iterator[None]:
+        """Each answer comes whole in so many seconds, or the server counts as gone. Afterwards the
+        connection has the limits that it had before."""
+        silence, self.answer_seconds, before = read_timeout_of(self), seconds, self.answer_seconds
+        self.set_silence(seconds)
+        try:
+            yield
+        finally:
+            cast(Any, self)._read_timeout, self.answer_seconds = silence, before
 
     def _log_in_alone(self) -> None:
         with Question(networks_of_the_run()) as login, login.within(LOGIN_SECONDS):

@@ -17,6 +17,7 @@ from cdcsync_core.runs.run import RunConfig, RunKind
 from cdcsync_mysql.readiness.proof import open_session
 from cdcsync_mysql.server import ServerFacts
 from cdcsync_mysql.sessions.connection import Source, source_from_spec
+from cdcsync_mysql.sessions.hosts import PATIENT_SECONDS
 from cdcsync_spark.run.progress import Reports, failed_entry
 from cdcsync_spark.sinks import refuse_unready, sink_from_spec
 from cdcsync_spark.sinks.contract.driver import Role
@@ -75,14 +76,19 @@ class RunContext:
 
 
 def open_context(
-    config: RunConfig, reporter: Reports, stopping: threading.Event, starting: Future[SparkSession]
+    config: RunConfig,
+    reporter: Reports,
+    stopping: threading.Event,
+    starting: Future[SparkSession],
+    patience: float = PATIENT_SECONDS,
 ) -> RunContext:
-    """Reaches sink and source once; raises CdcError."""
+    """Reaches sink and source once; raises CdcError. The server that the sync follows is asked for
+    `patience` seconds before another host is taken."""
     resource = CdcSync.model_validate(config.resource).following(config.followed)
     secrets = Path(config.secrets_dir)
     hosts = source_from_spec(resource.spec.source, secrets)
     refuse_unready(resource.spec.sink, secrets, resource.full_name)
-    with open_session(hosts) as session:
+    with open_session(hosts, patience=patience) as session:
         source, facts = session.source, session.facts
     sink = _open_sink(config, resource, facts)
     others = hosts.without(source.host)

@@ -88,7 +88,7 @@ class Failover:
             return Unproved("replica_preserve_commit_order is OFF", "a server that keeps its source's order")
         ours = copied.position.gtids
         if ours not in self._sets:
-            self._sets[ours] = executed_and_purged(connection, self.session.facts, ours)
+            self._sets[ours] = executed_and_purged(connection, ours)
         asked = question(copied, *self._sets[ours])
         if not isinstance(asked, WitnessQuestion):
             return asked
@@ -127,7 +127,7 @@ class Failover:
         answered = ask_numbered(self.source, server, position)
         if not _lacks(answered, newest):
             return answered
-        replicates = still_replicates(self.session.unproved(), server)
+        replicates = still_replicates(self.session.unproved())
         answered = ask_numbered(self.source, server, position)  # a replica that has ended may have applied more
         if replicates and _lacks(answered, newest):
             raise not_applied_yet(str(newest))

@@ -21,26 +21,31 @@ from cdcsync_mysql.positions.history import gtid_sets
 from cdcsync_mysql.readiness.failover_check import still_replicates
 from cdcsync_mysql.readiness.proof import SourceSession, may_lead_on, open_session
 from cdcsync_mysql.server import ServerFacts, global_variables
-from cdcsync_mysql.sessions.connection import Connection, Source, fetch
-from cdcsync_mysql.sessions.hosts import is_demoted
+from cdcsync_mysql.sessions.connection import Connection, Source, fetch_dicts
+from cdcsync_mysql.sessions.hosts import ASKED_SECONDS, is_demoted, is_stalled
 from cdcsync_spark.run.context import RunContext
 
 
 @dataclass(frozen=True)
 class Offer:
     """One host: whether its server lacks transactions of ours, whether a table was moved away from
-    it, and whether it may still get or apply more as a replica."""
+    it, whether it may still get or apply more as a replica, whether it is one that does not, and
+    whether a table is on another server."""
 
     source: Source
     facts: ServerFacts
     lacking: bool
     left: bool
     replicates: bool
+    stalled: bool
+    elsewhere: bool
 
     @property
-    def rank(self) -> tuple[bool, bool, bool]:
-        """The least is taken; a replica that lacks some may never get a lost tail."""
-        return (self.lacking, self.left, self.lacking and self.replicates)
+    def rank(self) -> tuple[bool, ...]:
+        """The least is taken; a replica that lacks some may never get a lost tail. A server that
+        all tables are on needs no proof, which a table that was just read could not make."""
+        gets_more = self.lacking and self.replicates
+        return (self.lacking, self.lacking and self.left, gets_more, self.stalled, self.left, self.elsewhere)
 
 
 def choose_host(context: RunContext) -> None:
@@ -53,7 +58,7 @@ def choose_host(context: RunContext) -> None:
     refusals: list[str] = []
     for source in _hosts(context):
         try:
-            with open_session(source) as session:
+            with open_session(source, max_seconds=ASKED_SECONDS, read_timeout=ASKED_SECONDS) as session:
                 offers.append(_offer(session, states))
         except CdcError as e:
             refusals.append(f"{source.host}: {e.found}")
@@ -87,14 +92,16 @@ def _offer(session: SourceSession, states: Collection[TableState]) -> Offer:
     lineages = [state.identity.lineage for state in states]
     if not all(lineage.accepts(facts.log) or may_lead_on(facts, lineage) for lineage in lineages):
         raise fail(Reason.SPEC_INVALID, f"{facts.log} cannot be proved to lead on", needed="GTIDs")
-    if is_demoted(connection, fetch):
+    if is_demoted(connection, fetch_dicts):
         raise fail(Reason.SOURCE_UNREACHABLE, "it is read-only and no replica", needed="a server that gets changes")
     return Offer(
         session.source,
         facts,
         lacking=_lacks(connection, facts, states),
         left=any(facts.log in lineage.binlogs[:-1] for lineage in lineages),
-        replicates=still_replicates(connection, facts),
+        replicates=still_replicates(connection),
+        stalled=is_stalled(connection, fetch_dicts),
+        elsewhere=not all(lineage.accepts(facts.log) for lineage in lineages),
     )
 
 

@@ -136,21 +136,6 @@ def test_a_binlog_that_is_in_tablespaces_is_refused_with_its_own_words() -> None
     assert "--binlog-storage-engine" in found.remedy
 
 
-@pytest.mark.parametrize(("version", "asked"), [("8.0.21", "SHOW SLAVE STATUS"), ("8.0.22", "SHOW REPLICA STATUS")])
-def test_whether_a_mysql_is_a_replica_is_asked_in_its_words(
-    version: str, asked: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    statements: list[str] = []
-
-    def answer(_: object, sql: str) -> list[tuple[str, ...]]:
-        statements.append(sql)
-        return []
-
-    monkeypatch.setattr("cdcsync_mysql.readiness.servercheck.fetch", answer)
-    _results("replica", replace(MYSQL, version=version), log_replica_updates="OFF")
-    assert statements[-1] == asked
-
-
 def test_versions_that_are_too_old() -> None:
     assert _results("version", replace(MYSQL, version="5.7.44")) == [(Level.FAIL, Reason.SPEC_INVALID)]
     assert [level for level, _ in _results("version", replace(MYSQL, version="8.4.0"))] == [Level.WARN]

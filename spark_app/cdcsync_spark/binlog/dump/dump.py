@@ -22,7 +22,7 @@ from cdcsync_core.tables.source_table import TableId
 from cdcsync_mysql.positions.watermark import high
 from cdcsync_mysql.readiness.proof import open_session, source_left, tables_with_unlogged_cascades
 from cdcsync_mysql.server import ServerFacts
-from cdcsync_mysql.sessions.connection import Source, connect, fetch
+from cdcsync_mysql.sessions.connection import Source, connect, fetch_dicts
 from cdcsync_mysql.sessions.hosts import is_demoted
 from cdcsync_spark.binlog.dump.behind_gtid import state_at
 from cdcsync_spark.binlog.dump.client import BinlogClient, dump_begin
@@ -95,7 +95,7 @@ def end_of_ours(source: Source, lineage: Lineage, position: Position, *, others:
     demoted and another host can be used; nothing is waited for."""
     with open_session(source, max_seconds=_PROOF_SECONDS, read_timeout=_PROOF_SECONDS) as session:
         connection = session.proved(lineage, position, commit_seconds=0)
-        if others is not None and is_demoted(connection, fetch) and _can_be_used(others):
+        if others is not None and is_demoted(connection, fetch_dicts) and _can_be_used(others):
             raise source_left()
         return high(connection, session.facts)
 
@@ -103,7 +103,7 @@ def end_of_ours(source: Source, lineage: Lineage, position: Position, *, others:
 def _can_be_used(hosts: Source) -> bool:
     try:
         with connect(hosts, max_seconds=_PROOF_SECONDS, read_timeout=_PROOF_SECONDS) as connection:
-            return not is_demoted(connection, fetch)
+            return not is_demoted(connection, fetch_dicts)
     except CdcError:
         return False
 

@@ -84,13 +84,13 @@ class OwnTransactions:
         self.last = gtid, microseconds, end
 
 
-def executed_and_purged(connection: Connection, server: ServerFacts, ours: GtidSet) -> tuple[GtidSet, GtidSet]:
+def executed_and_purged(connection: Connection, ours: GtidSet) -> tuple[GtidSet, GtidSet]:
     """Raises SourceUnreachable where the server is a replica that may still get what it lacks of
     ours."""
     executed, purged = gtid_sets(connection)
     if executed.covers(ours):
         return executed, purged
-    replicates = still_replicates(connection, server)
+    replicates = still_replicates(connection)
     executed, purged = gtid_sets(connection)  # a replica that has ended may have applied more
     if replicates and not executed.covers(ours):
         raise not_applied_yet(str(ours.subtract(executed)))

@@ -51,7 +51,7 @@ class _Hosts:
         state = TableState(identity, TABLE, TargetSchema.of(TABLE), 1, finished=finished, generation=generation)
         self.sink.target(TABLE.id, generation=generation).state = state
 
-    def taken(self) -> str:
+    def taken(self, patience: float = 0.0) -> str:
         source = Source("one", 3306, Path("u"), Path("p"))
         context = SimpleNamespace(
             config=SimpleNamespace(tables=(TableAssignment(TABLE, generation=self.asked),)),
@@ -61,7 +61,8 @@ class _Hosts:
             others=source.of_hosts("two", "three"),
         )
         context.go_to = lambda source, facts: vars(context).update(source=source, facts=facts)
-        stay_with_parts(cast(RunContext, context), self.open)
+        context.wait = lambda _: self.away.clear()
+        stay_with_parts(cast(RunContext, context), self.open, patience)
         return str(context.source.host)
 
 
@@ -91,6 +92,7 @@ def test_a_server_that_cannot_be_used_is_not_taken(hosts: _Hosts) -> None:
     hosts.has("mariadb:3", BEGUN)
     hosts.away = {"three"}
     assert hosts.taken() == "one"
+    assert hosts.taken(patience=60.0) == "three", "it answers when it is asked again"
     hosts.away, hosts.demoted = {"two"}, {"three"}
     assert hosts.taken() == "one"
 
