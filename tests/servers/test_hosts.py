@@ -17,7 +17,9 @@ import pytest
 from cdcsync_core.errors import CdcError, Reason
 from cdcsync_core.resource.spec import API_VERSION, KIND
 from cdcsync_core.runs.run import ExitCode, RunConfig, RunKind, TableAssignment
+from cdcsync_core.tables.source_table import TableId
 from cdcsync_mysql.checks import Level
+from cdcsync_mysql.readiness.expected_failover import expected_failovers
 from cdcsync_mysql.readiness.hosts import check_hosts
 from cdcsync_mysql.readiness.proof import SourceMoved, open_session
 from cdcsync_mysql.server import read_facts
@@ -33,7 +35,8 @@ from cdcsync_spark.run.progress import Reporter
 from cdcsync_spark.stream.host_choice import choose_host
 from cdcsync_spark.stream.run import run_stream
 from support.relay import Relay, relays_at_one_port
-from support.servers import VARIANTS, OptionValue, Server
+from support.replicas import OPTIONS, await_replica, promote, replicate
+from support.servers import VARIANTS, Server
 from support.stepwise import Stepwise
 from support.sync_process import GRANTS, Sync
 from support.table_status import entry
@@ -41,10 +44,6 @@ from support.table_status import entry
 _SECONDS = 180.0
 #: those of `Stepwise`
 _ACCOUNT, _PASSWORD = "stepwise", "only for tests"
-OPTIONS: dict[str, dict[str, OptionValue]] = {
-    "mysql97_gtid": {},
-    "mariadb1011_loose": {"log_slave_updates": "ON"},
-}
 
 
 @pytest.fixture(params=OPTIONS)
@@ -55,41 +54,12 @@ def pair(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Serve
     try:
         new = VARIANTS[variant].start(tmp_path / "new", server_id=102, **OPTIONS[variant])
         try:
-            _replicate(old, new)
+            replicate(old, new)
             yield old, new
         finally:
             new.remove()
     finally:
         old.remove()
-
-
-def _replicate(old: Server, new: Server) -> None:
-    if new.flavor == "mysql":
-        new.run(
-            f"CHANGE REPLICATION SOURCE TO SOURCE_HOST='{old.host}', SOURCE_PORT={old.port}, SOURCE_USER='root',"
-            " SOURCE_AUTO_POSITION=1, SOURCE_SSL=0, SOURCE_CONNECT_RETRY=1",
-            "START REPLICA",
-        )
-        return
-    new.run(
-        f"CHANGE MASTER TO MASTER_HOST='{old.host}', MASTER_PORT={old.port}, MASTER_USER='root',"
-        " MASTER_USE_GTID=slave_pos, MASTER_CONNECT_RETRY=1, MASTER_SSL=0, MASTER_SSL_VERIFY_SERVER_CERT=0",
-        "START SLAVE",
-    )
-
-
-def _await_replica(old: Server, new: Server) -> None:
-    if new.flavor == "mysql":
-        ours = old.query("SELECT @@GLOBAL.gtid_executed")[0][0]
-        assert new.query("SELECT WAIT_FOR_EXECUTED_GTID_SET(%s, %s)", ours, int(_SECONDS)) == [(0,)]
-    else:
-        end = old.query("SELECT @@gtid_binlog_pos")[0][0]
-        assert new.query("SELECT MASTER_GTID_WAIT(%s, %s)", end, _SECONDS) == [(0,)]
-
-
-def _promote(new: Server) -> None:
-    word = "REPLICA" if new.flavor == "mysql" else "SLAVE"
-    new.run(f"STOP {word}", f"RESET {word} ALL")
 
 
 def _copied(old: Server, new: Server, folder: Path) -> Stepwise:
@@ -99,7 +69,7 @@ def _copied(old: Server, new: Server, folder: Path) -> Stepwise:
     step.snapshot("t")
     old.run("INSERT INTO h.t VALUES (3)")
     step.follow()
-    _await_replica(old, new)
+    await_replica(old, new)
     new.create_user(_ACCOUNT, _PASSWORD)
     return step
 
@@ -118,6 +88,7 @@ def test_which_host_is_taken(pair: tuple[Server, Server], tmp_path: Path) -> Non
     _passes_over_what_is_stalled(old, new, step)
     _catches_up_where_its_tables_are(old, new, step)
     _passes_over_what_lacks_ours(old, new, step)
+    _expects_what_a_failover_would_do(old, new, step)
 
 
 def _passes_over_what_was_demoted(old: Server, new: Server, step: Stepwise) -> None:
@@ -254,7 +225,7 @@ def _context(
 def _catches_up_where_its_tables_are(old: Server, new: Server, step: Stepwise) -> None:
     """The place where a stream on another host is has no order in the binlog of the tables."""
     old.run("INSERT INTO h.t VALUES (100)")
-    _await_replica(old, new)
+    await_replica(old, new)
     with relays_at_one_port((old.host, old.port), (new.host, new.port)) as (first, _):
         streams = _taken(replace(step.source, host="127.0.0.2", port=first.port))
         context = _catch_up(step, first.port, ["127.0.0.1", "127.0.0.2"], f"{streams}/binlog.000900:4")
@@ -287,8 +258,8 @@ def _passes_over_what_lacks_ours(old: Server, new: Server, step: Stepwise) -> No
         first.refuse = False
 
         blocker.query("UNLOCK TABLES")
-        _await_replica(old, new)
-        _promote(new)
+        await_replica(old, new)
+        promote(new)
         new.run("INSERT INTO h.t VALUES (5)", "INSERT INTO h.t VALUES (6)")
         step.reach(new)
         first.refuse = True
@@ -305,6 +276,41 @@ def _passes_over_what_lacks_ours(old: Server, new: Server, step: Stepwise) -> No
             choose_host(_context(step, first.port, [olds, news], step.facts.log))
         assert refused.value.reason is Reason.SOURCE_UNREACHABLE
         assert "127.0.0.1 lacks transactions of the server that it was left for" in refused.value.found
+
+
+def _expects_what_a_failover_would_do(old: Server, new: Server, step: Stepwise) -> None:
+    """Back to the old server, which is a replica of the new one by now."""
+    old.create_user(_ACCOUNT, _PASSWORD)
+    with relays_at_one_port((new.host, new.port), (old.host, old.port)) as (first, second):
+        source = replace(step.source, host="127.0.0.1", port=first.port, others=("127.0.0.2",))
+        assert _expected(source, step) == (None, "")
+        replicate(new, old)
+        await_replica(new, old)
+        assert _expected(source, step) == (None, "")
+        second.refuse = True
+        reason, why = _expected(source, step)
+        assert (reason, "127.0.0.2" in why) == (Reason.POSITION_LOST, True)
+        second.refuse = False
+        if new.flavor == "mysql":
+            old.run("STOP REPLICA", "SET GLOBAL replica_preserve_commit_order = OFF")
+            refused = "replica_preserve_commit_order=OFF"
+            assert _expected(source, step) == (Reason.POSITION_LOST, f"127.0.0.2: {refused}")
+            old.run("SET GLOBAL gtid_mode = ON_PERMISSIVE")
+            assert _expected(source.of_hosts("127.0.0.2"), step)[1] == "a server with gtid_mode that is not ON, as here"
+            return
+        new.run("CREATE TABLE h.drawn (id INT PRIMARY KEY, r DOUBLE DEFAULT RAND())")
+        assert _expected(source, step, "drawn") == (Reason.HISTORY_DIVERGED, "each server draws its own r (rand())")
+        old.restart(log_slave_updates="OFF")
+        assert _expected(source, step) == (Reason.POSITION_LOST, "127.0.0.2: log_slave_updates=OFF")
+        new.run("SET gtid_domain_id = 5", "INSERT INTO h.t VALUES (7)")
+        assert _expected(source, step)[1] == "127.0.0.1: transactions of several domains"
+
+
+def _expected(source: Source, step: Stepwise, name: str = "t") -> tuple[Reason | None, str]:
+    table = step.state("t").capture
+    table = replace(table, source=replace(table.source, id=TableId("h", name)))
+    found = expected_failovers(source, [table])[table.id]
+    return found.reason, found.why
 
 
 def _catch_up(step: Stepwise, port: int, hosts: list[str], goal: str) -> RunContext:
@@ -325,7 +331,7 @@ def test_a_sync_goes_on_at_its_other_host(pair: tuple[Server, Server], tmp_path:
     old.run("CREATE DATABASE h", "CREATE TABLE h.t (id INT PRIMARY KEY)", "INSERT INTO h.t VALUES (1), (2)")
     for server in pair:
         server.create_user("cdc", "for tests", GRANTS[server.flavor])
-    _await_replica(old, new)
+    await_replica(old, new)
     with relays_at_one_port((old.host, old.port), (new.host, new.port)) as (first, _):
         hosts = {"host": None, "hosts": ["127.0.0.1", "127.0.0.2"], "port": first.port}
         sync = Sync(old, [r"h\..*"], tmp_path / "sync", spec={"source": hosts}, account=("cdc", "for tests"))
@@ -333,20 +339,20 @@ def test_a_sync_goes_on_at_its_other_host(pair: tuple[Server, Server], tmp_path:
             sync.start("forever")
             sync.wait_for(lambda s: entry(s, "h.t").get("phase") == "Streaming")
             old.run("INSERT INTO h.t VALUES (3)", "INSERT INTO h.t VALUES (4)")
-            _await_replica(old, new)
+            await_replica(old, new)
             sync.wait_for(lambda _: sync.target("h.t").num_rows == 4)
             old.kill()
-            _promote(new)
+            promote(new)
             new.run("INSERT INTO h.t VALUES (5)", "INSERT INTO h.t VALUES (6)")
             sync.wait_for(lambda _: sync.target("h.t").num_rows == 6, timeout=400)
             old.start()
             new.run("INSERT INTO h.t VALUES (7)")
             sync.wait_for(lambda _: sync.target("h.t").num_rows == 7, timeout=400)
 
-            _replicate(new, old)
-            _await_replica(new, old)
+            replicate(new, old)
+            await_replica(new, old)
             new.run("SET GLOBAL read_only = ON")
-            _promote(old)
+            promote(old)
             old.run("INSERT INTO h.t VALUES (8)")
             sync.wait_for(lambda _: sync.target("h.t").num_rows == 8, timeout=400)
             seen = sync.wait_for(lambda s: entry(s, "h.t").get("phase") == "Streaming")

@@ -251,6 +251,8 @@ def test_check_and_plan_say_what_a_run_would_do(sync: Sync) -> None:
     checked = output_of(sync, "check")
     tables = {t["name"]: t for t in checked["tables"]}
     assert tables[f"{database_of(sync)}.a"]["columns"][1]["target"] == "string"
+    failover = tables[f"{database_of(sync)}.a"]["failover"]
+    assert failover == "stops (PositionLost): a server with log_slave_updates=OFF, as here"
     splits = output_of(sync, "plan")["tables"][0]["splits"]
     assert splits[0]["start"] is None
     assert splits[-1]["end"] is None

@@ -24,8 +24,8 @@ _CALL = re.compile(r"([A-Za-z_][A-Za-z_0-9]*)\s*\(")
 #: their values are replicated with the statement
 _OF_THE_STATEMENT = frozenset({"current_timestamp", "now", "localtimestamp", "curdate", "curtime", "utc_timestamp"})
 _PROVED = (
-    "a table goes on where the new server is proved to lead on; source.lostTail decides where transactions that it lacks"
-    " changed the table, or where the table is catching up"
+    "a table goes on where the new server is proved to lead on, once its stream has applied a transaction;"
+    " source.lostTail decides where transactions that it lacks changed the table, or where the table is catching up"
 )
 
 

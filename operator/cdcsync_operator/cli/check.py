@@ -21,18 +21,18 @@ from cdcsync_operator.cli.views.output import Output
 def check(output: Output, files: tuple[str, ...]) -> ExitCode:
     """Check connection, privileges, settings, the start, tables, keys, types and what they lose on
     their way, and the sink."""
-    from cdcsync_operator.cli.views.check_view import as_data, policy_of, render
+    from cdcsync_operator.cli.views.check_view import Outlook, as_data, render
     from cdcsync_operator.reconcile.sink_calls import check_sink
-    from cdcsync_operator.reconcile.source_calls import captured, check_source
+    from cdcsync_operator.reconcile.source_calls import captured, check_source, failovers
     from cdcsync_operator.reconcile.start_calls import check_start
 
     with opened_manifest(files) as (resource, secrets):
         preflight = check_source(resource, secrets)
         if preflight.facts is not None:
             preflight = replace(preflight, checks=(*preflight.checks, *check_start(resource, secrets)))
+        outlook = Outlook(resource.spec, failovers(resource, secrets, preflight) if preflight.tables else {})
         sink = check_sink(resource, secrets, captured(preflight))
-    policy = policy_of(resource.spec)
-    output.data(as_data(preflight, sink, policy), lambda console: render(console, preflight, sink, policy))
+    output.data(as_data(preflight, sink, outlook), lambda console: render(console, preflight, sink, outlook))
     failures = [*preflight.failures, *sink.all_errors, *(t.error for t in preflight.tables if t.error)]
     for warning in (*preflight.warnings, *(sink.servers.warnings if sink.servers else ())):
         output.warn(warning)

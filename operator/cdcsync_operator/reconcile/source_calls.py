@@ -24,6 +24,7 @@ from cdcsync_mysql.checks import refused
 from cdcsync_mysql.lock_budget import LockBudget
 from cdcsync_mysql.positions import watermark
 from cdcsync_mysql.readiness import retention
+from cdcsync_mysql.readiness.expected_failover import ExpectedFailover, expected_failovers
 from cdcsync_mysql.readiness.preflight import Preflight, preflight
 from cdcsync_mysql.reading.planner import plan
 from cdcsync_mysql.server import read_facts
@@ -77,6 +78,12 @@ def run_preflight(resource: CdcSync, secrets: Path, unread: Collection[str] | No
     """A preflight as the controller uses it."""
     preflight = check_source(resource, secrets, unread)
     return outcome(resource, preflight, check_sink(resource, secrets, captured(preflight)))
+
+
+def failovers(resource: CdcSync, secrets: Path, preflight: Preflight) -> dict[TableId, ExpectedFailover]:
+    """What a failover would mean to the tables that can be copied; raises CdcError."""
+    source = source_from_spec(resource.spec.source, secrets)
+    return expected_failovers(source, [t.table for t in preflight.tables if t.table is not None and t.error is None])
 
 
 def captured(preflight: Preflight) -> list[TableId]:

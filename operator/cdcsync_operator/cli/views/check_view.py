@@ -3,32 +3,53 @@ types and what they lose."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table as Grid
 
+from cdcsync_core.errors import Reason
 from cdcsync_core.resource.quantity import show_seconds
 from cdcsync_core.resource.sinks.kind import Nouns
 from cdcsync_core.resource.spec import SchemaChange, Spec
 from cdcsync_core.runs.sink_check import Checks
+from cdcsync_core.tables.source_table import TableId
 from cdcsync_lake.check import SinkCheck
 from cdcsync_mysql.checks import Check, Level, passed, refused, warned
+from cdcsync_mysql.readiness.expected_failover import ExpectedFailover
 from cdcsync_mysql.readiness.preflight import Preflight
 from cdcsync_mysql.readiness.tablecheck import TableCheck
 from cdcsync_operator.cli.views.output import shown
+from cdcsync_operator.decision.tables.resnapshots import resnapshot_fixes
 
 _STYLES = {Level.OK: "green", Level.WARN: "yellow", Level.FAIL: "red"}
 
 
-#: what becomes of a table after a change of its definition that cannot be followed
-Policy = Callable[[TableCheck], str]
+@dataclass(frozen=True)
+class Outlook:
+    """What becomes of a table under the policies of `spec`: after a change of its definition that
+    cannot be followed, and after a failover, for which `failovers` has what is expected."""
 
+    spec: Spec
+    failovers: Mapping[TableId, ExpectedFailover]
 
-def policy_of(spec: Spec) -> Policy:
-    history = spec.sink.kind.keeps_events
-    return lambda table: if_not_followed(spec.schema_change_of(str(table.id)), table.rows, history=history)
+    def after_change(self, table: TableCheck) -> str:
+        policy = self.spec.schema_change_of(str(table.id))
+        return if_not_followed(policy, table.rows, history=self.spec.sink.kind.keeps_events)
+
+    def after_failover(self, table: TableCheck) -> str:
+        """Empty for a table that is not copied."""
+        expected = self.failovers.get(table.id)
+        if expected is None:
+            return ""
+        if expected.reason is None:
+            return f"goes on by a proof; {self._if_stopped(table, Reason.HISTORY_DIVERGED)} if a lost tail changed it"
+        return f"{self._if_stopped(table, expected.reason)} ({expected.reason.value}): {expected.why}"
+
+    def _if_stopped(self, table: TableCheck, reason: Reason) -> str:
+        return "resnapshot" if resnapshot_fixes(self.spec, str(table.id), reason.value) else "stops"
 
 
 def if_not_followed(policy: SchemaChange, rows: int, *, history: bool) -> str:
@@ -41,13 +62,13 @@ def if_not_followed(policy: SchemaChange, rows: int, *, history: bool) -> str:
     return f"asks: more than {policy.resnapshot_max_rows:,} rows" if large else "resnapshot"
 
 
-def as_data(preflight: Preflight, sink: SinkCheck, policy: Policy) -> dict[str, Any]:
+def as_data(preflight: Preflight, sink: SinkCheck, outlook: Outlook) -> dict[str, Any]:
     """The preflight for programs."""
     return {
         "source": preflight.facts.to_dict() if preflight.facts else None,
         "checks": [_check_data(c) for c in preflight.checks],
         "sink": {"uri": sink.uri, "checks": [_check_data(c) for c in _sink_checks(sink)]},
-        "tables": [_table_data(t, policy) | _topic_data(sink, str(t.id)) for t in preflight.tables],
+        "tables": [_table_data(t, outlook) | _topic_data(sink, str(t.id)) for t in preflight.tables],
         "estimatedSeconds": round(preflight.estimated_seconds, 1),
     }
 
@@ -85,13 +106,14 @@ def _check_data(check: Check) -> dict[str, Any]:
     return data | reason | {"needed": check.needed, "remedy": check.remedy}
 
 
-def _table_data(table: TableCheck, policy: Policy) -> dict[str, Any]:
+def _table_data(table: TableCheck, outlook: Outlook) -> dict[str, Any]:
     return {
         "name": str(table.id),
         "key": list(table.table.key) if table.table else [],
         "rows": table.rows,
         "splits": table.splits,
-        "schemaChangeNotFollowed": policy(table),
+        "schemaChangeNotFollowed": outlook.after_change(table),
+        "failover": outlook.after_failover(table),
         "columns": [
             {"name": c.name, "source": c.source_type, "target": c.target_type, "lossy": c.lossy} for c in table.columns
         ],
@@ -99,7 +121,7 @@ def _table_data(table: TableCheck, policy: Policy) -> dict[str, Any]:
     }
 
 
-def render(console: Console, preflight: Preflight, sink: SinkCheck, policy: Policy) -> None:
+def render(console: Console, preflight: Preflight, sink: SinkCheck, outlook: Outlook) -> None:
     """The preflight for people; failures in full follow on stderr."""
     if preflight.facts:
         console.print(
@@ -107,7 +129,7 @@ def render(console: Console, preflight: Preflight, sink: SinkCheck, policy: Poli
         )
     console.print(_checks((*preflight.checks, *_sink_checks(sink))))
     if preflight.tables:
-        console.print(_tables(preflight.tables, policy))
+        console.print(_tables(preflight.tables, outlook))
         if sink.servers and sink.servers.topics:
             console.print(_topics(sink.servers))
         console.print(_columns(preflight.tables))
@@ -125,15 +147,16 @@ def _checks(checks: Iterable[Check]) -> Grid:
     return grid
 
 
-def _tables(tables: Iterable[TableCheck], policy: Policy) -> Grid:
+def _tables(tables: Iterable[TableCheck], outlook: Outlook) -> Grid:
     grid = Grid(box=None, pad_edge=False)
-    for title in ("TABLE", "", "KEY", "ROWS", "SPLITS", "CHANGE NOT FOLLOWED"):
+    for title in ("TABLE", "", "KEY", "ROWS", "SPLITS", "CHANGE NOT FOLLOWED", "FAILOVER"):
         grid.add_column(title)
     for t in tables:
         level = Level.FAIL if t.error else Level.WARN if t.warnings else Level.OK
         key = shown(", ".join(t.table.key)) if t.table else ""
         about = (f"~{t.rows:,}", f"~{t.splits:,}") if t.table else ("", "")
-        grid.add_row(shown(str(t.id)), f"[{_STYLES[level]}]{level.value}[/]", key, *about, policy(t))
+        outcomes = outlook.after_change(t), shown(outlook.after_failover(t))
+        grid.add_row(shown(str(t.id)), f"[{_STYLES[level]}]{level.value}[/]", key, *about, *outcomes)
     return grid
 
 
