@@ -95,7 +95,7 @@ def test_an_entry_is_as_small_as_its_parts() -> None:
 
 
 def test_an_entry_has_all_parts_of_a_position() -> None:
-    """Without its binlog, a sync of several hosts would not know which of them it follows."""
+    """A sync of several hosts knows by the binlog which of them it follows."""
     position = StatusPosition(
         binlog="mysql:a",
         file="b.1",
