@@ -35,6 +35,18 @@ def test_a_trail_is_the_fold_by_with_newest(steps: list[tuple[int, int, bool]], 
         assert trail.witnesses == folded
 
 
+def test_transactions_of_one_time_are_in_the_steady_times() -> None:
+    """MariaDB's have whole seconds: `with_newest` is called for the first two of them only."""
+    trail = WitnessTrail()
+    for number in range(1, 4):
+        trail.add(Gtid("a", number), SECOND, 0)
+    first = trail._behind
+    for number in range(4, 1000):
+        trail.add(Gtid("a", number), SECOND, 0)
+        assert trail._behind is first
+    assert trail.witnesses == (Witness(Gtid("a", 999), SECOND, 0), Witness(Gtid("a", 1), SECOND, 0))
+
+
 def test_most_transactions_of_a_busy_second_are_in_the_steady_times() -> None:
     trail = WitnessTrail()
     for number in range(1, 4):

@@ -88,13 +88,14 @@ class TransactionIds(Sequence[TransactionId]):
         self._offsets.frombytes(offsets.tobytes())
 
     def _enter(self, place: LogOffset) -> None:
-        if not len(self):
+        if not self._offsets:
             self.binlog = binlog_of(place)
         self._refuse_other_binlog(place)
 
     def _refuse_other_binlog(self, place: LogOffset) -> None:
-        if binlog_of(place) != self.binlog:
-            raise other_binlog(binlog_of(place) or "", self.binlog or "")
+        binlog = binlog_of(place)
+        if binlog != self.binlog:
+            raise other_binlog(binlog or "", self.binlog or "")
 
     def _name(self, name: str) -> int:
         return self._names.setdefault(name, len(self._names))
