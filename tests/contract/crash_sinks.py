@@ -11,6 +11,9 @@ from cdcsync_spark.sinks.iceberg.replica.sink import IcebergSink
 from cdcsync_spark.sinks.lake.storage.store import Store
 from contract.sinkcase import SYNC
 
+#: the format versions of Iceberg tables, by the kind of sink
+FORMAT_VERSIONS = {"iceberg": 3, "iceberg-v2": 2}
+
 
 def sink_of(kind: str, store: Store) -> Sink:
     if kind == "delta":
@@ -18,4 +21,5 @@ def sink_of(kind: str, store: Store) -> Sink:
     folder = store.local_folder
     assert folder is not None
     stores = TableStores(folder=str(folder))
-    return IcebergSink(SqliteCatalog(f"{folder}/catalog.db", str(folder), stores), stores, SYNC)
+    catalog = SqliteCatalog(f"{folder}/catalog.db", str(folder), stores)
+    return IcebergSink(catalog, stores, SYNC, format_version=FORMAT_VERSIONS[kind])
