@@ -8,6 +8,7 @@ import java.util.HashMap;
 import java.util.Map;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.Executors;
+import java.util.concurrent.atomic.AtomicBoolean;
 import java.util.concurrent.atomic.AtomicReference;
 import org.apache.hadoop.conf.Configuration;
 import org.apache.iceberg.CatalogUtil;
@@ -39,11 +40,13 @@ import org.apache.iceberg.shaded.com.fasterxml.jackson.databind.PropertyNamingSt
  *
  * GET /fault?FAULT decides over the next request that changes a table: before (503, nothing is done), after (503, it is
  * done), cut (it is done, the answer ends early), conflict (409, nothing is done), hang (it is done, and the answer comes
- * after GET /fault?release). GET /fault?forget=NAMESPACE/TABLE removes a table from the catalog and leaves its files.
+ * after GET /fault?release), hold (it is done after GET /fault?release; GET /held is answered by 204 once it is there, and by 404 before).
+ * GET /fault?forget=NAMESPACE/TABLE removes a table from the catalog and leaves its files.
  * GET /vend?NAME=VALUE&... are the settings that whoever loads a table and asks for credentials is given from then on. */
 public class IcebergRestServer {
     private static final AtomicReference<String> FAULT = new AtomicReference<>("");
     private static final AtomicReference<CountDownLatch> HANGING = new AtomicReference<>(new CountDownLatch(1));
+    private static final AtomicBoolean HELD = new AtomicBoolean();
     private static final AtomicReference<Map<String, String>> VENDED = new AtomicReference<>(Map.of());
     private static final ObjectMapper JSON = new ObjectMapper();
     private static Catalog catalog;
@@ -87,6 +90,11 @@ public class IcebergRestServer {
             }
             if (fault.equals("conflict")) {
                 throw new CommitFailedException("another commit came first");
+            }
+            if (fault.equals("hold")) {
+                CountDownLatch released = HANGING.get();
+                HELD.set(true);
+                released.await();
             }
             reply = answer(exchange, exchange.getRequestMethod(), body);
             if (fault.equals("after")) {
@@ -141,6 +149,9 @@ public class IcebergRestServer {
         if (path[0].equals("fault")) {
             fault(exchange.getRequestURI().getQuery());
             return new Reply(204, null);
+        }
+        if (path[0].equals("held")) {
+            return new Reply(HELD.get() ? 204 : 404, null);
         }
         if (path[0].equals("vend")) {
             VENDED.set(pairs(exchange.getRequestURI().getRawQuery().split("&")));
@@ -212,6 +223,7 @@ public class IcebergRestServer {
             String[] name = fault.substring("forget=".length()).split("/");
             catalog.dropTable(TableIdentifier.of(Namespace.of(name[0]), name[1]), false);
         } else {
+            HELD.set(false);
             FAULT.set(fault);
         }
     }

@@ -8,8 +8,9 @@ import sqlite3
 import subprocess
 import urllib.request
 from collections.abc import Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
+from urllib.error import HTTPError
 from urllib.parse import urlencode
 
 import pyspark
@@ -50,6 +51,12 @@ class IcebergCatalog:
         """See `IcebergRestServer.java`."""
         with urllib.request.urlopen(f"{self.uri}/fault?{name}", timeout=600):
             pass
+
+    def holds(self) -> bool:
+        """Whether the request that `fault("hold")` keeps from being carried out has come."""
+        with suppress(HTTPError), urllib.request.urlopen(f"{self.uri}/held", timeout=600):
+            return True
+        return False
 
     def vend(self, settings: Mapping[str, str]) -> None:
         """From then on, who asks for the credentials of a table's files is given these."""
