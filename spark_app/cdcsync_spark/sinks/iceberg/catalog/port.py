@@ -13,6 +13,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from cdcsync_core.quoting import quoted
+
 Json = Mapping[str, Any]
 
 
@@ -31,6 +33,11 @@ class CatalogTableName:
 
     namespace: tuple[str, ...]
     name: str
+
+    @property
+    def shown(self) -> str:
+        """For messages."""
+        return quoted(".".join((*self.namespace, self.name)))
 
 
 @dataclass(frozen=True)

@@ -98,14 +98,14 @@ class RestCatalog:
         return True
 
     def load(self, table: CatalogTableName) -> LoadedTable | None:
-        doing = f"did not give the table {_shown(table)}"
+        doing = f"did not give the table {table.shown}"
         answer = self._asked("GET", f"{self._path(table)}?snapshots=all", doing)
         if answer.status == 404 and _error_type(answer):
             return None
         return self._loaded(self._object(answer, doing), doing)
 
     def vended(self, table: CatalogTableName) -> Mapping[str, str]:
-        doing = f"gave no credentials for the table {_shown(table)}"
+        doing = f"gave no credentials for the table {table.shown}"
         answer = self._asked("GET", f"{self._path(table)}?snapshots=refs", doing, more=_DELEGATION)
         if answer.status == 404 and _error_type(answer):
             return {}
@@ -126,7 +126,7 @@ class RestCatalog:
             "stage-create": False,
             "properties": {**new.properties, "format-version": str(new.format_version)},
         }
-        doing, path = f"did not create the table {_shown(table)}", f"namespaces/{self._named(table.namespace)}/tables"
+        doing, path = f"did not create the table {table.shown}", f"namespaces/{self._named(table.namespace)}/tables"
         answer = self._asked("POST", path, doing, body)
         if answer.status == 404 and _error_type(answer):
             self._create_namespace(table.namespace)
@@ -149,7 +149,7 @@ class RestCatalog:
             "requirements": list(requirements),
             "updates": list(updates),
         }
-        doing = f"did not commit to the table {_shown(table)}"
+        doing = f"did not commit to the table {table.shown}"
         try:
             answer = self._authorised("POST", self._path(table), body)
         except NoAnswer as error:
@@ -168,7 +168,7 @@ class RestCatalog:
             raise OutcomeUnknown(f"the catalog {self.settings.uri} {doing}: its answer has no table") from None
 
     def drop(self, table: CatalogTableName) -> None:
-        doing = f"did not remove the table {_shown(table)}"
+        doing = f"did not remove the table {table.shown}"
         answer = self._asked("DELETE", f"{self._path(table)}?purgeRequested=false", doing)
         if answer.status not in (200, 202, 204) and not (answer.status == 404 and _error_type(answer)):
             self._refuse(answer, doing)
@@ -411,7 +411,3 @@ def _message(answer: HttpAnswer) -> str:
 
 def _answered(answer: HttpAnswer) -> str:
     return ": ".join(filter(None, (f"it answered {answer.status}", _message(answer))))
-
-
-def _shown(table: CatalogTableName) -> str:
-    return quoted(".".join((*table.namespace, table.name)))

@@ -9,21 +9,15 @@ leaves a file that nothing names. Requirements are checked on the metadata of th
 
 from __future__ import annotations
 
-import json
 import sqlite3
-import time
-import uuid
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
 
 from cdcsync_core.errors import CdcError, Reason, fail
-from cdcsync_core.peer_json import parse_json
 from cdcsync_core.quoting import quoted
-from cdcsync_spark.memory import memory_limit
-from cdcsync_spark.sinks.iceberg.catalog.metadata_updates import check_requirements, new_metadata, updated
+from cdcsync_spark.sinks.iceberg.catalog.metadata_files import MetadataFiles, Stores
 from cdcsync_spark.sinks.iceberg.catalog.port import (
     CatalogTableName,
     CommitLost,
@@ -32,17 +26,11 @@ from cdcsync_spark.sinks.iceberg.catalog.port import (
     NewTable,
     OutcomeUnknown,
 )
-from cdcsync_spark.sinks.lake.layout import segment
-from cdcsync_spark.sinks.lake.storage.store import Store
 
 #: engines name the catalog so, because its rows begin with it
 NAME = "cdcsync"
 #: seconds for another program's transaction
 _BUSY = 60.0
-#: of the memory, for a table's metadata once they are parsed
-_SHARE = 4
-_FOLDER = "metadata"
-_DELETES = "write.metadata.delete-after-commit.enabled"
 #: Iceberg's `JdbcUtil`, with the columns of its schema version V1
 _TABLES = (
     (
@@ -60,34 +48,25 @@ _TABLES = (
 _OF = "catalog_name = ? AND table_namespace = ? AND table_name = ?"
 
 
-class _Stores(Protocol):
-    def at(self, location: str) -> Store: ...
-
-
 @dataclass(frozen=True)
 class SqliteCatalog:
     """See `Catalog`. The file is `database`; tables lie below `warehouse`."""
 
     database: str
     warehouse: str
-    stores: _Stores
+    stores: Stores
 
     def load(self, table: CatalogTableName) -> LoadedTable | None:
         location = self._location(table)
-        return None if location is None else LoadedTable(self._read(table, location))
+        return None if location is None else LoadedTable(self._files.read(table, location))
 
     def vended(self, table: CatalogTableName) -> Mapping[str, str]:
         """A file has none."""
         return {}
 
     def create(self, table: CatalogTableName, new: NewTable) -> LoadedTable:
-        """In a folder that no table had before: of one that was removed its files stay."""
-        name, identity = ".".join(table.namespace), str(uuid.uuid4())
-        folder = "/".join(map(segment, (*table.namespace, table.name)))
-        place = f"{_rooted(self.warehouse)}/{folder}-{identity[:8]}"
-        metadata = new_metadata(new.schema, new.format_version, new.properties, place, identity)
-        metadata["last-updated-ms"] = _milliseconds()
-        location = self._write(table, metadata, 0)
+        name, files = ".".join(table.namespace), self._files
+        metadata, location = files.create(table, new)
         try:
             with self._transaction(table) as connection:
                 for statement in _TABLES:
@@ -99,20 +78,17 @@ class SqliteCatalog:
                     "INSERT INTO iceberg_tables VALUES (?, ?, ?, ?, NULL, 'TABLE')", (NAME, name, table.name, location)
                 )
         except sqlite3.IntegrityError:
-            self._delete(table, place, location)
+            files.delete(table, metadata["location"], location)
             raise CommitLost("the table is there already") from None
         except OutcomeUnknown as unknown:
             raise self._error(table, str(unknown)) from None
         return LoadedTable(metadata)
 
     def commit(self, table: CatalogTableName, requirements: Sequence[Json], updates: Sequence[Json]) -> LoadedTable:
-        location = self._location(table)
+        location, files = self._location(table), self._files
         if location is None:
             raise CommitLost("the table is not there any more")
-        before = self._read(table, location)
-        check_requirements(before, requirements)
-        after = updated(before, updates, _milliseconds(), location)
-        written = self._write(table, after, _number(location) + 1)
+        before, after, written = files.write_next(table, location, requirements, updates)
         with self._transaction(table) as connection:
             moved = connection.execute(
                 f"UPDATE iceberg_tables SET metadata_location = ?, previous_metadata_location = ? "
@@ -120,15 +96,19 @@ class SqliteCatalog:
                 (written, location, *_key(table), location),
             )
         if moved.rowcount != 1:
-            self._delete(table, after["location"], written)
+            files.delete(table, after["location"], written)
             raise CommitLost("another commit came first")
-        self._delete_old(table, before, after)
+        files.delete_old(table, before, after)
         return LoadedTable(after)
 
     def drop(self, table: CatalogTableName) -> None:
         if Path(self.database).exists():
             with self._transaction(table) as connection:
                 connection.execute(f"DELETE FROM iceberg_tables WHERE {_OF}", _key(table))
+
+    @property
+    def _files(self) -> MetadataFiles:
+        return MetadataFiles(self.stores, self.warehouse)
 
     # -- the file of SQLite
 
@@ -166,88 +146,16 @@ class SqliteCatalog:
             except sqlite3.Error as error:
                 raise OutcomeUnknown(f"{self.database}: {error}") from None
 
-    # -- files
-
-    def _store(self, place: str) -> Store:
-        return self.stores.at(place)
-
-    def _read(self, table: CatalogTableName, location: str) -> dict[str, Any]:
-        place, _, name = location.rpartition(f"/{_FOLDER}/")
-        if not place or "/" in name:
-            raise self._unreadable(table, location)
-        store = self._store(place)
-        with store.translating_errors(_shown(table), "reading the metadata"):
-            content = store.read(f"{_FOLDER}/{name}")
-        try:
-            metadata = parse_json(content or b"", most=memory_limit() // _SHARE)
-        except ValueError:
-            metadata = None
-        if not isinstance(metadata, dict) or str(metadata.get("location")).rstrip("/") != place:
-            raise self._unreadable(table, location)
-        return metadata
-
-    def _write(self, table: CatalogTableName, metadata: Json, number: int) -> str:
-        place, name = metadata["location"].rstrip("/"), f"{number:05d}-{uuid.uuid4()}.metadata.json"
-        store = self._store(place)
-        with (
-            store.translating_errors(_shown(table), "writing the metadata"),
-            store.new_file(f"{_FOLDER}/{name}") as local,
-        ):
-            local.write_text(json.dumps(metadata, separators=(",", ":")), encoding="utf-8")
-        return f"{place}/{_FOLDER}/{name}"
-
-    def _delete(self, table: CatalogTableName, place: str, location: str) -> None:
-        """What became of a commit is decided already, so a file that stays is no error."""
-        store = self._store(place)
-        with suppress(CdcError), store.translating_errors(_shown(table), "removing metadata"):
-            store.delete(f"{_FOLDER}/{location.rpartition('/')[2]}")
-
-    def _delete_old(self, table: CatalogTableName, before: Json, after: Json) -> None:
-        """The files that the metadata do not name any more, where the table's properties say so."""
-        if after["properties"].get(_DELETES) != "true":
-            return
-        named = {entry["metadata-file"] for entry in after["metadata-log"]}
-        folder = f"{after['location'].rstrip('/')}/{_FOLDER}/"
-        for entry in before.get("metadata-log", []):
-            if entry["metadata-file"] not in named and entry["metadata-file"].startswith(folder):
-                self._delete(table, after["location"], entry["metadata-file"])
-
     # -- errors
 
     def _error(self, table: CatalogTableName, found: str) -> CdcError:
         return fail(
             Reason.SINK_UNREACHABLE,
-            f"the catalog {self.database} cannot be used for the table {_shown(table)}: {quoted(found)}",
+            f"the catalog {self.database} cannot be used for the table {table.shown}: {quoted(found)}",
             needed="a file of SQLite that this process may write, in a folder on a local disk",
             remedy="check spec.sink.iceberg.catalog.uri, and that no other program holds the file",
-        )
-
-    def _unreadable(self, table: CatalogTableName, location: str) -> CdcError:
-        return fail(
-            Reason.SINK_CONFLICT,
-            f"the metadata of the table {_shown(table)} are not at {quoted(location)}, or cannot be read",
-            needed=f"a table's metadata in the folder {_FOLDER} of its location",
-            remedy="restore the file; or remove the table from the catalog, then resnapshot it",
         )
 
 
 def _key(table: CatalogTableName) -> tuple[str, str, str]:
     return NAME, ".".join(table.namespace), table.name
-
-
-def _rooted(warehouse: str) -> str:
-    return warehouse.removeprefix("file://").rstrip("/")
-
-
-def _number(location: str) -> int:
-    """How many versions came before the one in this file."""
-    text = location.rpartition("/")[2].partition("-")[0]
-    return int(text) if text.isdecimal() else 0
-
-
-def _milliseconds() -> int:
-    return time.time_ns() // 1_000_000
-
-
-def _shown(table: CatalogTableName) -> str:
-    return quoted(".".join((*table.namespace, table.name)))
