@@ -30,7 +30,7 @@ _FOLDER = "metadata"
 _DELETES = "write.metadata.delete-after-commit.enabled"
 
 
-class Stores(Protocol):
+class MetadataStores(Protocol):
     """How tables' files are reached. Picklable."""
 
     def at(self, location: str) -> Store:
@@ -42,7 +42,7 @@ class Stores(Protocol):
 class MetadataFiles:
     """Tables are made below `warehouse`."""
 
-    stores: Stores
+    stores: MetadataStores
     warehouse: str
 
     def create(self, table: CatalogTableName, new: NewTable) -> tuple[Metadata, str]:

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from cdcsync_core.errors import CdcError, Reason, fail
 from cdcsync_core.quoting import quoted
-from cdcsync_spark.sinks.iceberg.catalog.metadata_files import MetadataFiles, Stores
+from cdcsync_spark.sinks.iceberg.catalog.metadata_files import MetadataFiles, MetadataStores
 from cdcsync_spark.sinks.iceberg.catalog.port import (
     CatalogTableName,
     CommitLost,
@@ -54,7 +54,7 @@ class SqliteCatalog:
 
     database: str
     warehouse: str
-    stores: Stores
+    stores: MetadataStores
 
     def load(self, table: CatalogTableName) -> LoadedTable | None:
         location = self._location(table)
