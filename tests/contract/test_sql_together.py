@@ -3,7 +3,9 @@ stops one of them stops no other."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,7 +15,8 @@ from cdcsync_spark.sinks.contract.changes import Build, Commit, Upsert
 from cdcsync_spark.sinks.sql.dialects.names import count, table_name
 from cdcsync_spark.sinks.sql.target import SqlSink, SqlTarget
 from contract.conftest import DATABASES, served
-from contract.sinkcase import Row, batch, content, keys_of, make_table, rows_of, whole_snapshot
+from contract.sinkcase import Row, batch, content, in_order, keys_of, make_table, rows_of, whole_snapshot
+from support.commit_cuts import cuts_to
 from support.deaths import at_gate
 
 TABLES = [make_table({"id": "bigint(20)", "note": "varchar(20)"}, ["id"], name=f"t{n}") for n in range(3)]
@@ -93,6 +96,30 @@ def test_a_lost_race_of_one_table_decides_all_again(sink: SqlSink, store: object
     assert decided == [0, 1, 2, 0, 1, 2]
     assert states == [target.last_commit() for target in targets]
     assert [content(target) for target in targets] == [CHANGED] * 3
+
+
+def test_commits_whose_connection_breaks_in_them_are_made_once(sink: SqlSink, store: object, tmp_path: Path) -> None:
+    """The server has got the COMMIT, or not; a session that has made many before is none other."""
+    dialect: Any = sink.dialect
+    targets = opened(sink)
+    first = targets[0].last_commit()
+    assert first is not None
+    with cuts_to(dialect.login.host, dialect.login.port) as relay:
+        behind = replace(dialect, login=replace(dialect.login, port=relay.port))
+        writers = [SqlSink(behind, sink.sync).target(table.id).writer(tmp_path) for table in TABLES]
+        for number in range(1, 11):
+            rows = [(1, f"by {number}"), (number + 1, "new")]
+            if number not in range(3, 9):
+                relay.cut(landed=number % 2 == 0)
+            builds = [batch(number, Upsert(rows_of(t, rows), keys_of(t, []))) for t in TABLES]
+            states = list(sink.commit_all(1, list(zip(writers, builds, strict=True))))
+            assert states == [target.last_commit() for target in targets]
+        assert relay.cuts == 4
+    last = targets[0].last_commit()
+    assert last is not None
+    assert last.commit_number == first.commit_number + 10
+    rows = in_order([(1, "by 10"), *((n, "new") for n in range(2, 12))])
+    assert [content(target) for target in targets] == [rows] * 3
 
 
 def test_many_tables_share_few_connections(sink: SqlSink, store: object, tmp_path: Path) -> None:
