@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from cdcsync_core.errors import CdcError, Reason
-from cdcsync_spark.sinks.contract.changes import Upsert
+from cdcsync_spark.sinks.contract.changes import Empty, Upsert
 from cdcsync_spark.sinks.sql.dialects import mysql_session, postgresql_session
+from cdcsync_spark.sinks.sql.dialects.dialect import SqlName, SqlSession
 from cdcsync_spark.sinks.sql.dialects.mysql import MySqlDialect
 from cdcsync_spark.sinks.sql.dialects.names import table_name
 from cdcsync_spark.sinks.sql.target import SqlSink, SqlTarget
@@ -26,7 +27,11 @@ pytestmark = pytest.mark.parametrize(
     ("sink", "store"), [served(name, name == "mysql") for name in DATABASES], indirect=True
 )
 
-#: what another program does to the table `{t}`, what the error names, and how it is taken back
+CASCADING = (
+    "CREATE TABLE {s}.parent LIKE {t}; INSERT INTO {s}.parent SELECT * FROM {t}; "
+    "ALTER TABLE {t} ADD CONSTRAINT parent FOREIGN KEY (name) REFERENCES {s}.parent (name) ON DELETE CASCADE"
+)
+#: what another program does to the table `{t}` of `{s}`, what the error names, how it is taken back
 ON_MYSQL = [
     ("CREATE UNIQUE INDEX single ON {t} (amount)", "unique index single", "DROP INDEX single ON {t}"),
     (
@@ -36,6 +41,11 @@ ON_MYSQL = [
     ),
     ("ALTER TABLE {t} MODIFY amount DECIMAL(12,2)", "amount", "ALTER TABLE {t} MODIFY amount DECIMAL(12,4)"),
     ("ALTER TABLE {t} MODIFY at DATETIME", "column at", "ALTER TABLE {t} MODIFY at DATETIME(6)"),
+    (
+        CASCADING,
+        "foreign key parent",
+        "ALTER TABLE {t} DROP FOREIGN KEY parent; DROP TABLE {s}.parent",
+    ),
     ("ALTER TABLE {t} ENGINE = MyISAM", "engine MyISAM|1785", "ALTER TABLE {t} ENGINE = InnoDB"),
 ]
 ON_POSTGRESQL = [
@@ -74,6 +84,11 @@ def refusal(target: SqlTarget) -> CdcError:
     return refused.value
 
 
+def run_all(session: SqlSession, statements: str) -> None:
+    for statement in statements.split("; "):
+        session.run(statement)
+
+
 def test_what_changes_rows_by_itself_is_named_before_a_row_is_written(sink: SqlSink, store: object) -> None:
     """A commit names it, the opening of a run, and `check`."""
     target = sink.target(TABLE.id)
@@ -82,16 +97,59 @@ def test_what_changes_rows_by_itself_is_named_before_a_row_is_written(sink: SqlS
     names = {"t": table_name(sink.dialect, place.name), "s": sink.dialect.quoted(place.name.schema)}
     session = sink.dialect.open()
     for statement, finding, undo in ON_POSTGRESQL if sink.dialect.alters_in_transactions else ON_MYSQL:
-        session.run(statement.format(**names))
+        run_all(session, statement.format(**names))
         for attempt in (target.last_commit, lambda: target.commit(1, CHANGE), lambda: place.refuse_unusable(session)):
             with pytest.raises(CdcError, match=finding) as refused:
                 attempt()
             assert refused.value.reason is Reason.SINK_CONFLICT, statement
-        session.run(undo.format(**names))
+        run_all(session, undo.format(**names))
         assert len(content(target)) == len(FIRST), statement
     session.close()
     target.commit(1, CHANGE)
     assert len(content(target)) == len(FIRST) + 1
+
+
+def test_a_collation_that_would_merge_two_keys_is_named(sink: SqlSink, store: object) -> None:
+    target = sink.target(TABLE.id)
+    whole_snapshot(target, FIRST[:1], TABLE)
+    loose = (
+        'ALTER TABLE {t} ALTER name TYPE TEXT COLLATE "loose"'
+        if sink.dialect.alters_in_transactions
+        else "ALTER TABLE {t} MODIFY name VARCHAR(20) CHARACTER SET utf8mb4 COLLATE utf8mb4_general_ci NOT NULL"
+    )
+    session = sink.dialect.open()
+    if sink.dialect.alters_in_transactions:
+        session.run("CREATE COLLATION loose (provider = icu, locale = 'und-u-ks-level2', deterministic = false)")
+    session.run(loose.format(t=table_name(sink.dialect, target.place.name)))
+    for attempt in (lambda: target.commit(1, CHANGE), lambda: target.place.refuse_unusable(session)):
+        with pytest.raises(CdcError, match="the column name") as refused:
+            attempt()
+        assert refused.value.reason is Reason.SINK_CONFLICT
+    session.close()
+
+
+def test_a_table_that_others_refer_to_keeps_its_place(sink: SqlSink, store: object) -> None:
+    """MySQL would let them refer to the rows of before; PostgreSQL's rows are refused, too."""
+    target, session = sink.target(TABLE.id), sink.dialect.open()
+    whole_snapshot(target, FIRST, TABLE)
+    place = target.place
+    parent = table_name(sink.dialect, place.name)
+    child = table_name(sink.dialect, SqlName(place.name.schema, "child"))
+    session.run(
+        f"CREATE TABLE {child} " + (f"(LIKE {parent})" if sink.dialect.alters_in_transactions else f"LIKE {parent}")
+    )
+    session.run(f"ALTER TABLE {child} ADD CONSTRAINT parent FOREIGN KEY (name) REFERENCES {parent} (name)")
+    with pytest.raises(CdcError, match=r"foreign key child\.parent|constraint parent on table") as refused:
+        target.commit(1, batch(1, Empty()))
+    assert refused.value.reason is Reason.SINK_CONFLICT
+    if not sink.dialect.alters_in_transactions:
+        with pytest.raises(CdcError, match=r"foreign key child\.parent"):
+            place.refuse_referenced(sink.dialect.references(session, place.name.schema))
+    assert len(content(target)) == len(FIRST)
+    session.run(f"DROP TABLE {child}")
+    session.close()
+    target.commit(1, batch(1, Empty()))
+    assert content(target) == []
 
 
 def test_a_syncs_own_tables_are_never_captured(sink: SqlSink, store: object) -> None:

@@ -1,9 +1,8 @@
-"""Servers of SQL databases that are odd, full, read-only, or whose account lacks rights: the rows
-are exact, or nothing is written and the error has the reason."""
+"""Servers of SQL databases that are odd, or replicas, or whose account lacks rights: the rows are
+exact, or nothing is written and the error has the reason."""
 
 from __future__ import annotations
 
-import random
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -29,7 +28,7 @@ from contract.conftest import DATABASES, served
 from contract.sinkcase import Row, batch, content, first_state, in_order, keys_of, make_table, rows_of, whole_snapshot
 from support import sql_sink
 from support.fixtures import FreshServer
-from support.postgresql import PASSWORD, PostgresServer
+from support.postgresql import PASSWORD, PostgresServer, postgres_server
 from support.servers import Server
 
 TABLE = make_table(
@@ -208,6 +207,97 @@ def test_a_replica_is_refused_whatever_the_account_may_do(sink: SqlSink, store: 
         admin.close()
 
 
+@every_mysql
+def test_a_server_that_becomes_read_only_is_left(sink: SqlSink, store: object) -> None:
+    """A session of an administrator's account could go on writing there."""
+    target, admin = sink.target(TABLE.id), sink.dialect.open()
+    whole_snapshot(target, ROWS, TABLE)
+    admin.run("SET GLOBAL read_only = ON")
+    try:
+        with pytest.raises(CdcError, match="read_only is") as refused:
+            target.commit(1, batch(1, CHANGE))
+    finally:
+        admin.run("SET GLOBAL read_only = OFF")
+        admin.close()
+    assert refused.value.reason is Reason.SINK_UNREACHABLE
+    assert not [idle for idle in sessions._idle if idle.dialect == sink.dialect]
+    assert content(target) == in_order(ROWS)
+    target.commit(1, batch(1, CHANGE))
+
+
+@pytest.mark.server
+@pytest.mark.parametrize("variant", ["mariadb1011", pytest.param("mysql97_nogtid", marks=pytest.mark.long)])
+def test_a_replica_that_takes_writes_is_refused(variant: str, fresh_server: FreshServer, tmp_path: Path) -> None:
+    """MariaDB tells every account that it applies changes; of MySQL an account without the right to
+    ask is warned of."""
+    server = fresh_server(variant)
+    on_mariadb = server.flavor == "mariadb"
+    kind, thread = ("MASTER", "SLAVE") if on_mariadb else ("REPLICATION SOURCE", "REPLICA")
+    host = kind.split()[-1]
+    server.run(f"CHANGE {kind} TO {host}_HOST = '127.0.0.1', {host}_PORT = 1, {host}_USER = 'r'", f"START {thread}")
+    server.create_user("poor", PASSWORD, [*RIGHTS])
+    with sql_sink.mysql(server, tmp_path) as dialect:
+        poor = poor_account(dialect, tmp_path, "poor")
+        with pytest.raises(CdcError, match=r"replicates from 127\.0\.0\.1:1") as refused:
+            SqlSink(dialect, "shop/orders").target(TABLE.id).prepare(first_state(TABLE))
+        assert refused.value.reason is Reason.SINK_UNREACHABLE
+        if on_mariadb:
+            with pytest.raises(CdcError, match="replicates from another server"):
+                poor.open()
+        server.run(f"STOP {thread}")
+        session = poor.open()
+        privilege = "SLAVE MONITOR" if on_mariadb else "REPLICATION CLIENT"
+        assert [privilege in text for text in dialect.unseen(session)] == [True]
+        session.close()
+        whole_snapshot(SqlSink(dialect, "shop/orders").target(TABLE.id), ROWS, TABLE)
+
+
+@pytest.mark.server
+@pytest.mark.long
+def test_a_standby_and_a_subscribed_table_of_postgresql_are_refused(tmp_path: Path) -> None:
+    with (
+        postgres_server({"wal_level": "logical", "max_wal_senders": "4"}) as server,
+        sql_sink.postgresql(server, tmp_path) as dialect,
+    ):
+        assert isinstance(dialect, PostgresDialect)
+        target = SqlSink(dialect, "shop/orders").target(TABLE.id)
+        whole_snapshot(target, ROWS, TABLE)
+        server.create_database("origin")
+        with server.connect("origin") as connection:
+            connection.execute("CREATE SCHEMA shop")
+            connection.execute("CREATE TABLE shop.orders (id INT PRIMARY KEY)")
+            connection.execute("CREATE PUBLICATION loud FOR TABLE shop.orders")
+        origin = f"host=127.0.0.1 port={server.port} user=postgres dbname=origin password=''{PASSWORD}''"
+        apart = "create_slot = false, enabled = false, slot_name = NONE"
+        with server.connect(dialect.database) as connection:
+            statement = f"CREATE SUBSCRIPTION loud CONNECTION '{origin}' PUBLICATION loud WITH ({apart})"
+            connection.execute(statement.encode())
+            with pytest.raises(CdcError, match="subscription") as filled:
+                target.commit(1, batch(1, CHANGE))
+            connection.execute("DROP SUBSCRIPTION loud")
+        sessions.close_idle()
+        server.kill()
+        (server.data / "standby.signal").touch()
+        server.start()
+        with pytest.raises(CdcError, match="read-only") as standby:
+            target.commit(1, batch(1, CHANGE))
+        assert (filled.value.reason, standby.value.reason) == (Reason.SINK_CONFLICT, Reason.SINK_UNREACHABLE)
+        server.kill()
+        (server.data / "standby.signal").unlink()
+        server.start()
+        target.commit(1, batch(1, CHANGE))
+
+
+@every_database
+def test_a_session_that_was_opened_long_ago_is_used_no_more(
+    sink: SqlSink, store: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The name of a host may lead to another server by now."""
+    monkeypatch.setattr(sessions, "_OPEN_SECONDS", 0)
+    whole_snapshot(sink.target(TABLE.id), ROWS, TABLE)
+    assert not [idle for idle in sessions._idle if idle.dialect == sink.dialect]
+
+
 @pytest.mark.server
 def test_the_check_names_a_table_that_a_sync_keeps_for_itself(postgres: PostgresServer, tmp_path: Path) -> None:
     own = [TableId("cdcsync", "states"), TableId("cdcsync", "helpers"), TableId("shop", f"copy_{'0' * 32}")]
@@ -220,47 +310,6 @@ def test_the_check_names_a_table_that_a_sync_keeps_for_itself(postgres: Postgres
         checks = check_servers(spec, tmp_path, "shop/orders", [*own, TABLE.id])
     assert [error.table for error in checks.errors] == [str(table) for table in own]
     assert {error.reason for error in checks.errors} == {Reason.SINK_CONFLICT}
-
-
-def big(number: int) -> Row:
-    """A row of 100,000 bytes that no server makes shorter."""
-    return (number, None, random.Random(number).randbytes(100_000), *[None] * 3)
-
-
-@pytest.mark.server
-@pytest.mark.long
-def test_a_full_disk_of_postgresql_is_waited_for(postgres: PostgresServer, tmp_path: Path) -> None:
-    """A bound of the files of its processes, in the middle of a page, is a disk that takes a part
-    of a write."""
-    with sql_sink.postgresql(postgres, tmp_path) as dialect:
-        target = SqlSink(dialect, "shop/orders").target(TABLE.id)
-        whole_snapshot(target, ROWS, TABLE)
-        sessions.close_idle()
-        change = Upsert(rows_of(TABLE, [big(n) for n in range(10, 230)]), keys_of(TABLE, [(1,)]))
-        with postgres.short_files(17 * 2**20 + 4096), pytest.raises(CdcError) as refused:
-            target.commit(1, batch(1, change))
-        sessions.close_idle()
-        assert (refused.value.reason, "room" in refused.value.needed) == (Reason.SINK_UNREACHABLE, True)
-        assert content(target) == in_order(ROWS)
-        target.commit(1, batch(1, change))
-        assert len(content(target)) == len(ROWS) - 1 + 220
-
-
-@pytest.mark.server
-@pytest.mark.long
-def test_a_full_tablespace_of_mysql_is_waited_for(fresh_server: FreshServer, tmp_path: Path) -> None:
-    bound = "ibdata1:12M:autoextend:max:24M"
-    server = fresh_server("mysql97_nogtid", innodb_file_per_table=False, innodb_data_file_path=bound)
-    with sql_sink.mysql(server, tmp_path) as dialect:
-        target = SqlSink(dialect, "shop/orders").target(TABLE.id)
-        whole_snapshot(target, ROWS, TABLE)
-        change = Upsert(rows_of(TABLE, [big(n) for n in range(10, 230)]), keys_of(TABLE, [(1,)]))
-        with pytest.raises(CdcError, match="full") as refused:
-            target.commit(1, batch(1, change))
-        assert refused.value.reason is Reason.SINK_UNREACHABLE
-        assert content(target) == in_order(ROWS)
-        target.commit(1, batch(1, CHANGE))
-        assert len(content(target)) == len(ROWS)
 
 
 @pytest.mark.server

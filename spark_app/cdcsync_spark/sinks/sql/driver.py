@@ -32,18 +32,22 @@ class SqlDriver:
 
     def check(self, tables: Sequence[TableId]) -> Checks:
         """Whether the account may log in, and what keeps a table that is there from being ours."""
-        sink, errors = self.open(READER), list[CdcError]()
+        sink, errors, warnings = self.open(READER), list[CdcError](), tuple[str, ...]()
         try:
             session = sink.dialect.open()
         except CdcError as error:
             return Checks(errors=(error,))
         try:
+            warnings = tuple(sink.dialect.unseen(session))
             places = [sink.target(table).place for table in tables]
             sink.dialect.refuse_server(session, [sink.dialect.state_schema, *(p.main.schema for p in places)])
-            for table in tables:
+            schemas = {place.main.schema for place in places}
+            references = {schema: sink.dialect.references(session, schema) for schema in schemas}
+            for place in places:
                 try:
-                    sink.target(table).place.refuse_bookkeeping()
-                    sink.target(table).place.refuse_unusable(session)
+                    place.refuse_bookkeeping()
+                    place.refuse_unusable(session)
+                    place.refuse_referenced(references[place.main.schema])
                 except CdcError as error:
                     errors.append(error)
         except CdcError as error:
@@ -52,7 +56,7 @@ class SqlDriver:
             errors.append(self._login().unreachable(str(lost)))
         finally:
             session.close()
-        return Checks(f"{sink.dialect.address} takes the account", errors=tuple(errors))
+        return Checks(f"{sink.dialect.address} takes the account", errors=tuple(errors), warnings=warnings)
 
     def open(self, role: Role) -> SqlSink:
         return SqlSink(self._dialect(), self.sync)

@@ -2,7 +2,8 @@
 may have tables.
 
 A writer has one while it does something, and gives it back. What was idle for long is not used
-again, since a firewall may have forgotten it.
+again, since a firewall may have forgotten it; nor is what was opened long ago, since the name or
+the balancer may lead to another server by now.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from typing import NamedTuple
 from cdcsync_spark.sinks.sql.dialects.dialect import Dialect, SqlSession
 from cdcsync_spark.sinks.sql.states import States
 
-_MOST_IDLE, _IDLE_SECONDS = 4, 60.0
+_MOST_IDLE, _IDLE_SECONDS, _OPEN_SECONDS = 4, 60.0, 600.0
 
 
 class _Idle(NamedTuple):
@@ -53,6 +54,9 @@ def take(dialect: Dialect) -> SqlSession:
 
 def give_back(dialect: Dialect, session: SqlSession) -> None:
     """Outside of a transaction. The oldest idle ones are closed."""
+    if time.monotonic() - session.opened_at > _OPEN_SECONDS:
+        session.close()
+        return
     with _lock:
         _idle.append(_Idle(os.getpid(), dialect, session, time.monotonic()))
         surplus = [_idle.popleft() for _ in range(len(_idle) - _MOST_IDLE)]
@@ -60,7 +64,8 @@ def give_back(dialect: Dialect, session: SqlSession) -> None:
 
 
 def forget(dialect: Dialect) -> None:
-    """Closes the idle ones: the server has ended one of its sessions, and so perhaps all."""
+    """Closes the idle ones: the server has ended one of its sessions, and so perhaps all, or takes
+    no writes any more."""
     with _lock:
         lost = [idle for idle in _idle if idle.dialect == dialect]
         for idle in lost:

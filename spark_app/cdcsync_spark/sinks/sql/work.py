@@ -88,6 +88,7 @@ class TableWork:
     def replace(self, publication: TablePublication) -> bool:
         """Publishes a new table; False where the target has another state by now."""
         current, state = publication.current, publication.commit.state
+        self.place.refuse_referenced(self._dialect.references(self.session, self.place.name.schema))
         pending = self._pending(state)
         publication.fill(pending.new)
         gate("sql-table-filled")

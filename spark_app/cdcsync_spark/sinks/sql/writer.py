@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import TypeVar
 
-from cdcsync_core.errors import CdcError, PermanentError
+from cdcsync_core.errors import CdcError, PermanentError, TransientError
 from cdcsync_core.state import TableState
 from cdcsync_spark.sinks.contract.changes import Build
 from cdcsync_spark.sinks.contract.writer import Busy, Closed, Outcome, WriterStatus
@@ -156,6 +156,9 @@ def on_session(writers: Sequence[SqlWriter], work: Callable[[SqlSession], T]) ->
             if any(writer.closed for writer in writers):
                 raise Closed from lost
             cause = lost
+        except TransientError:
+            sessions.forget(place.dialect)
+            raise
     raise place.lost_error(cause) from cause
 
 

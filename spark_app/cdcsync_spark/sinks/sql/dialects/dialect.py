@@ -44,7 +44,10 @@ class SqlName:
 
 class SqlSession(Protocol):
     """One connection. Each method raises `ConnectionLost`, or the `CdcError` of what the server
-    refuses. A statement outside of `begin` and `commit` is a transaction of its own."""
+    refuses. A statement outside of `begin` and `commit` is a transaction of its own. `opened_at` is
+    of the monotonic clock."""
+
+    opened_at: float
 
     def run(self, sql: str, values: Sequence[object] = ()) -> int:
         """How many rows it has changed. `%` is doubled in `sql` where there are `values`. Raises
@@ -65,7 +68,8 @@ class SqlSession(Protocol):
         ...
 
     def begin(self, *, snapshot: bool = False) -> None:
-        """`snapshot`: all that is read in it is of one moment."""
+        """`snapshot`: all that is read in it is of one moment. Any other raises `SinkUnreachable`
+        where the server is read-only by now."""
         ...
 
     def commit(self) -> None: ...
@@ -182,6 +186,15 @@ class Dialect(Protocol):
     def obstacles(self, session: SqlSession, table: SqlName) -> list[tuple[str, str]]:
         """What might make other rows of ours, or lose them: its kind and its name, such as a
         trigger."""
+        ...
+
+    def references(self, session: SqlSession, schema: str) -> list[tuple[str, str]]:
+        """Foreign keys that would go with the table that they refer to, to another name, where
+        `obstacles` does not have them: that table and the key's name. May take long."""
+        ...
+
+    def unseen(self, session: SqlSession) -> Sequence[str]:
+        """What this account may not ask the server for, in words."""
         ...
 
     def refuse_server(self, session: SqlSession, schemas: Sequence[str]) -> None:

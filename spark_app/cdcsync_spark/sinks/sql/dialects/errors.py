@@ -13,6 +13,7 @@ class Fault(StrEnum):
 
     FULL = "full"
     READ_ONLY = "read only"
+    REPLICA = "replica"
     LOCKED = "locked"
     RIGHTS = "rights"
     VALUE = "value"
@@ -31,6 +32,11 @@ _NEEDED: dict[Fault, tuple[Reason, str, str]] = {
         Reason.SINK_UNREACHABLE,
         "a server that takes writes",
         "name the primary, or end its read-only mode; it is tried again",
+    ),
+    Fault.REPLICA: (
+        Reason.SINK_UNREACHABLE,
+        "a server that applies no other server's changes, which would not get to that one",
+        "name the primary, or stop the replication of this one; it is tried again",
     ),
     Fault.LOCKED: (
         Reason.SINK_UNREACHABLE,

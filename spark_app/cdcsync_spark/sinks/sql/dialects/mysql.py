@@ -19,6 +19,7 @@ from cdcsync_core.tables.schema_change import Value
 from cdcsync_core.tables.source_table import SourceType, TableId
 from cdcsync_core.tables.target_schema import TargetColumn
 from cdcsync_spark.rows.arrow_types import in_arrow
+from cdcsync_spark.sinks.sql.dialects import mysql_role
 from cdcsync_spark.sinks.sql.dialects.dialect import SqlName, SqlSession
 from cdcsync_spark.sinks.sql.dialects.login import SqlLogin
 from cdcsync_spark.sinks.sql.dialects.mysql_rights import refuse_rights
@@ -56,6 +57,10 @@ _OBSTACLES = (
     " UNION ALL SELECT 'foreign key', constraint_name FROM information_schema.table_constraints"
     f" WHERE {_OF_TABLE} AND constraint_type = 'FOREIGN KEY'"
     f" UNION ALL SELECT 'engine', engine FROM information_schema.tables WHERE {_OF_TABLE} AND engine <> 'InnoDB'"
+)
+_REFERENCES = (
+    "SELECT referenced_table_name, CONCAT(table_name, '.', constraint_name)"
+    " FROM information_schema.referential_constraints WHERE constraint_schema = %s AND unique_constraint_schema = %s"
 )
 #: of whole numbers, which some servers show
 _WIDTH = re.compile(r"^(tinyint|smallint|int|bigint)\(\d+\)")
@@ -176,6 +181,18 @@ class MySqlDialect:
         question is of one table, since MariaDB opens all others else."""
         rows = session.fetch((str, str), _OBSTACLES, (table.schema, table.table) * (1 + _OBSTACLES.count("UNION ALL")))
         return [(kind, name) for kind, name in rows]
+
+    def references(self, session: SqlSession, schema: str) -> list[tuple[str, str]]:
+        """Asks for those of tables in the same database, all of which MariaDB opens for it."""
+        rows = session.fetch((str, str), _REFERENCES, (schema, schema))
+        return [(table, name) for table, name in rows]
+
+    def unseen(self, session: SqlSession) -> Sequence[str]:
+        assert isinstance(session, MySqlSession)
+        if mysql_role.may_ask(session, mariadb=session.is_mariadb):
+            return ()
+        privilege = "SLAVE MONITOR" if session.is_mariadb else "REPLICATION CLIENT"
+        return (f"whether {self.address} is a replica that takes writes: the account lacks {privilege}",)
 
     def refuse_server(self, session: SqlSession, schemas: Sequence[str]) -> None:
         for schema in dict.fromkeys(schemas):

@@ -9,6 +9,7 @@ rows is an error here. Other servers get INSERT statements of many rows.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, cast
@@ -21,6 +22,7 @@ from cdcsync_core.errors import CdcError, Reason, fail
 from cdcsync_core.quoting import quoted as quoted_text
 from cdcsync_mysql.sessions.connection import Connection, Source, connect
 from cdcsync_mysql.sessions.protocol import LoadedRows, answered_within, load_local
+from cdcsync_spark.sinks.sql.dialects import mysql_role
 from cdcsync_spark.sinks.sql.dialects.answers import ROW_BYTES, STATEMENT_SECONDS, checked, one_row
 from cdcsync_spark.sinks.sql.dialects.arrow_text import insert_values, load_text
 from cdcsync_spark.sinks.sql.dialects.dialect import AlreadyThere, ConnectionLost, Kind
@@ -42,12 +44,13 @@ _SETTINGS = (
 )
 _FAULTS = {
     **dict.fromkeys((1021, 1114, 1041, 1037), Fault.FULL),
-    **dict.fromkeys((1290, 1792, 1836, 3100, 3989), Fault.READ_ONLY),
+    **dict.fromkeys((1036, 1290, 1792, 1836, 1874, 3100, 3989), Fault.READ_ONLY),
     **dict.fromkeys((1205, 1213, 1412), Fault.LOCKED),
     **dict.fromkeys((1044, 1142, 1143, 1227, 1370), Fault.RIGHTS),
     **dict.fromkeys((1264, 1265, 1292, 1366, 1406, 1411, 1441, 3140), Fault.VALUE),
-    **dict.fromkeys((1048, 1216, 1217, 1451, 1452, 1785, 3819, 4025), Fault.CONSTRAINT),
+    **dict.fromkeys((1048, 1364, 1216, 1217, 1451, 1452, 1785, 3819, 4025), Fault.CONSTRAINT),
     **dict.fromkeys((1049, 1051, 1054, 1146), Fault.GONE),
+    3730: Fault.DEPENDENT,
     **dict.fromkeys((1060, 1071, 1113, 1117, 1118, 1173, 1273, 1709, 3750), Fault.SHAPE),
     1153: Fault.TOO_LARGE,
     1045: Fault.LOGIN,
@@ -64,6 +67,7 @@ class MySqlSession:
 
     def __init__(self, login: SqlLogin) -> None:
         self._login = login
+        self.opened_at = time.monotonic()
         source = Source(login.host, login.port, login.username_file, login.password_file, login.tls)
         try:
             self._connection: Connection = connect(source, max_seconds=STATEMENT_SECONDS, loads=True)
@@ -80,18 +84,33 @@ class MySqlSession:
         for setting in _SETTINGS:
             self.run(setting)
         (self._most_bytes,) = one_row(self._login.address, self.fetch((int,), "SELECT @@max_allowed_packet"))
-        variables = "SHOW GLOBAL VARIABLES WHERE Variable_name IN ('local_infile', 'read_only')"
+        variables = "SHOW GLOBAL VARIABLES WHERE Variable_name IN ('local_infile', 'innodb_read_only')"
         shown: dict[str, str] = dict(self.fetch((str, str), variables))
         self._loads = shown.get("local_infile") == "ON"
-        if (read_only := shown.get("read_only", "OFF")) != "OFF":
-            # an account with administrators' rights could write to a replica, too
-            raise fault_error(Fault.READ_ONLY, self._login.address, f"read_only is {read_only}", "read_only")
+        if shown.get("innodb_read_only") == "ON":
+            raise self._role_error(Fault.READ_ONLY, "innodb_read_only is ON", "innodb_read_only")
+        self._refuse_read_only()
+        if origin := mysql_role.origin(self, mariadb=self.is_mariadb):
+            raise self._role_error(Fault.REPLICA, f"the server replicates from {origin}", "replica status")
+
+    def _refuse_read_only(self) -> None:
+        """Asks, because an account with administrators' rights could write to a replica, too."""
+        answer = self.fetch((int | str,), "SELECT @@GLOBAL.read_only")
+        (read_only,) = one_row(self._login.address, answer)
+        if str(read_only) not in ("0", "OFF"):
+            raise self._role_error(Fault.READ_ONLY, f"read_only is {read_only}", "read_only")
+
+    def _role_error(self, fault: Fault, finding: str, code: str) -> CdcError:
+        return fault_error(fault, self._login.address, finding, code)
+
+    @property
+    def is_mariadb(self) -> bool:
+        return "mariadb" in str(cast(Any, self._connection).server_version).lower()
 
     @property
     def key_collation(self) -> str:
         """One by which texts are equal if their bytes are, blanks at the end included."""
-        mariadb = "mariadb" in str(cast(Any, self._connection).server_version).lower()
-        return "utf8mb4_nopad_bin" if mariadb else "utf8mb4_0900_bin"
+        return "utf8mb4_nopad_bin" if self.is_mariadb else "utf8mb4_0900_bin"
 
     def run(self, sql: str, values: Sequence[object] = ()) -> int:
         with self._mapped(), self._connection.cursor() as cursor:
@@ -105,6 +124,13 @@ class MySqlSession:
         with self._mapped(), self._connection.cursor() as cursor:
             cursor.execute(sql, tuple(values) or None)
             return checked(self._login.address, list(cursor.fetchall()), kinds)
+
+    def named_rows(self, sql: str) -> list[dict[str, Any]]:
+        """The rows of a SHOW statement whose columns differ between servers, by their names."""
+        with self._mapped(), self._connection.cursor() as cursor:
+            cursor.execute(sql)
+            names = [str(column[0]) for column in cursor.description or ()]
+            return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
 
     def stream(self, sql: str) -> Iterator[list[tuple[Any, ...]]]:
         with self._mapped(), self._connection.cursor(SSCursor) as cursor:
@@ -122,7 +148,9 @@ class MySqlSession:
             return next_portion([row] for row in iter(cursor.fetchone, None))
 
     def begin(self, *, snapshot: bool = False) -> None:
-        if snapshot:
+        if not snapshot:
+            self._refuse_read_only()
+        else:
             self.run("SET SESSION wait_timeout = 28800")
             self.run("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
         self.run("START TRANSACTION WITH CONSISTENT SNAPSHOT" if snapshot else "START TRANSACTION")

@@ -49,6 +49,7 @@ _OBSTACLES = (
     " UNION ALL SELECT 'unique index', i.relname FROM pg_index JOIN pg_class i ON i.oid = indexrelid, this"
     " WHERE indrelid = this.oid AND (indisunique OR indisexclusion) AND NOT indisprimary"
     " UNION ALL SELECT 'inheritance', inhparent::regclass::text FROM pg_inherits, this WHERE this.oid IN (inhrelid, inhparent)"
+    " UNION ALL SELECT 'subscription', srsubid::text FROM pg_subscription_rel, this WHERE srrelid = this.oid"
     " UNION ALL SELECT 'row security', relname FROM pg_class JOIN this USING (oid) WHERE relrowsecurity"
     " UNION ALL SELECT 'unlogged table', relname FROM pg_class JOIN this USING (oid) WHERE relpersistence <> 'p'"
     " UNION ALL SELECT 'kind of table', relkind::text FROM pg_class JOIN this USING (oid) WHERE relkind <> 'r'"
@@ -170,6 +171,12 @@ class PostgresDialect:
     def obstacles(self, session: SqlSession, table: SqlName) -> list[tuple[str, str]]:
         rows = session.fetch((str, str), _OBSTACLES, (table.schema, table.table))
         return [(kind, name) for kind, name in rows]
+
+    def references(self, session: SqlSession, schema: str) -> list[tuple[str, str]]:
+        return []
+
+    def unseen(self, session: SqlSession) -> Sequence[str]:
+        return ()
 
     def refuse_server(self, session: SqlSession, schemas: Sequence[str]) -> None:
         encoding, read_only, may_create = one_row(

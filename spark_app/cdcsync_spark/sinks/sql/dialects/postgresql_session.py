@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import time
 import uuid
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
@@ -73,6 +74,7 @@ class PostgresSession:
 
     def __init__(self, login: SqlLogin, database: str) -> None:
         self._login = login
+        self.opened_at = time.monotonic()
         self._connection = self._connected(database)
         self._watch = AnswerWatch(login.address, self._connection.fileno())
         try:
@@ -228,8 +230,13 @@ class PostgresSession:
             if not state or state.startswith(_ENDED):
                 raise ConnectionLost(quoted_text(str(error))) from error
             fault = _FAULTS.get(state, _FAULTS.get(state[:2], Fault.UNKNOWN))
-            # the rest of the message may have rows' values
-            raise fault_error(fault, self._login.address, error.diag.message_primary or "", state) from error
+            raise fault_error(fault, self._login.address, _message(error, fault), state) from error
+
+
+def _message(error: psycopg.Error, fault: Fault) -> str:
+    """The server's; its detail may have rows' values, unless it names what depends on a table."""
+    texts = (error.diag.message_primary, error.diag.message_detail if fault is Fault.DEPENDENT else None)
+    return ": ".join(filter(None, texts))
 
 
 def stored(name: str) -> str:
