@@ -358,7 +358,7 @@ def test_what_is_known_is_passed_over() -> None:
     for number in range(1, 4):
         events += [log.write(GTID, gtid(number)), log.write(QUERY, query("BEGIN")), log.write(XID, bytes(8))]
         known = known or log.offset
-    facts = parse("mysql", events, known=LogOffset(FILE, known))
+    facts = parse("mysql", events, after=LogOffset(FILE, known))
     assert [f.id.gtid for f in facts if isinstance(f, TransactionEnd)] == [Gtid(str(UUID), 2), Gtid(str(UUID), 3)]
     assert facts[0] == TransactionBegin(Gtid(str(UUID), 2))
 
@@ -367,7 +367,7 @@ def test_a_known_place_where_no_event_ends_is_another_log() -> None:
     log, events = Log.begun()
     events += [log.write(GTID, gtid(1)), log.write(QUERY, query("BEGIN")), log.write(XID, bytes(8))]
     with pytest.raises(CdcError, match=f"no event of the binlog ends at {FILE}:{log.offset - 1}") as caught:
-        parse("mysql", events, known=LogOffset(FILE, log.offset - 1))
+        parse("mysql", events, after=LogOffset(FILE, log.offset - 1))
     assert caught.value.reason is Reason.POSITION_LOST
 
 
@@ -465,7 +465,7 @@ def test_rows_of_unwanted_tables_are_not_looked_at() -> None:
         log.write(WRITE, rows(19, b"no image at all", width=77)),
         log.write(XID, bytes(8)),
     ]
-    facts = parse("mysql", events, wanted=lambda t: t.name == "t")
+    facts = parse("mysql", events, is_wanted=lambda t: t.name == "t")
     assert [type(f) for f in facts] == [Progress, TransactionBegin, TransactionEnd]
     # the same table is wanted: its rows cannot be used, the others' can
     (rows_event,) = [f for f in parse("mysql", events) if isinstance(f, RowsEvent)]
