@@ -545,19 +545,22 @@ def test_what_a_commit_needs_is_searched_for_while_no_dump_is_open(settings: Rea
     before = transactions(pen, range(2))
     commit: list[list[Fact]] = [[fact] for fact in pen.transaction(XaEnd("X'61',X'',1", True))]
     script = Script([Connection([*before, *commit]), Connection(commit)])
-    found = OpenTransaction()
-    found.add(insert(7), Spool(str(settings.folder), 1000))
+    prepared = OpenTransaction()
+    prepared.add(insert(7), Spool(str(settings.folder), 1000))
     asked: list[tuple[str, LogOffset]] = []
+    batch_taken = threading.Event()
 
     def find(xid: str, end: LogOffset, wanted: Callable[[TableId], bool], _: Spool) -> OpenTransaction:
         assert keys_of(take(reader)) == [0, 1]
+        batch_taken.set()
         assert wanted(ORDERS)
         asked.append((xid, end))
-        return found
+        return prepared
 
     reader = BinlogReader(settings, script.open, find)
     reader.start()
     try:
+        assert batch_taken.wait(SECONDS)
         keys, _ = everything(reader, 400)
     finally:
         reader.stop()
