@@ -7,9 +7,11 @@ rows are as of. `status` is a view of it.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
+from cdcsync_core.errors import RUN_AGAIN, CdcError, Reason, fail
 from cdcsync_core.positions.chunk import WHOLE, Intervals, Split
 from cdcsync_core.positions.failover import Copied
 from cdcsync_core.positions.gtid import GtidSet
@@ -28,7 +30,9 @@ from cdcsync_core.tables.capture import Capture
 from cdcsync_core.tables.schema_change import Kind
 from cdcsync_core.tables.target_schema import TargetSchema
 
-#: the version of the state's own form; every other one is refused
+#: the version of the state's own form; every other one is refused. It grows where an earlier
+#: release would misread what is written; a key that is added needs no other version, because a
+#: release that does not know it refuses the state
 STATE_VERSION = 3
 #: intervals of each source's GTIDs that `touched` has at most
 _MOST_INTERVALS = 4
@@ -341,9 +345,18 @@ class TableState:
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> TableState:
-        """Raises ValueError for a state of another version."""
+        """Raises SinkConflict for a state that another release wrote and this one would misread;
+        ValueError, KeyError or TypeError for what is none."""
         if data["v"] != STATE_VERSION:
-            raise ValueError(f"state version {data['v']}; this program reads {STATE_VERSION}")
+            raise _other_form(data, f"has version {data['v']}")
+        state = cls._parsed(data)
+        unread = sorted(_unread(data, state.to_dict() | {"schema": state.schema.to_dict()}))
+        if unread:
+            raise _other_form(data, f"has {', '.join(unread[:5])}, which this release does not know")
+        return state
+
+    @classmethod
+    def _parsed(cls, data: dict[str, Any]) -> TableState:
         capture = Capture.from_dict(data["table"])
         identity = Identity.from_dict(data["identity"])
         binlog = identity.lineage.newest
@@ -371,6 +384,30 @@ class TableState:
             without_snapshot=data.get("withoutSnapshot", False),
             touched=GtidSet.parse(data["touched"]) if "touched" in data else None,
         )
+
+
+def _unread(data: Any, read: Any, path: str = "") -> Iterator[str]:
+    """The keys of `data` that `read`, which was made of it, has not. A key without a value says
+    nothing."""
+    if isinstance(data, dict) and isinstance(read, dict):
+        for key, value in data.items():
+            if key in read:
+                yield from _unread(value, read[key], f"{path}{key}.")
+            elif value:
+                yield f"{path}{key}"
+    elif isinstance(data, list) and isinstance(read, list):
+        for value, same in zip(data, read, strict=False):
+            yield from _unread(value, same, path)
+
+
+def _other_form(data: dict[str, Any], found: str) -> CdcError:
+    return fail(
+        Reason.SINK_CONFLICT,
+        f"the target's state {found}",
+        needed=f"version {STATE_VERSION} with the fields that this release writes",
+        remedy=f"run the release that wrote it, or a newer one; or remove the target with its state, {RUN_AGAIN}",
+        table=data.get("identity", {}).get("table", ""),
+    )
 
 
 def _of_the_snapshot(low: Position) -> GtidSet | None:

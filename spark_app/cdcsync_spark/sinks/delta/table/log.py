@@ -24,8 +24,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.fs as pafs
 
-from cdcsync_core.errors import RUN_AGAIN, CdcError, PermanentError, Reason, fail
-from cdcsync_core.state import STATE_VERSION, TableState
+from cdcsync_core.errors import RUN_AGAIN, PermanentError, Reason
+from cdcsync_core.state import TableState
 from cdcsync_spark.sinks.delta.table.weight import refuse_heavy_entry
 
 #: the key in `commitInfo`
@@ -138,30 +138,13 @@ def own_state(entry: str) -> TableState | None:
     for line in lines_of(entry):
         if line.startswith('{"commitInfo"'):
             text = json.loads(line)["commitInfo"].get(STATE_KEY)
-            return None if text is None else _parse(text)
+            return None if text is None else TableState.from_dict(json.loads(text))
     return None
-
-
-def _parse(text: str) -> TableState:
-    data = json.loads(text)
-    if data["v"] != STATE_VERSION:
-        raise _unknown_form(data)
-    return TableState.from_dict(data)
 
 
 def written(state: TableState) -> str:
     """The state as its commit carries it."""
     return json.dumps(state.to_dict(), ensure_ascii=False, separators=(",", ":"))
-
-
-def _unknown_form(data: dict[str, Any]) -> CdcError:
-    return fail(
-        Reason.SINK_CONFLICT,
-        f"the target's state has version {data['v']}",
-        needed=f"version {STATE_VERSION}",
-        remedy=f"run the version that wrote it; or move the table's folder away, {RUN_AGAIN}",
-        table=data.get("identity", {}).get("table", ""),
-    )
 
 
 def head(state: TableState, operation: str, now: int) -> list[dict[str, Any]]:

@@ -11,12 +11,10 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
 from cdcsync_core.errors import RUN_AGAIN, CdcError, Reason, fail
-from cdcsync_core.state import STATE_VERSION, SinkWrite, TableState
+from cdcsync_core.state import SinkWrite, TableState
 from cdcsync_spark.sinks.history.rows import HISTORY
 from cdcsync_spark.sinks.iceberg.table.metadata import MAIN, Snapshot, TableMetadata
 
@@ -51,8 +49,6 @@ class RecordedState:
     @classmethod
     def parse(cls, text: str) -> RecordedState:
         data = json.loads(text)
-        if data["state"]["v"] != STATE_VERSION:
-            raise _unknown_form(data["state"])
         return cls(TableState.from_dict(data["state"]), int(data["sequence"]))
 
     def summary(self, ref: str) -> dict[str, str]:
@@ -139,14 +135,4 @@ def _other_rows(recorded: RecordedState, ref: str, found: str) -> CdcError:
         needed="a branch that was not taken back to an older snapshot",
         remedy=f"set it to the snapshot of sequence number {number} again, or drop the table and its files, {RUN_AGAIN}",
         table=state.identity.table,
-    )
-
-
-def _unknown_form(data: Mapping[str, Any]) -> CdcError:
-    return fail(
-        Reason.SINK_CONFLICT,
-        f"the target's state has version {data['v']}",
-        needed=f"version {STATE_VERSION}",
-        remedy=f"run the version that wrote it; or drop the table and its files, {RUN_AGAIN}",
-        table=data.get("identity", {}).get("table", ""),
     )

@@ -16,6 +16,9 @@ from cdcsync_core.state import TableState
 from cdcsync_spark.sinks.staged_copy import is_whole
 
 _VERSION = 1
+_KEYS = frozenset(
+    ("v", "writer", "since", "topic", "topicId", "partitions", "publication", "begins", "keySchema", "state")
+)
 
 
 @dataclass(frozen=True)
@@ -70,10 +73,11 @@ class TableRecord:
 
     @classmethod
     def from_json(cls, text: bytes) -> TableRecord:
-        """Raises ValueError, KeyError or TypeError for what is no record of ours."""
+        """Raises ValueError, KeyError or TypeError for what is no record of this release,
+        SinkConflict for one with a newer release's state."""
         data: dict[str, Any] = parse_json(text)
-        if data["v"] != _VERSION:
-            raise ValueError(f"record version {data['v']}; this program reads {_VERSION}")
+        if data["v"] != _VERSION or data.keys() - _KEYS:
+            raise ValueError(f"record version {data['v']} with {sorted(data)}; this program reads {_VERSION}")
         sent = data.get("publication")
         return cls(
             TableState.from_dict(data["state"]),
