@@ -13,6 +13,7 @@ import sys
 import tarfile
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -26,6 +27,7 @@ from cdcsync_core.runs.run import ExitCode, RunKind, TablePhase
 from cdcsync_core.runs.status import Phase, Status, TableStatus, only_tables
 from cdcsync_operator.cli.cluster_syncs import ClusterSyncs
 from cdcsync_operator.cli.kubectl.plugin import plugin
+from cdcsync_operator.cluster.controller import KubeController
 from cdcsync_operator.cluster.store import KubeTableShards, owner_of
 from support.apiserver import kubeconfig
 from support.in_process_sync import PASSWORD, InProcessSync
@@ -91,6 +93,62 @@ def test_a_resnapshot_raises_the_nonce_of_its_tables_alone(
     assert {(e["table"], e["nonce"]) for e in spec(sync)["resnapshot"]} == {("", 4), ("shop.a", 6), ("shop.b", 9)}
     assert call("resnapshot", "shop", "--matching", ".*").exit_code == 0
     assert {"table": "", "tables": ".*", "nonce": 10} in spec(sync)["resnapshot"]
+
+
+def test_a_verification_is_asked_for_waited_for_and_shown(sync: InProcessSync, call: Call) -> None:
+    """On a real API server: the request, its run's rights and pod, its results in the status. What
+    differs is never taken for equal."""
+    sync.create()
+    controller = sync.operator()
+    sync.to_streaming(controller)
+    stream = sync.stored.runs.stream
+    patch = yaml.safe_load(call("verify", "shop", "shop.a", "--print").stdout)
+    assert patch["spec"] == {"verify": {"nonce": 1, "tables": [r"shop\.a"]}}
+    assert call("verify", "shop", "shop.z").exit_code == ExitCode.USAGE
+    assert spec(sync)["verify"] == {"nonce": 0}
+    for nonce, result, code, words in (
+        (1, {"result": "Different", "missing": 3}, ExitCode.DIFFERENCES, "3 missing in the target of 10 rows"),
+        (2, {"result": "NotCompared", "message": "the source is away"}, ExitCode.RETRY, "not compared"),
+        (3, {"result": "Equal"}, ExitCode.DONE, "Equal: 2 of 2 tables equal"),
+    ):
+        with answering(sync, controller, nonce, result):
+            answer = call("verify", "shop", "--wait", "2m")
+        assert (answer.exit_code, words in answer.stdout) == (code, True), answer.stdout
+        consistent = sync.stored.condition("Consistent")
+        assert (consistent.status, consistent.reason) == (
+            ("True", "Consistent") if code is ExitCode.DONE else ("False", "Differs")
+        )
+    assert sync.stored.runs.stream.id == stream.id, "the stream is not touched"
+    assert call("verify", "shop", "--wait", "0s").exit_code == ExitCode.RETRY
+    reasons = {e["reason"] for e in sync.api.items(f"{sync.base}/events")}
+    assert {"VerificationDifferent", "VerificationIncomplete", "VerificationEqual"} <= reasons
+
+
+@contextmanager
+def answering(sync: InProcessSync, controller: KubeController, nonce: int, second: dict[str, Any]) -> Iterator[None]:
+    """An operator, and the driver of request `nonce`, which finds this of the second table."""
+
+    def answer() -> None:
+        sync.until(controller, lambda s: s.runs.get(RunKind.VERIFY) and s.verification.nonce == nonce)
+        ref = sync.stored.runs.get(RunKind.VERIFY)
+        sync.until(controller, lambda _: ref.pod in sync.pods())
+        rules = sync.api.get(f"/apis/rbac.authorization.k8s.io/v1/namespaces/{sync.namespace}/roles/{ref.id}")["rules"]
+        assert {
+            "apiGroups": ["cdcsync.io"],
+            "resources": ["cdcsyncs"],
+            "resourceNames": ["shop"],
+            "verbs": ["get"],
+        } in rules
+        own = {"nonce": nonce, "at": "2026-01-01T00:00:00Z", "sourceRows": 10, "targetRows": 10}
+        of_first = {"name": "shop.a", "verified": own | {"result": "Equal"}}
+        sync.driver(RunKind.VERIFY).report(tables=[of_first, {"name": "shop.b", "verified": own | second}])
+        sync.end(RunKind.VERIFY)
+        sync.until(controller, lambda s: s.verification.state.final)
+
+    with ThreadPoolExecutor(1) as pool:
+        answered = pool.submit(answer)
+        yield
+        answered.result()
 
 
 @pytest.mark.parametrize(

@@ -91,7 +91,7 @@ def test_caught_up_then_again_then_without_its_state(sync: Sync) -> None:
     sync.run_to_completion()
     sync.options = ()
     assert_equal(sync, "a")
-    assert sync.status()["runs"] == {"snapshot": None, "stream": None, "catchUp": None}
+    assert sync.status()["runs"] == {"snapshot": None, "stream": None, "catchUp": None, "verify": None}
 
     sync.state_file.unlink()
     sync.server.run("UPDATE b SET word = 'changed' WHERE id = 7", db=database)

@@ -270,6 +270,17 @@ class ResnapshotRequest(Part):
         return self
 
 
+class VerifyRequest(Part):
+    """A request to compare source and target: of the tables that match one of the patterns
+    `tables`, of all where there are none. A larger `nonce` asks again; 0: nothing is asked for."""
+
+    nonce: Annotated[Whole, Field(ge=0, le=2**53)] = 0
+    tables: Annotated[tuple[Pattern, ...], Field(max_length=256)] = ()
+
+    def includes(self, table: str) -> bool:
+        return not self.tables or any(matches(p, table) for p in self.tables)
+
+
 def _once_each(entries: tuple[ResnapshotRequest, ...]) -> tuple[ResnapshotRequest, ...]:
     """Each name once, and each pattern."""
     _once_a_table(tuple(e for e in entries if e.table))
@@ -297,6 +308,7 @@ class Spec(Part):
     auto_restart: AutoRestart = AutoRestart()
     restart_nonce: Annotated[Whole, Field(ge=0, le=2**53)] = 0
     resnapshot: Annotated[tuple[ResnapshotRequest, ...], Field(max_length=10_000), AfterValidator(_once_each)] = ()
+    verify: VerifyRequest = VerifyRequest()
 
     @model_validator(mode="after")
     def _only_has_no_schedule(self) -> Spec:

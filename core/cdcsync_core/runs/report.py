@@ -45,6 +45,24 @@ class SinkWriteJson(TypedDict):
     at: str
 
 
+class VerifiedJson(TypedDict):
+    """What a verification found of a table: see `VerifiedStatus`."""
+
+    nonce: int
+    at: str
+    result: str
+    generation: int
+    sourceRows: int
+    targetRows: int
+    missing: int
+    extra: int
+    different: int
+    duplicate: int
+    unconfirmed: int
+    position: str
+    message: str
+
+
 class TableParts(TypedDict, total=False):
     """Parts of an entry of `status.tableStatus`, by their public names."""
 
@@ -65,6 +83,7 @@ class TableParts(TypedDict, total=False):
     rewriting: str
     schema: SchemaJson
     written: SinkWriteJson | None
+    verified: VerifiedJson
 
 
 class TableReport(TableParts, total=False):
@@ -88,6 +107,7 @@ _INNER = {
     "anchor": _ANCHOR_PARTS,
     "schema": SchemaJson.__annotations__.keys(),
     "written": SinkWriteJson.__annotations__.keys(),
+    "verified": VerifiedJson.__annotations__.keys(),
 }
 
 

@@ -12,7 +12,7 @@ from typing import Any
 from cdcsync_core.errors import CdcError
 from cdcsync_core.runs.report import PositionJson, TableReport
 from cdcsync_core.runs.run import Report, RunKind
-from cdcsync_core.runs.status import CONSISTENT, SnapshotProgress, Status, TableStatus, with_tables
+from cdcsync_core.runs.status import CONSISTENT, SnapshotProgress, Status, TableStatus, VerifiedStatus, with_tables
 from cdcsync_core.runs.status_part import StatusPosition
 
 
@@ -32,6 +32,8 @@ def merge_report(
     if ref and report.epoch is not None:
         status = status.with_(runs=status.runs.put(kind, ref.model_copy(update={"epoch": report.epoch})))
     before = status
+    if not kind.copies:
+        return with_tables(status, _verified_entries(status, report, assigned))
     status = with_tables(status, _accepted_entries(status, report, kind, assigned - foreign))
     if report.snapshot is not None and kind is RunKind.SNAPSHOT:
         progress = status.snapshot.model_dump() | SnapshotProgress.model_validate(report.snapshot).model_dump(
@@ -83,6 +85,17 @@ def _accepted_entries(status: Status, report: Report, kind: RunKind, tables: fro
         if (table := recorded.get(entry["name"]))
         and (kind is RunKind.SNAPSHOT or entry.get("generation", table.generation) >= table.generation)
     ]
+
+
+def _verified_entries(status: Status, report: Report, tables: frozenset[str]) -> list[TableStatus]:
+    """Takes what was found of each table; all else of it is reported by the run that copies it."""
+    known = {t.name: t for t in status.table_status if t.name in tables}
+    verified = [
+        (table, VerifiedStatus.model_validate(entry["verified"]))
+        for entry in report.tables
+        if (table := known.get(entry["name"])) and "verified" in entry
+    ]
+    return [table.model_copy(update={"verified": result.after(table.verified)}) for table, result in verified]
 
 
 def _with_entry(table: TableStatus, entry: TableReport, run: str) -> TableStatus:

@@ -24,12 +24,19 @@ LOG_END = "end"
 
 
 class RunKind(StrEnum):
-    """The two applications, and the temporary second reader of a table that was resnapshotted
-    (rule R5)."""
+    """The two applications, the temporary second reader of a table that was resnapshotted (rule
+    R5), and the comparison of source and target."""
 
     SNAPSHOT = "snapshot"
     STREAM = "stream"
     CATCH_UP = "catchUp"
+    VERIFY = "verify"
+
+    @property
+    def copies(self) -> bool:
+        """Whether it writes the tables that it has. A verification has them beside the run that
+        does."""
+        return self is not RunKind.VERIFY
 
 
 class Decoder(StrEnum):
@@ -93,7 +100,7 @@ class RunConfig:
     `report_fd` is the inherited descriptor for reports, -1 for none. `stop_at` ends a run that
     reads the binlog: the place to reach (`Place.parse`), or `LOG_END`; "" for none. `spark` are the
     settings of a Spark that has executors; none: everything is in the driver. `followed` is that
-    of the source (`Source.followed`).
+    of the source (`Source.followed`). `status_file` has the sync's status where it is a file.
     """
 
     id: str
@@ -109,11 +116,13 @@ class RunConfig:
     decoder: Decoder = Decoder.VECTORIZED
     spark: dict[str, str] = field(default_factory=dict)
     followed: BinlogId = ""
+    status_file: str = ""
 
     def to_json(self) -> str:
         parts = vars(self) | {"tables": [t.to_dict() for t in self.tables]}
-        if not self.followed:
-            del parts["followed"]  # which a driver of an older image does not know
+        for later in ("followed", "status_file"):  # which a driver of an older image does not know
+            if not parts[later]:
+                del parts[later]
         return json.dumps(parts, ensure_ascii=False)
 
     @classmethod

@@ -7,9 +7,12 @@ from cdcsync_core.resource.pod_size import DriverSize
 from cdcsync_core.resource.spec import Spec
 from cdcsync_core.runs.run import RunKind
 
+#: the kinds that read tables of the source, with a worker process for each split
+READERS = frozenset({RunKind.SNAPSHOT, RunKind.VERIFY})
+
 
 def size_of(spec: Spec, kind: RunKind, *, executors: bool) -> DriverSize:
     """`executors`: the run has some."""
-    if kind is RunKind.SNAPSHOT:
+    if kind in READERS:
         return spec.driver.of_snapshot(executors=executors)
     return spec.driver.of_stream(spec.stream.driver)

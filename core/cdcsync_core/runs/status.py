@@ -226,6 +226,87 @@ class ResnapshotStatus(StatusPart):
     at: tuple[str, ...] = ()
 
 
+class Compared(StrEnum):
+    """What a verification found of a table; NOT_COMPARED: nothing is proven, or not of all keys."""
+
+    EQUAL = "Equal"
+    DIFFERENT = "Different"
+    NOT_COMPARED = "NotCompared"
+
+
+class VerifiedStatus(StatusPart):
+    """What the last verification of a table found, for the request `nonce`, at `at`, of the content
+    `generation` as of `position`: rows of both sides, and the keys that are `missing` in the
+    target, `extra` there, `different`, or there more than once (`duplicate`). `unconfirmed` keys
+    could not be compared again; `message` is why a table was not compared. `differs_since` is when
+    it was first found to differ, empty once it was found equal. It never has values of rows.
+    """
+
+    nonce: int = 0
+    at: str = ""
+    result: Compared = Compared.NOT_COMPARED
+    generation: int = 0
+    source_rows: int = 0
+    target_rows: int = 0
+    missing: int = 0
+    extra: int = 0
+    different: int = 0
+    duplicate: int = 0
+    unconfirmed: int = 0
+    position: Word = ""
+    message: Text = ""
+    differs_since: str = ""
+
+    @property
+    def differences(self) -> int:
+        """Keys that are not equal on both sides."""
+        return self.missing + self.extra + self.different + self.duplicate
+
+    def after(self, before: VerifiedStatus | None) -> VerifiedStatus:
+        """Keeps what an earlier verification found where this one has proven nothing."""
+        if self.result is Compared.DIFFERENT:
+            since = before.differs_since if before and before.generation == self.generation else ""
+            return self.model_copy(update={"differs_since": since or self.at})
+        if self.result is Compared.NOT_COMPARED and before is not None:
+            return self.model_copy(update={"generation": before.generation, "differs_since": before.differs_since})
+        return self
+
+
+class VerificationState(StrEnum):
+    """PENDING: it waits for its run. INCOMPLETE: nothing was found to differ, but not all was
+    compared. FAILED: no run of it came to its end."""
+
+    PENDING = "Pending"
+    RUNNING = "Running"
+    EQUAL = "Equal"
+    DIFFERENT = "Different"
+    INCOMPLETE = "Incomplete"
+    FAILED = "Failed"
+
+    @property
+    def final(self) -> bool:
+        return self not in (VerificationState.PENDING, VerificationState.RUNNING)
+
+
+class VerificationStatus(StatusPart):
+    """The last request to verify: `nonce` is that of `spec.verify`, `total` counts its tables, and
+    the next numbers their results. `restarts` are the failures of its runs in a row, `message` is
+    why it waits, is incomplete or has failed."""
+
+    nonce: int
+    state: VerificationState = VerificationState.PENDING
+    started_at: str | None = None
+    finished_at: str | None = None
+    total: int = 0
+    equal: int = 0
+    different: int = 0
+    not_compared: int = 0
+    rows: int = 0
+    differences: int = 0
+    message: Text = ""
+    restarts: Restarts = Field(default_factory=Restarts)
+
+
 class TableStatus(StatusPart):
     """One table.
 
@@ -234,7 +315,8 @@ class TableStatus(StatusPart):
     that this honours. `schema_` is the last change of its definition, `resnapshot` what was decided
     by itself (None: nothing yet). `rewriting` is why its commits rewrite files, which costs what
     the table costs; empty where they need not. `written` is the last change of its rows by another
-    program since they were known to be the source's. `appeared`: it was captured because it
+    program since they were known to be the source's. `verified` is what was found of it when it
+    was last compared with the source (None: never yet). `appeared`: it was captured because it
     appeared while the sync ran. `without_snapshot` is as its state has it. `run` is the run that
     spoke of it last.
     """
@@ -261,6 +343,14 @@ class TableStatus(StatusPart):
     message: Text = ""
     schema_: SchemaStatus | None = Field(default=None, alias="schema")
     resnapshot: ResnapshotStatus | None = None
+    verified: VerifiedStatus | None = None
+
+    @property
+    def differs(self) -> bool:
+        """Whether a verification found that its content is not the source's, and none since then
+        that it is."""
+        verified = self.verified
+        return verified is not None and bool(verified.differs_since) and verified.generation == self.generation
 
     @property
     def is_resnapshotted(self) -> bool:
@@ -318,6 +408,7 @@ class Status(StatusPart):
     position: StatusPosition | None = None
     lag_seconds: float | None = None
     schedule: ScheduleStatus | None = None
+    verification: VerificationStatus | None = None
     table_status: tuple[TableStatus, ...] = ()
 
     def with_(self, **changes: Any) -> Status:

@@ -107,9 +107,10 @@ class TableResult:
     meanwhile, which is also why the row counts of both sides may differ.
 
     `unconfirmed` keys differed when they were read first and were not compared again (`why`), so
-    nothing is proven. `ranges` are the key ranges that were read; `position` is what the target was
-    as of when it was read last. `skipped` says why the table could not be compared yet; `error`
-    ended its verification (a `CdcError` as a dictionary).
+    nothing is proven. `generation` is that of the content that was compared. `ranges` are the key
+    ranges that were read; `position` is what the target was as of when it was read last. `skipped`
+    says why the table could not be compared yet; `error` ended its verification (a `CdcError` as a
+    dictionary).
     """
 
     table: str
@@ -122,6 +123,7 @@ class TableResult:
     unconfirmed: int = 0
     why: str = ""
     position: str = ""
+    generation: int = 0
     seconds: float = 0.0
     skipped: str = ""
     error: dict[str, Any] | None = None

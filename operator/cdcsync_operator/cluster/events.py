@@ -17,7 +17,7 @@ from cdcsync_core.errors import CdcError, Reason
 from cdcsync_core.quoting import visible
 from cdcsync_core.resource.spec import API_VERSION, KIND, CdcSync
 from cdcsync_core.runs.run import RunKind, TablePhase
-from cdcsync_core.runs.status import Status, shown_message
+from cdcsync_core.runs.status import Status, VerificationState, shown_message
 from cdcsync_kube.client import Api, ApiError, Object
 from cdcsync_operator.cluster.store import KubeStore
 from cdcsync_operator.decision.data_flow import SILENT, SINK_SLOW, SOURCE_SILENT, STARTING
@@ -40,6 +40,7 @@ def events_between(before: Status, after: Status) -> Iterator[EventText]:
     yield from _tables(before, after)
     yield from _changed_tables(before, after)
     yield from _moved_tables(before, after)
+    yield from _verifications(before, after)
     if before.phase is not after.phase:
         yield ("Normal", after.phase.value, _words_of_phase(after) or f"was {before.phase.value}")
     stalled = after.condition("Stalled")
@@ -135,6 +136,21 @@ def _moved_tables(before: Status, after: Status) -> Iterator[EventText]:
     for (was, now), names in moves.items():
         proved = f"the server of {now} is proved to lead on from that of {was}"
         yield ("Normal", "SourceChanged", f"{proved}: {', '.join(names)}")
+
+
+def _verifications(before: Status, after: Status) -> Iterator[EventText]:
+    """The end of a verification; one that a status which was lost does not know of is not
+    reported."""
+    was, now = before.verification, after.verification
+    if was is None or now is None or not now.state.final or (was.nonce, was.state) == (now.nonce, now.state):
+        return
+    equal = now.state is VerificationState.EQUAL
+    words = f"request {now.nonce}: {now.equal} of {now.total} tables equal the source"
+    yield (
+        "Normal" if equal else "Warning",
+        f"Verification{now.state.value}",
+        "\n".join(filter(None, (words, now.message))),
+    )
 
 
 @dataclass

@@ -36,6 +36,7 @@ from cdcsync_operator.decision.runs.kinds import RUNS, WantedRun, executors
 from cdcsync_operator.decision.runs.outcomes import drop_superseded_failures, record_ended_runs, reset_backoff
 from cdcsync_operator.decision.runs.preflights import apply_preflight, due_preflight
 from cdcsync_operator.decision.runs.schedule import Permit, permit, replaced_because, wanted_runs
+from cdcsync_operator.decision.runs.verification import show_progress, take_request
 from cdcsync_operator.decision.situation import Situation
 from cdcsync_operator.decision.summary.conditions import summarise
 from cdcsync_operator.decision.tables.resnapshots import decide_resnapshots, refuse_large
@@ -47,14 +48,14 @@ def decide(resource: CdcSync, observed: Observed, now: float) -> Decision:
     """The new status and the actions that follow from it."""
     before = with_next_time(Situation(resource, observed, now, observed.status))
     ended = decide_resnapshots(record_ended_runs(drop_superseded_failures(before)))
-    recorded = refuse_large(apply_preflight(ended))
+    recorded = take_request(refuse_large(apply_preflight(ended)))
     allowed = permit(recorded)
     due = wanted_runs(recorded, allowed)
     named, starts = _name_new_runs(recorded, due)
     actions: list[Action] = [*_clear_unnamed(recorded), *_stop_unwanted(recorded, due, allowed)]
     actions += due_preflight(recorded) if allowed.preflight else ()
     after = reset_backoff(named)
-    return Decision(summarise(after), (*actions, *starts), _requeue_after(after))
+    return Decision(summarise(show_progress(after)), (*actions, *starts), _requeue_after(after))
 
 
 # ---- the difference

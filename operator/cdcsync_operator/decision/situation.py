@@ -81,6 +81,11 @@ class Situation:
         return tuple(r for k in RunKind if (r := self.named(k)) and r.live)
 
     @property
+    def copying(self) -> tuple[ObservedRun, ...]:
+        """The live runs on which the tables depend."""
+        return tuple(r for r in self.live if r.kind.copies)
+
+    @property
     def stream(self) -> ObservedRun | None:
         """The live stream."""
         return next((r for r in self.live if r.kind is RunKind.STREAM), None)

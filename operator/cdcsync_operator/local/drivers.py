@@ -140,6 +140,7 @@ class LocalDrivers:
                 action.id, action.epoch, action.kind, resource.to_dict(), assignments,
                 str(files.plan), str(self.secrets_dir), str(files.scratch), report_fd, action.stop_at,
                 followed=resource.spec.source.followed,
+                status_file="" if action.kind.copies else str(self.folder.state_file),
             )  # fmt: skip
             files.config.write_text(config.to_json(), encoding="utf-8")
 

@@ -36,5 +36,6 @@ def _significant_fields(status: Status) -> tuple[Any, ...]:
         tuple((ref.id, ref.epoch) for k in RunKind if (ref := status.runs.get(k))),
         status.restarts,
         status.schedule,
+        status.verification,
         tuple((t.name, t.phase, t.generation, t.reason, t.resnapshot) for t in status.table_status),
     )

@@ -30,13 +30,13 @@ def run_application(
 
 
 def _cut_short(config: RunConfig, stopping: threading.Event) -> CdcError | None:
-    """The error of a run that ends at a position, and got a signal to drain before: with exit code
-    0 it would count as caught up. A controller that sent the signal ignores the exit."""
-    if not config.stop_at or not stopping.is_set():
+    """The error of a run that ends by itself, and got a signal to drain before: with exit code
+    0 it would count as done. A controller that sent the signal ignores the exit."""
+    if (config.kind.copies and not config.stop_at) or not stopping.is_set():
         return None
     return fail(
         Reason.DRIVER_LOST,
-        "the driver was asked to end while it caught up, and drained",
+        f"the driver was asked to end while it {'caught up' if config.kind.copies else 'compared'}, and drained",
         needed="a driver that ends by itself",
         remedy="none: the next run goes on from the targets' positions",
     )
@@ -77,9 +77,16 @@ def _stream(context: RunContext) -> None:
     run_stream(context, partial(open_spark_engine, context.starting, Path(context.config.scratch_dir)))
 
 
+def _verify(context: RunContext) -> None:
+    from cdcsync_spark.verify.run import run_verification
+
+    run_verification(context)
+
+
 #: what a run of each kind does; each function imports only its own parts
 APPLICATIONS: dict[RunKind, Callable[[RunContext], None]] = {
     RunKind.SNAPSHOT: _snapshot,
     RunKind.STREAM: _stream,
     RunKind.CATCH_UP: _stream,
+    RunKind.VERIFY: _verify,
 }

@@ -35,8 +35,10 @@ def begin(
     config: RunConfig, reach: Reach | None = None, start: Callable[..., SparkSession] = start_session
 ) -> Future[SparkSession]:
     """The session of this run, with its executors if it has some, as soon as it is there. `reach`
-    raises CdcError where the source cannot be reached."""
+    raises CdcError where the source cannot be reached. A run that copies nothing gets none."""
     session: Future[SparkSession] = Future()
+    if not config.kind.copies:
+        return session
     work = (config, session, reach or _reach, start)
     threading.Thread(target=_start, args=work, name="spark-start", daemon=True).start()
     return session

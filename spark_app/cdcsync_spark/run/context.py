@@ -96,6 +96,8 @@ def open_context(
 
 
 def _open_sink(config: RunConfig, resource: CdcSync, facts: ServerFacts) -> Sink:
+    if not config.kind.copies:
+        return sink_from_spec(resource.spec.sink, Path(config.secrets_dir), resource.full_name)
     followed = config.kind is RunKind.SNAPSHOT and not resource.spec.snapshot.only
     role = Role(config.kind.value, followed, facts.server_id)
     return sink_from_spec(resource.spec.sink, Path(config.secrets_dir), resource.full_name, role)

@@ -29,7 +29,7 @@ from cdcsync_spark.verify.digest import Digesters
 from cdcsync_spark.verify.keys import refuse_other_definition
 from cdcsync_spark.verify.reading import Candidates, Work, compare_table, count_rows, spool_for, start_workers
 from cdcsync_spark.verify.report import differences
-from cdcsync_spark.verify.target_position import Opened, SyncStatus, open_target
+from cdcsync_spark.verify.target_position import Opened, StatusFile, SyncStatus, open_target
 
 _MOST_WORKERS = 8
 _TOO_MANY = "there are too many to confirm all of them"
@@ -54,7 +54,8 @@ class _Subject:
 
 @dataclass
 class Comparison:
-    """Made by `open_comparison`; `run` once."""
+    """`run` once. `only` are the names of the tables that are compared, None: all of the
+    manifest."""
 
     config: VerifyConfig
     resource: CdcSync
@@ -63,6 +64,7 @@ class Comparison:
     sink: Sink
     status: SyncStatus
     report: OnReport
+    only: frozenset[str] | None = None
     seed: bytes = field(default_factory=lambda: secrets.token_bytes(32))
 
     def run(self) -> list[TableResult]:
@@ -77,18 +79,24 @@ class Comparison:
         return [*(self._finish(s) for s in subjects), *self._gone({str(t) for t in tables})]
 
     def _tables(self) -> list[TableId]:
-        """What the manifest names, but for tables that the sync says it does not take part in."""
+        """What the manifest names, but for tables that the sync says it does not take part in, or
+        those of `only`."""
         selection = self.resource.spec.tables.selection
         with open_session(self.source) as session:
             captured = resolve(session.proved(self.facts.lineage), selection).tables
+        if self.only is not None:
+            return [t for t in captured if str(t) in self.only]
         status = self.status.read()
         left_out = {t.name for t in status.table_status if t.phase is TablePhase.UNASSIGNED}
         return [t for t in captured if str(t) not in left_out]
 
     def _gone(self, present: set[str]) -> list[TableResult]:
         """Tables that were copied and are not at the source any more."""
-        names = [t.name for t in self.status.read().table_status if t.phase is not TablePhase.UNASSIGNED]
-        missing = [n for n in names if n not in present and self.resource.spec.tables.selection.captures(n)]
+        status = self.status.read()
+        names = self.only
+        if names is None:
+            names = frozenset(t.name for t in status.table_status if t.phase is not TablePhase.UNASSIGNED)
+        missing = [n for n in sorted(names - present) if self.resource.spec.tables.selection.captures(n)]
         return [TableResult(name, error=_no_source(name).to_dict()) for name in missing]
 
     def _attempt(self, subject: _Subject, number: int, pool: ProcessPoolExecutor, workers: int) -> None:
@@ -191,6 +199,7 @@ class Comparison:
                 unconfirmed=candidates.uncounted,
                 why=_TOO_MANY if candidates.uncounted else "",
                 position=str(suspect.position or subject.position),
+                generation=suspect.generation,
             )
             result = replace(result, keys=self._keys(subject, suspect))
         if subject.error is None and result.equal:
@@ -207,7 +216,7 @@ class Comparison:
             subject.error = e
 
     def _keys(self, subject: _Subject, suspect: Suspect) -> tuple[Difference, ...]:
-        if not suspect.kinds:
+        if not suspect.kinds[: self.config.limit]:
             return ()
         try:
             snapshot = suspect.target.open_snapshot()
@@ -233,7 +242,7 @@ def _no_source(name: str) -> CdcError:
 
 def open_comparison(config: VerifyConfig, report: OnReport) -> Comparison:
     """Reaches the source once; raises CdcError."""
-    status = SyncStatus(Path(config.status_file), Path(config.lock_file))
+    status = StatusFile(Path(config.status_file), Path(config.lock_file))
     resource = CdcSync.model_validate(config.resource).following(status.read().followed)
     secrets_dir = Path(config.secrets_dir)
     hosts = source_from_spec(resource.spec.source, secrets_dir)

@@ -11,7 +11,7 @@ import fcntl
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import yaml
 
@@ -24,8 +24,19 @@ from cdcsync_spark.sinks.contract.snapshot import InexactSnapshot, TargetSnapsho
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
+class SyncStatus(Protocol):
+    """The status of the sync whose targets are compared."""
+
+    def read(self) -> Status: ...
+
+    @property
+    def running(self) -> bool:
+        """Whether anything may bring the targets on."""
+        ...
+
+
 @dataclass(frozen=True)
-class SyncStatus:
+class StatusFile:
     """The status beside the resource in `file`, and whether a controller holds `lock`. Files that
     are not there say nothing."""
 
@@ -33,10 +44,7 @@ class SyncStatus:
     lock: Path
 
     def read(self) -> Status:
-        if not self.file.is_file():
-            return Status()
-        data = yaml.load(self.file.read_text(encoding="utf-8"), Loader=_LOADER)  # noqa: S506 (a safe loader)
-        return Status.model_validate(data.get("status") or {})
+        return read_status(self.file)
 
     @property
     def running(self) -> bool:
@@ -50,6 +58,14 @@ class SyncStatus:
         finally:
             os.close(descriptor)
         return False
+
+
+def read_status(file: Path) -> Status:
+    """That of a resource in YAML; the initial one where there is no such file."""
+    if not file.is_file():
+        return Status()
+    data = yaml.load(file.read_text(encoding="utf-8"), Loader=_LOADER)  # noqa: S506 (a safe loader)
+    return Status.model_validate(data.get("status") or {})
 
 
 class Opened(NamedTuple):

@@ -21,7 +21,9 @@ from unit.controller.harness import ControllerHarness, resource
 NOTHING: frozenset[RunKind] = frozenset()
 READERS = frozenset({RunKind.SNAPSHOT})
 FLOWING = frozenset({RunKind.STREAM, RunKind.CATCH_UP})
-ALL = READERS | FLOWING
+COPYING = READERS | FLOWING
+COMPARING = frozenset({RunKind.VERIFY})
+ALL = COPYING | COMPARING
 
 #: field -> a value that is not the one of `resource()`, and the kinds of runs that are started
 #: again; None: it has one value only
@@ -45,9 +47,9 @@ CHANGES: dict[str, tuple[Any, frozenset[RunKind]] | None] = {
     "tables.newTables": ("ignore", NOTHING),
     "tables.invalidCharacters": ("replace", ALL),
     "tables.overrides": ([{"table": "shop.a", "columns": {"exclude": ["x"]}}], ALL),
-    "snapshot.chunkSize": (10, READERS),
-    "snapshot.parallelism": (3, READERS),
-    "snapshot.maxSplitSeconds": (7, READERS),
+    "snapshot.chunkSize": (10, READERS | COMPARING),
+    "snapshot.parallelism": (3, READERS | COMPARING),
+    "snapshot.maxSplitSeconds": (7, READERS | COMPARING),
     "snapshot.only": (True, NOTHING),
     "snapshot.delivery": ("early", READERS),
     "start.from": ("latest", READERS),
@@ -149,7 +151,7 @@ CHANGES: dict[str, tuple[Any, frozenset[RunKind]] | None] = {
     "executors.cores": (2, READERS),
     "executors.memory": ("4Gi", READERS),
     "executors.podTemplate": ({"metadata": {"labels": {"a": "b"}}}, READERS),
-    "sparkConf": ({"spark.x": "y"}, ALL),
+    "sparkConf": ({"spark.x": "y"}, COPYING),
     "image": ("other:1", ALL),
     "autoRestart.enabled": (False, NOTHING),
     "autoRestart.backoff.initial": ("7s", NOTHING),
@@ -157,6 +159,8 @@ CHANGES: dict[str, tuple[Any, frozenset[RunKind]] | None] = {
     "autoRestart.maxRestarts": (3, NOTHING),
     "restartNonce": (1, ALL),
     "resnapshot": ([{"table": "shop.a", "nonce": 1}], NOTHING),
+    "verify.nonce": (1, COMPARING),
+    "verify.tables": ([r"shop\.a"], COMPARING),
 }  # fmt: skip
 
 

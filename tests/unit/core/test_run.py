@@ -40,6 +40,7 @@ def test_a_run_comes_back_from_its_file() -> None:
     for followed in ("", "mysql:a"):
         config = replace(config, followed=followed)
         assert ("followed" in json.loads(config.to_json())) == bool(followed)
+        assert "status_file" not in json.loads(config.to_json()), "an older driver does not know it"
         assert RunConfig.from_json(config.to_json()) == config
 
 

@@ -48,6 +48,7 @@ WITHOUT_UNIT = {
     "spec.sink.postgresql.port",
     "spec.restartNonce",
     "spec.resnapshot[].nonce",
+    "spec.verify.nonce",
 }
 _UNIT = re.compile(
     r"\b(bytes|a duration like|seconds|rows|splits|cores|executors|partitions|replicas|failed runs)\b", re.IGNORECASE

@@ -38,11 +38,11 @@ def test_the_names_are_those_of_the_interface() -> None:
     data = Status(table_status=(TableStatus(name="shop.a"),)).to_dict()
     assert list(data) == [
         "observedGeneration", "phase", "conditions", "runs", "restarts", "source", "tables", "snapshot", "position",
-        "lagSeconds", "schedule", "tableStatus",
+        "lagSeconds", "schedule", "verification", "tableStatus",
     ]  # fmt: skip
     assert data["observedGeneration"] == -1
     assert data["phase"] == "Pending"
-    assert list(data["runs"]) == ["snapshot", "stream", "catchUp"]
+    assert list(data["runs"]) == ["snapshot", "stream", "catchUp", "verify"]
     assert list(data["restarts"]) == ["consecutive", "reason", "message", "nextAttemptAt"]
     assert list(data["tables"]) == [
         "total", "pending", "snapshotting", "catchingUp", "streaming", "failed", "unassigned", "ready",

@@ -14,7 +14,7 @@ import yaml
 from cdcsync_core.positions.position import Place
 from cdcsync_core.runs.verification import ReaderName
 from cdcsync_spark.verify.confirm import DifferenceConfirmation, Suspect
-from cdcsync_spark.verify.target_position import SyncStatus
+from cdcsync_spark.verify.target_position import StatusFile
 from contract.sinkcase import ORDERS, whole_snapshot
 from support.memory_target import MemorySink
 
@@ -28,7 +28,7 @@ def test_a_sync_at_rest_is_not_waited_for(tmp_path: Path, phase: str) -> None:
     target = MemorySink(sync="shop/orders").target(ORDERS.id)
     whole_snapshot(target, [(1, "a")])
     (tmp_path / "status").write_text(yaml.safe_dump({"status": {"phase": phase}}))
-    status = SyncStatus(tmp_path / "status", tmp_path / "lock")
+    status = StatusFile(tmp_path / "status", tmp_path / "lock")
     suspect = Suspect(ORDERS, target, 0, Mock(), pa.table({"id": [1]}), np.empty(0, "S16"))
     waiting_tables: list[str] = []
     confirmation = DifferenceConfirmation(

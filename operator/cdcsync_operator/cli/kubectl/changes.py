@@ -79,7 +79,7 @@ def resnapshot(
         )
 
     def raised(sync: Object) -> Object:
-        _check_names(syncs, sync, tables)
+        check_names(syncs, sync, tables)
         change = {"resnapshot": _with_nonces(sync, tables, matching)}
         resource_of(sync | {"spec": sync["spec"] | change})  # the API server checks no pattern
         return change
@@ -87,7 +87,7 @@ def resnapshot(
     return _change(output, syncs, name, raised, as_patch=as_patch)
 
 
-def _check_names(syncs: ClusterSyncs, sync: Object, tables: tuple[str, ...]) -> None:
+def check_names(syncs: ClusterSyncs, sync: Object, tables: tuple[str, ...]) -> None:
     names = {t.name for t in syncs.all_tables(sync).table_status}
     unknown = [table for table in tables if table not in names]
     if unknown:
@@ -119,12 +119,21 @@ def _put(entries: list[Object], key: str, name: str, nonce: int) -> list[Object]
 def _change(
     output: Output, syncs: ClusterSyncs, name: str, spec: Callable[[Object], Object], *, as_patch: bool
 ) -> ExitCode:
+    send(output, syncs, name, spec, as_patch=as_patch)
+    return ExitCode.DONE
+
+
+def send(
+    output: Output, syncs: ClusterSyncs, name: str, spec: Callable[[Object], Object], *, as_patch: bool
+) -> Object | None:
+    """Changes fields of the spec, or prints that as a patch; the resource as it is then, None where
+    it was not changed."""
     for _ in range(_ATTEMPTS):
         sync = syncs.get(name)
         change = spec(sync)
         if as_patch:
             _print_patch(output, sync, change)
-            return ExitCode.DONE
+            return None
         # a state is set whatever was there; what is made from what was there holds for that alone
         version = {} if "state" in change else {"resourceVersion": sync["metadata"]["resourceVersion"]}
         try:
@@ -132,7 +141,7 @@ def _change(
         except ApiError:  # the resource has changed since it was read
             continue
         _report(output, changed, change)
-        return ExitCode.DONE
+        return changed
     raise fail(
         Reason.SPEC_INVALID,
         f"{syncs.namespace}/{name} was changed by others at each of {_ATTEMPTS} attempts",

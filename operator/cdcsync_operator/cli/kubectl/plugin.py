@@ -9,10 +9,11 @@ from cdcsync_operator.cli.entry import run_group
 from cdcsync_operator.cli.kubectl.changes import pause, resnapshot, restart, resume
 from cdcsync_operator.cli.kubectl.logs import logs
 from cdcsync_operator.cli.kubectl.report import report
+from cdcsync_operator.cli.kubectl.verify import verify
 from cdcsync_operator.cli.kubectl.views import status, tables
 from cdcsync_operator.cli.kubectl.why import why
 
-COMMANDS = (status, tables, why, logs, pause, resume, restart, resnapshot, report)
+COMMANDS = (status, tables, why, logs, pause, resume, restart, resnapshot, verify, report)
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})

@@ -18,7 +18,7 @@ from cdcsync_core.resource.pod_size import SPLITS_IN_DRIVER, DriverSize
 from cdcsync_core.resource.quantity import show_cpu
 from cdcsync_core.resource.spec import CdcSync, Spec, required_secrets
 from cdcsync_core.runs.run import RunKind
-from cdcsync_core.runs.run_size import size_of
+from cdcsync_core.runs.run_size import READERS, size_of
 from cdcsync_operator.cluster.objects.pod_template import Object, merged
 from cdcsync_operator.cluster.objects.run_objects import AUTH_KEY, KIND_LABEL, auth_name, labels, metadata
 from cdcsync_operator.decision.observed import StartRun
@@ -78,7 +78,7 @@ def as_driven(resource: CdcSync, action: StartRun) -> CdcSync:
     """The resource as the run's driver gets it: one that reads splits itself has memory for a few
     at once."""
     snapshot = resource.spec.snapshot
-    if action.executors or not RUNS[action.kind].by_splits:
+    if action.executors or action.kind not in READERS:
         return resource
     fewer = snapshot.model_copy(update={"parallelism": min(snapshot.parallelism, SPLITS_IN_DRIVER)})
     return resource.model_copy(update={"spec": resource.spec.model_copy(update={"snapshot": fewer})})

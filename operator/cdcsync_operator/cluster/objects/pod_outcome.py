@@ -18,9 +18,9 @@ from typing import Any
 from cdcsync_core.errors import Reason
 from cdcsync_core.quoting import quoted
 from cdcsync_core.runs.run import ExitCode, RunKind
+from cdcsync_core.runs.run_size import READERS
 from cdcsync_operator.cluster.objects.run_objects import KIND_LABEL
 from cdcsync_operator.decision.observed import Exit
-from cdcsync_operator.decision.runs.kinds import RUNS
 
 Object = dict[str, Any]
 
@@ -40,7 +40,7 @@ _NO_IMAGE = frozenset({"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "
 _KILLED = 137
 #: an exit code beyond this is the number of a signal
 _SIGNALLED = 128
-_OF_STREAMS = frozenset(kind.value for kind in RunKind if not RUNS[kind].by_splits)
+_OF_STREAMS = frozenset(kind.value for kind in RunKind if kind not in READERS)
 #: reasons of a driver that only saw its JVM or a worker end: the kernel need not kill the whole
 #: container
 _UNEXPLAINED = frozenset({Reason.INTERNAL_ERROR.value})

@@ -220,7 +220,7 @@ def _egress(refused: tuple[str, ...]) -> list[Object]:
 
 def role(resource: CdcSync, action: StartRun, secrets: Sequence[str] = (), release: str = "") -> Object:
     """Its own reports; a snapshot also reads its plan, whose length is not known at first, and
-    creates its executors, if it has some.
+    creates its executors, if it has some; a verification reads the status of its sync.
 
     `secrets` are those that its executors mount, `release` is the operator's. `mount` and `run` are
     verbs of ours: the ValidatingAdmissionPolicies ask for them, that of a release for `run` on its
@@ -232,6 +232,9 @@ def role(resource: CdcSync, action: StartRun, secrets: Sequence[str] = (), relea
     ]
     if RUNS[action.kind].by_splits:
         rules += [{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get"]}]
+    if not action.kind.copies:
+        own = [resource.metadata.name]
+        rules += [{"apiGroups": [GROUP], "resources": ["cdcsyncs"], "resourceNames": own, "verbs": ["get"]}]
     if action.executors:
         pod_verbs = ["get", "list", "watch", "create", "patch", "delete", "deletecollection"]
         rules += [

@@ -5,7 +5,8 @@ are not read yet; the *stream* run applies the binlog to all tables that have a 
 waits for the first snapshot, but tables that were consistent before never wait for others: a table
 that is added or resnapshotted gets a snapshot run of its own while the stream goes on, then a
 *catch-up* run (a second reader from the table's position to where the stream was), and then the
-stream is drained and started again with the table in it (rule R5). Pure.
+stream is drained and started again with the table in it (rule R5). A *verify* run compares tables
+beside all of these, and moves none of them. Pure.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from cdcsync_core.runs.status import TableStatus
 from cdcsync_operator.decision.needs import Generations, Need, asked
 from cdcsync_operator.decision.observed import ObservedRun, RunState
 from cdcsync_operator.decision.runs.due_times import catches_up, is_due
+from cdcsync_operator.decision.runs.verification import tables_to_verify
 from cdcsync_operator.decision.situation import Situation
 from cdcsync_operator.decision.tables.resnapshots import waiting_for_definition
 
@@ -141,12 +143,14 @@ def _is_pointless(s: Situation, _: ObservedRun) -> str:
     return "" if s.stream else "no stream lives that it could catch up with"
 
 
+_OF_THE_STREAM = ("stream", "source.serverId", "source.heartbeatInterval", "schemaChange")
+
 RUNS: Mapping[RunKind, RunRule] = {
     RunKind.SNAPSHOT: RunRule(
         serves=Need.SNAPSHOT,
         during=TablePhase.SNAPSHOTTING,
         after=TablePhase.CATCHING_UP,
-        unread_fields=("stream", "source.serverId", "source.heartbeatInterval", "schemaChange"),
+        unread_fields=(*_OF_THE_STREAM, "verify"),
         required=_snapshot,
         finished=has_read,
         begins=True,
@@ -157,7 +161,7 @@ RUNS: Mapping[RunKind, RunRule] = {
         serves=Need.STREAM,
         during=TablePhase.CATCHING_UP,
         after=TablePhase.STREAMING,
-        unread_fields=("snapshot", "executors", "start"),
+        unread_fields=("snapshot", "executors", "start", "verify"),
         required=_stream,
         finished=_streamed,
         gives_way=_is_joined,
@@ -166,9 +170,18 @@ RUNS: Mapping[RunKind, RunRule] = {
         serves=Need.CATCH_UP,
         during=TablePhase.CATCHING_UP,
         after=TablePhase.CATCHING_UP,
-        unread_fields=("snapshot", "executors", "start"),
+        unread_fields=("snapshot", "executors", "start", "verify"),
         required=_catch_up,
         finished=lambda _, __: True,
         gives_way=_is_pointless,
+    ),
+    RunKind.VERIFY: RunRule(
+        serves=Need.NOTHING,
+        during=TablePhase.STREAMING,
+        after=TablePhase.STREAMING,
+        unread_fields=(*_OF_THE_STREAM, "snapshot.delivery", "executors", "start", "sparkConf"),
+        required=tables_to_verify,
+        finished=lambda _, __: True,
+        resumes=False,
     ),
 }

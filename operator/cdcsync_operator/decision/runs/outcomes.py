@@ -17,6 +17,7 @@ from cdcsync_operator.decision import restart
 from cdcsync_operator.decision.observed import Exit, ObservedRun
 from cdcsync_operator.decision.runs.due_times import catches_up, with_caught_up
 from cdcsync_operator.decision.runs.kinds import is_complete, is_superseded, unfinished
+from cdcsync_operator.decision.runs.verification import record_verification
 from cdcsync_operator.decision.situation import Situation
 
 
@@ -36,7 +37,7 @@ _PENDING = {"phase": TablePhase.PENDING, "reason": "", "message": ""}
 
 def record_ended_runs(s: Situation) -> Situation:
     for kind in RunKind:
-        s = _record_ended_run(s, kind)
+        s = _record_ended_run(s, kind) if kind.copies else record_verification(s)
     return s
 
 
@@ -113,9 +114,10 @@ def reset_backoff(s: Situation) -> Situation:
     again.
     """
     restarts, policy = s.status.restarts, s.spec.auto_restart
-    if s.transient_failure is not None or s.is_waiting or not s.live or len(s.live) < len(s.status.runs.named):
+    named = sum(s.status.runs.get(kind) is not None for kind in RunKind if kind.copies)
+    if s.transient_failure is not None or s.is_waiting or not s.copying or len(s.copying) < named:
         return s
     stable = (
-        run.reported_at is not None and restart.is_stable(policy, restarts, s.now - run.started_at) for run in s.live
+        run.reported_at is not None and restart.is_stable(policy, restarts, s.now - run.started_at) for run in s.copying
     )
     return s.with_status(restarts=Restarts()) if all(stable) else s

@@ -56,7 +56,7 @@ def apply_preflight(s: Situation) -> Situation:
 
 def _goes_on(s: Situation) -> bool:
     """Runs that live, and a stream between two times, which needs nothing of the source now."""
-    return bool(s.live) or (is_resting(s) and not s.changed)
+    return bool(s.copying) or (is_resting(s) and not s.changed)
 
 
 def _may_capture_new_tables(s: Situation) -> bool:
@@ -174,7 +174,7 @@ def _was_lost(s: Situation) -> bool:
     if s.status.restarts.reason not in lost:
         return False
     problem = flow_problem(s.spec, s.stream, s.now) if s.stream else None
-    return not s.live or (problem is not None and problem[0] == STARTING)
+    return not s.copying or (problem is not None and problem[0] == STARTING)
 
 
 def source_was_unready(s: Situation) -> bool:

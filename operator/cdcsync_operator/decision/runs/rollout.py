@@ -29,7 +29,7 @@ def outdated_by(s: Situation, run: ObservedRun) -> str:
 
 def rolling_out(s: Situation) -> str:
     """Why live runs are being replaced; empty where none is."""
-    outdated = [(run, why) for run in s.live if (why := outdated_by(s, run))]
+    outdated = [(run, why) for run in s.copying if (why := outdated_by(s, run))]
     return "; ".join(f"{why}: {run.kind.value} run {run.id} drains and is replaced" for run, why in outdated)
 
 

@@ -20,14 +20,18 @@ from cdcsync_operator.decision.runs.rollout import outdated_by
 from cdcsync_operator.decision.situation import Situation
 
 _NONE: frozenset[RunKind] = frozenset()
+_ALL = frozenset(RunKind)
+#: what may go on, and begin, where nothing is left to be copied
+_COMPARING = frozenset(kind for kind in RunKind if not kind.copies)
 
 
 @dataclass(frozen=True)
 class Permit:
-    """What may be done in this reconcile: `keep` live runs (else all drain), `replace` those of an
-    older spec, `start` runs of these kinds, ask for a `preflight` when one is due."""
+    """What may be done in this reconcile: `keep` live runs of these kinds (the others drain),
+    `replace` those of an older spec, `start` runs of these kinds, ask for a `preflight` when one is
+    due."""
 
-    keep: bool
+    keep: frozenset[RunKind]
     replace: bool = False
     start: frozenset[RunKind] = _NONE
     preflight: bool = False
@@ -36,20 +40,20 @@ class Permit:
 def permit(s: Situation) -> Permit:
     """A spec that is not allowed here starts nothing, and stops nothing but what it pauses."""
     if s.observed.closing or s.spec.state == "paused":
-        return Permit(keep=False)
+        return Permit(keep=_NONE)
     if s.observed.refusal or s.observed.missing_secrets:
-        return Permit(keep=True)  # what lives was allowed, and has its Secrets
+        return Permit(keep=_ALL)  # what lives was allowed, and has its Secrets
     if s.has_failed:  # what was found may be fixed meanwhile; a failed run waits for the user's change
-        return Permit(keep=False, preflight=source_was_unready(s) and not s.is_exhausted)
+        return Permit(keep=_NONE, preflight=source_was_unready(s) and not s.is_exhausted)
     if s.status.phase is Phase.COMPLETED and not s.changed:
-        return Permit(keep=True)
+        return Permit(keep=_ALL, start=_COMPARING)
     if s.is_waiting and not s.live and not _resumes(s):
-        return Permit(keep=True, replace=True)
+        return Permit(keep=_ALL, replace=True)
     if not s.preflight_passed:
-        return Permit(keep=True, replace=True, preflight=True)
+        return Permit(keep=_ALL, replace=True, preflight=True)
     if is_done(s):
-        return Permit(keep=False, replace=True, preflight=True)
-    return Permit(keep=True, replace=True, start=_startable(s), preflight=True)
+        return Permit(keep=_COMPARING, replace=True, start=_COMPARING, preflight=True)
+    return Permit(keep=_ALL, replace=True, start=_startable(s), preflight=True)
 
 
 def is_done(s: Situation) -> bool:
@@ -72,7 +76,9 @@ def _startable(s: Situation) -> frozenset[RunKind]:
 def wanted_runs(s: Situation, allowed: Permit) -> tuple[WantedRun, ...]:
     """The runs that go on, and new ones of the kinds of which the status names none."""
     still_wanted = [
-        WantedRun(r.kind, r.tables, id=r.id) for r in s.live if allowed.keep and not replaced_because(s, r, allowed)
+        WantedRun(r.kind, r.tables, id=r.id)
+        for r in s.live
+        if r.kind in allowed.keep and not replaced_because(s, r, allowed)
     ]
     free = [kind for kind in RUNS if kind in allowed.start and s.status.runs.get(kind) is None]
     new = [WantedRun(kind, *RUNS[kind].required(s)) for kind in free]

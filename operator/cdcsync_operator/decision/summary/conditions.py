@@ -20,6 +20,7 @@ from cdcsync_core.runs.status import (
     SinkWriteStatus,
     Status,
     TableStatus,
+    VerifiedStatus,
     effective_lag,
     with_condition,
 )
@@ -30,6 +31,7 @@ from cdcsync_operator.decision.needs import all_consistent, is_read
 from cdcsync_operator.decision.observed import PreflightResult
 from cdcsync_operator.decision.runs.due_times import missed, will_be_lost
 from cdcsync_operator.decision.runs.rollout import rolling_out
+from cdcsync_operator.decision.runs.verification import differing_keys
 from cdcsync_operator.decision.situation import Situation
 from cdcsync_operator.decision.summary.phase import settle_phases
 
@@ -48,6 +50,8 @@ POSITION_WILL_BE_LOST = "PositionWillBeLost"
 CATCHING_UP = "CatchingUp"
 #: tables began where spec.start says, without the rows of before
 WITHOUT_SNAPSHOT = "WithoutSnapshot"
+#: a verification found tables that are not as the source has them
+DIFFERS = "Differs"
 #: tables are resnapshotted without the user's request
 RESNAPSHOTTING = "Resnapshotting"
 
@@ -187,7 +191,7 @@ def _times(s: Situation) -> str:
 
 def _waiting(s: Situation) -> tuple[str, str]:
     """Reason and words of a run whose pods no node takes."""
-    return next((run.waiting for run in s.live if run.waiting[0]), ("", ""))
+    return next((run.waiting for run in s.copying if run.waiting[0]), ("", ""))
 
 
 def _setback(s: Situation) -> tuple[str, str]:
@@ -207,7 +211,9 @@ def _hindrance(s: Situation) -> tuple[str, str]:
 
 def _work(s: Situation) -> str:
     counts = s.status.tables
-    differ = sum((t.written is not None or t.without_snapshot) and t.phase in CONSISTENT for t in s.assigned)
+    differ = sum(
+        (t.written is not None or t.without_snapshot or t.differs) and t.phase in CONSISTENT for t in s.assigned
+    )
     parts = [f"{counts.streaming - differ} of {counts.total} tables consistent{_as_of(s.status)}"]
     if s.status.phase in (Phase.PLANNING, Phase.SNAPSHOTTING):
         progress = s.status.snapshot
@@ -319,6 +325,23 @@ def _why(table: TableStatus) -> str:
     return message_parts(table.resnapshot.message)["found"] if table.resnapshot else ""
 
 
+def _differing(tables: list[TableStatus]) -> str:
+    shown = [_difference(t.name, t.verified) for t in tables[:_SHOWN_FAILURES] if t.verified]
+    more = len(tables) - len(shown)
+    return "\n".join(shown) + (f"\nand {more} more tables" if more > 0 else "")
+
+
+def _difference(name: str, verified: VerifiedStatus) -> str:
+    """Counts are those of the verification that found the difference; a later one that has proven
+    nothing has none."""
+    counts = f": {differing_keys(verified)}" if verified.differences else ""
+    return (
+        f"{visible(name)}: not equal to the source by the verification of {verified.differs_since}{counts};"
+        " needed: equal rows, or changes in the binlog that explain the difference;"
+        f" remedy: {resnapshot(name)}; `cdcsync verify -f` with this manifest shows the keys"
+    )
+
+
 def _sink_written(tables: list[TableStatus]) -> str:
     shown = [_foreign_write(t.name, t.written) for t in tables[:_SHOWN_FAILURES] if t.written]
     more = len(tables) - len(shown)
@@ -382,6 +405,9 @@ def _consistent(s: Situation) -> ConditionValue:
     again = [t for t in tables if t.is_resnapshotted]
     if again:
         return ("Consistent", False, RESNAPSHOTTING, _resnapshotted(again))
+    differing = [t for t in tables if t.differs]
+    if differing:
+        return ("Consistent", False, DIFFERS, _differing(differing))
     written = [t for t in tables if t.written is not None]
     if written:
         return ("Consistent", False, Reason.SINK_WRITTEN.value, _sink_written(written))

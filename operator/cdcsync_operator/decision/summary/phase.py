@@ -55,7 +55,7 @@ def _phase(s: Situation) -> Phase:
         return Phase.FAILED
     if before is Phase.FAILED and not s.changed:
         return before  # also while what still runs drains
-    if s.live:
+    if s.copying:
         return _phase_of_work(s, tables)
     if s.observed.closing:
         return before

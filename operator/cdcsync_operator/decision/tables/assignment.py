@@ -176,8 +176,8 @@ def owned_tables(runs: Iterable[ObservedRun]) -> dict[str, frozenset[str]]:
     runs = sorted(runs, key=lambda r: r.number)
     owner: dict[str, tuple[ObservedRun, int]] = {}
     for run in runs:
-        for name, generation in run.tables:
+        for name, generation in run.tables if run.kind.copies else ():
             before, its = owner.get(name, (run, generation))
             if before.kind is RunKind.STREAM or its <= generation:
                 owner[name] = (run, generation)
-    return {run.id: frozenset(name for name in run.names if owner[name][0] is run) for run in runs}
+    return {run.id: frozenset(name for name in run.names if name in owner and owner[name][0] is run) for run in runs}
