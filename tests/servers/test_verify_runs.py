@@ -68,7 +68,7 @@ def test_a_run_reports_what_verify_finds_and_no_value_of_a_row(
     database = fresh_database(mariadb1011)
     for table in ("equal", "other", "left_out"):
         mariadb1011.run(
-            f"CREATE TABLE {table} (id INT PRIMARY KEY, text VARCHAR(40));"
+            f"CREATE TABLE {table} (id INT PRIMARY KEY, text VARCHAR(40))",
             f"INSERT INTO {table} SELECT seq, '{SECRET}' FROM seq_1_to_3000",
             db=database,
         )
@@ -99,7 +99,7 @@ def test_a_table_that_is_gone_from_the_source_is_not_compared(
     mariadb1011: Server, fresh_database: FreshDatabase, tmp_path: Path
 ) -> None:
     database = fresh_database(mariadb1011)
-    mariadb1011.run("CREATE TABLE kept (id INT PRIMARY KEY); CREATE TABLE gone (id INT PRIMARY KEY)", db=database)
+    mariadb1011.run("CREATE TABLE kept (id INT PRIMARY KEY)", "CREATE TABLE gone (id INT PRIMARY KEY)", db=database)
     sync = SmallSync(mariadb1011, database, tmp_path)
     sync.copy()
     sync.catch_up()

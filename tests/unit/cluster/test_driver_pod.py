@@ -85,6 +85,7 @@ def resources(pod: dict[str, Any]) -> tuple[str, str]:
         (alone(), {}, ("1", "2048Mi")),
         (action(RunKind.STREAM), {}, ("250m", "1024Mi")),
         (action(RunKind.CATCH_UP), {}, ("250m", "1024Mi")),
+        (action(RunKind.VERIFY), {}, ("1", "2048Mi")),
         (action(RunKind.STREAM), {"stream": {"driver": {"cpu": "1.5", "memory": "4Gi"}}}, ("1500m", "6144Mi")),
         # a stored resource has what were the defaults, and a manifest may set them: they count
         (action(RunKind.STREAM), {"driver": {"cpu": 1, "memory": "2Gi"}}, ("1", "3072Mi")),
@@ -174,6 +175,15 @@ def test_an_executor_has_no_token_and_the_stream_no_executors() -> None:
     assert executor()["spec"]["automountServiceAccountToken"] is False
     stream = run_objects.role(resource(), action(RunKind.STREAM))
     assert [r["resources"] for r in stream["rules"]] == [["configmaps"]]
+
+
+def test_a_verification_reads_its_own_sync_alone_and_few_splits_at_once() -> None:
+    start = action(RunKind.VERIFY)
+    reports, sync = run_objects.role(resource(), start)["rules"]
+    assert reports["verbs"] == ["get", "patch"]
+    expected = {"apiGroups": ["cdcsync.io"], "resources": ["cdcsyncs"], "resourceNames": ["shop"], "verbs": ["get"]}
+    assert sync == expected
+    assert as_driven(resource(), start).spec.snapshot.parallelism == 2
 
 
 def test_a_parents_labels_are_not_copied() -> None:

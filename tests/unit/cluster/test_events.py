@@ -12,6 +12,8 @@ from cdcsync_core.runs.status import (
     SchemaStatus,
     Status,
     TableStatus,
+    VerificationState,
+    VerificationStatus,
     with_condition,
 )
 from cdcsync_core.runs.status_part import StatusPosition
@@ -123,3 +125,14 @@ def test_names_are_escaped() -> None:
     after = before.with_(table_status=(*before.table_status, TableStatus(name="s.\x1b[31m\nremedy: x")))
     ((_, _, message),) = events_between(before, after)
     assert message.endswith("goes on: s.\\x1b[31m\\nremedy: x")
+
+
+def test_the_end_of_a_verification_is_posted_once() -> None:
+    running = BEFORE.with_(verification=VerificationStatus(nonce=2, state=VerificationState.RUNNING))
+    different = VerificationStatus(
+        nonce=2, state=VerificationState.DIFFERENT, total=2, equal=1, message="s.a differs: 3 different of 9 rows"
+    )
+    ended = BEFORE.with_(verification=different)
+    words = "request 2: 1 of 2 tables equal the source\ns.a differs: 3 different of 9 rows"
+    assert list(events_between(running, ended)) == [("Warning", "VerificationDifferent", words)]
+    assert list(events_between(ended, ended)) == list(events_between(BEFORE, ended)) == []

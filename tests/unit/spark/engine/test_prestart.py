@@ -3,6 +3,8 @@ answered."""
 
 from __future__ import annotations
 
+import threading
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -74,3 +76,10 @@ def test_executors_are_asked_for_once_the_source_answers(tmp_path: Path, session
     begin(config(tmp_path, CLUSTER), reach, sessions.start).result(120)
     assert order == [RESOURCE["spec"]["source"]["host"]]
     assert sessions.started[0]["cluster"] == CLUSTER
+
+
+def test_a_verification_starts_no_jvm(tmp_path: Path, sessions: Sessions) -> None:
+    verifying = replace(config(tmp_path, {}), kind=RunKind.VERIFY)
+    assert not begin(verifying, start=sessions.start).done()
+    assert sessions.started == []
+    assert "spark-start" not in {thread.name for thread in threading.enumerate()}
