@@ -12,7 +12,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from cdcsync_core.runs.run import ExitCode, Report, RunConfig, RunKind, TableAssignment
-from cdcsync_core.runs.status import Compared, VerifiedStatus
+from cdcsync_core.runs.status import VerifiedResult, VerifiedStatus
 from cdcsync_core.runs.verification import DifferenceKind
 from cdcsync_spark.sinks.contract.changes import Commit, Upsert
 from support.fixtures import FreshDatabase
@@ -83,10 +83,10 @@ def test_a_run_reports_what_verify_finds_and_no_value_of_a_row(
     results = found(reports)
     assert set(results) == {"equal", "other"}
     equal, other = results["equal"], results["other"]
-    assert (equal.nonce, equal.result, equal.source_rows, equal.target_rows) == (3, Compared.EQUAL, 3000, 3000)
+    assert (equal.nonce, equal.result, equal.source_rows, equal.target_rows) == (3, VerifiedResult.EQUAL, 3000, 3000)
     assert equal.differences == 0
     assert equal.position
-    assert (other.result, other.missing, other.different, other.extra) == (Compared.DIFFERENT, 2, 1, 0)
+    assert (other.result, other.missing, other.different, other.extra) == (VerifiedResult.DIFFERENT, 2, 1, 0)
     assert other.target_rows == 2998
     said = log + "".join(report.to_json() for report in reports)
     assert SECRET not in said
@@ -107,5 +107,8 @@ def test_a_table_that_is_gone_from_the_source_is_not_compared(
     code, reports, log = run(sync, "kept", "gone")
     assert code == ExitCode.DONE, log
     results = found(reports)
-    assert {t: r.result for t, r in results.items()} == {"kept": Compared.EQUAL, "gone": Compared.NOT_COMPARED}
+    assert {t: r.result for t, r in results.items()} == {
+        "kept": VerifiedResult.EQUAL,
+        "gone": VerifiedResult.NOT_COMPARED,
+    }
     assert "not at the source any more" in results["gone"].message

@@ -89,11 +89,11 @@ def _accepted_entries(status: Status, report: Report, kind: RunKind, tables: fro
 
 def _verified_entries(status: Status, report: Report, tables: frozenset[str]) -> list[TableStatus]:
     """Takes what was found of each table; all else of it is reported by the run that copies it."""
-    known = {t.name: t for t in status.table_status if t.name in tables}
+    tables_by_name = {t.name: t for t in status.table_status if t.name in tables}
     verified = [
         (table, VerifiedStatus.model_validate(entry["verified"]))
         for entry in report.tables
-        if (table := known.get(entry["name"])) and "verified" in entry
+        if (table := tables_by_name.get(entry["name"])) and "verified" in entry
     ]
     return [table.model_copy(update={"verified": result.after(table.verified)}) for table, result in verified]
 

@@ -226,7 +226,7 @@ class ResnapshotStatus(StatusPart):
     at: tuple[str, ...] = ()
 
 
-class Compared(StrEnum):
+class VerifiedResult(StrEnum):
     """What a verification found of a table; NOT_COMPARED: nothing is proven, or not of all keys."""
 
     EQUAL = "Equal"
@@ -244,7 +244,7 @@ class VerifiedStatus(StatusPart):
 
     nonce: int = 0
     at: str = ""
-    result: Compared = Compared.NOT_COMPARED
+    result: VerifiedResult = VerifiedResult.NOT_COMPARED
     generation: int = 0
     source_rows: int = 0
     target_rows: int = 0
@@ -264,10 +264,10 @@ class VerifiedStatus(StatusPart):
 
     def after(self, before: VerifiedStatus | None) -> VerifiedStatus:
         """Keeps what an earlier verification found where this one has proven nothing."""
-        if self.result is Compared.DIFFERENT:
+        if self.result is VerifiedResult.DIFFERENT:
             since = before.differs_since if before and before.generation == self.generation else ""
             return self.model_copy(update={"differs_since": since or self.at})
-        if self.result is Compared.NOT_COMPARED and before is not None:
+        if self.result is VerifiedResult.NOT_COMPARED and before is not None:
             return self.model_copy(update={"generation": before.generation, "differs_since": before.differs_since})
         return self
 

@@ -21,7 +21,7 @@ from cdcsync_core.errors import CdcError, Reason, fail, from_json
 from cdcsync_core.quoting import visible
 from cdcsync_core.resource.spec import API_VERSION
 from cdcsync_core.runs.report import TableReport
-from cdcsync_core.runs.status import Compared, Status
+from cdcsync_core.runs.status import Status, VerifiedResult
 from cdcsync_core.runs.verification import DifferenceKind, TableResult, VerificationProgress, VerifyConfig
 from cdcsync_core.timestamps import utc
 from cdcsync_kube.access import in_pod
@@ -82,10 +82,10 @@ def _entry(result: TableResult, nonce: int, at: str) -> TableReport:
     }
 
 
-def _verdict(result: TableResult) -> Compared:
+def _verdict(result: TableResult) -> VerifiedResult:
     if result.differences:
-        return Compared.DIFFERENT
-    return Compared.EQUAL if result.equal else Compared.NOT_COMPARED
+        return VerifiedResult.DIFFERENT
+    return VerifiedResult.EQUAL if result.equal else VerifiedResult.NOT_COMPARED
 
 
 def _message(result: TableResult) -> str:

@@ -13,13 +13,13 @@ from rich.table import Table as Grid
 from cdcsync_core.errors import Reason, fail
 from cdcsync_core.resource.quantity import parse_seconds
 from cdcsync_core.runs.run import ExitCode
-from cdcsync_core.runs.status import Compared, Status, TableStatus, VerificationState, VerificationStatus
+from cdcsync_core.runs.status import Status, TableStatus, VerificationState, VerificationStatus, VerifiedResult
 from cdcsync_kube.client import Object
 from cdcsync_operator.cli.cluster_syncs import ClusterSyncs
 from cdcsync_operator.cli.kubectl.changes import check_names, send
 from cdcsync_operator.cli.kubectl.options import of_cluster, print_option
-from cdcsync_operator.cli.output import Output, shown
-from cdcsync_operator.cli.verify_view import print_grid
+from cdcsync_operator.cli.views.output import Output, shown
+from cdcsync_operator.cli.views.verify_view import print_grid
 from cdcsync_operator.decision.runs.verification import differing_keys
 
 _POLL_SECONDS = 2.0
@@ -126,6 +126,6 @@ def _render(console: Console, verification: VerificationStatus, tables: list[Tab
 def _result(table: TableStatus) -> str:
     verified = table.verified
     assert verified is not None
-    if verified.result is Compared.DIFFERENT:
+    if verified.result is VerifiedResult.DIFFERENT:
         return f"[bold red]{differing_keys(verified)}[/]"
-    return "[green]equal[/]" if verified.result is Compared.EQUAL else "[yellow]not compared[/]"
+    return "[green]equal[/]" if verified.result is VerifiedResult.EQUAL else "[yellow]not compared[/]"

@@ -16,12 +16,12 @@ from collections.abc import Iterable
 from cdcsync_core.quoting import visible
 from cdcsync_core.runs.run import ExitCode, RunKind
 from cdcsync_core.runs.status import (
-    Compared,
     Restarts,
     RunRef,
     TableStatus,
     VerificationState,
     VerificationStatus,
+    VerifiedResult,
     VerifiedStatus,
     shown_message,
 )
@@ -100,8 +100,8 @@ def _concluded(s: Situation, recorded: VerificationStatus, run: ObservedRun) -> 
     has left the sync."""
     of_run = [t for t in s.assigned if t.name in run.names]
     results = [t.verified for t in of_run if t.verified and t.verified.nonce == recorded.nonce]
-    total, equal = len(run.names), sum(r.result is Compared.EQUAL for r in results)
-    different = sum(r.result is Compared.DIFFERENT for r in results)
+    total, equal = len(run.names), sum(r.result is VerifiedResult.EQUAL for r in results)
+    different = sum(r.result is VerifiedResult.DIFFERENT for r in results)
     state = VerificationState.EQUAL if total and equal == total else VerificationState.INCOMPLETE
     return recorded.model_copy(
         update={
@@ -122,21 +122,21 @@ def _concluded(s: Situation, recorded: VerificationStatus, run: ObservedRun) -> 
 def _exceptions(nonce: int, tables: Iterable[TableStatus]) -> str:
     """The tables that were not found equal, those that differ first."""
     unequal = [t for t in tables if not _is_equal(nonce, t)]
-    unequal.sort(key=lambda t: (t.verified is None or t.verified.result is not Compared.DIFFERENT, t.name))
+    unequal.sort(key=lambda t: (t.verified is None or t.verified.result is not VerifiedResult.DIFFERENT, t.name))
     more = [f"and {len(unequal) - _SHOWN} more tables"] if len(unequal) > _SHOWN else []
     return "\n".join([*(_words(nonce, t) for t in unequal[:_SHOWN]), *more])
 
 
 def _is_equal(nonce: int, table: TableStatus) -> bool:
     verified = table.verified
-    return verified is not None and verified.nonce == nonce and verified.result is Compared.EQUAL
+    return verified is not None and verified.nonce == nonce and verified.result is VerifiedResult.EQUAL
 
 
 def _words(nonce: int, table: TableStatus) -> str:
     verified = table.verified
     if verified is None or verified.nonce != nonce:
         return f"{visible(table.name)} was not compared: its run had no definition of it"
-    if verified.result is Compared.DIFFERENT:
+    if verified.result is VerifiedResult.DIFFERENT:
         return f"{visible(table.name)} differs: {differing_keys(verified)}"
     return f"{visible(table.name)} was not compared: {verified.message}"
 
