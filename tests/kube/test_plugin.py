@@ -71,6 +71,12 @@ def test_a_change_is_made_or_printed_as_a_patch_that_makes_it(sync: InProcessSyn
     assert spec(sync)["state"] == "paused"
 
 
+def test_a_patch_names_the_version_of_the_manifest(sync: InProcessSync, call: Call) -> None:
+    body = {"apiVersion": "cdcsync.io/v1beta1", "kind": "CdcSync", "metadata": {"name": "shop"}, "spec": sync.spec}
+    sync.api.create(sync.syncs.replace("v1alpha1", "v1beta1"), body)
+    assert yaml.safe_load(call("pause", "shop", "--print").stdout)["apiVersion"] == "cdcsync.io/v1beta1"
+
+
 def test_a_resnapshot_raises_the_nonce_of_its_tables_alone(
     sync: InProcessSync, call: Call, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -4,6 +4,8 @@ and in which words."""
 from __future__ import annotations
 
 import copy
+import json
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +15,7 @@ import yaml
 
 from cdcsync_core.resource.manifest import parse_resource
 from cdcsync_kube.client import Api, ApiError, Object
+from support.apiserver import NODE, kubeconfig
 
 CRD = Path(__file__).resolve().parents[2] / "crds" / "cdcsync.yaml"
 SHOP: Object = {
@@ -265,6 +268,51 @@ def test_what_the_server_stores_is_what_the_controller_reads(api: Api, namespace
     assert parse_resource(stored).spec == parse_resource(SHOP).spec
 
 
+def of_version(version: str, namespace: str, name: str = "") -> str:
+    return path_of(namespace, name).replace("/v1alpha1/", f"/{version}/")
+
+
+@pytest.mark.parametrize(("written", "read"), [("v1alpha1", "v1beta1"), ("v1beta1", "v1alpha1")])
+def test_each_version_reads_what_the_other_one_wrote(api: Api, namespace: str, written: str, read: str) -> None:
+    created = api.create(of_version(written, namespace), SHOP | {"apiVersion": f"cdcsync.io/{written}"})
+    answer = api.get(of_version(read, namespace, "shop"))
+    assert (created["apiVersion"], answer["apiVersion"]) == (f"cdcsync.io/{written}", f"cdcsync.io/{read}")
+    assert answer["spec"] == created["spec"]
+    assert parse_resource(answer).spec == parse_resource(created).spec
+    answer["status"] = {"observedGeneration": 1, "phase": "Streaming"}
+    api.replace(f"{of_version(read, namespace, 'shop')}/status", answer)
+    assert api.get(of_version(written, namespace, "shop"))["status"] == answer["status"]
+
+
+def test_the_newer_version_has_the_same_rules(api: Api, namespace: str) -> None:
+    """Checks a rule of new objects and one of changes, whichever version wrote the object."""
+    path, value, expected = BROKEN[0]
+    with pytest.raises(ApiError) as caught:
+        api.create(of_version("v1beta1", namespace), changed(path, value) | {"apiVersion": "cdcsync.io/v1beta1"})
+    assert expected in caught.value.message
+    path, before, after, expected = FROZEN[0]
+    api.create(path_of(namespace), changed(path, before))
+    with pytest.raises(ApiError) as caught:
+        api.merge(of_version("v1beta1", namespace, "shop"), {"spec": changed(path, after)["spec"]})
+    assert expected in caught.value.message
+
+
+def test_the_crd_is_applied_by_the_server(api: Api, tmp_path: Path) -> None:
+    """An apply of the client would keep a copy of it in an annotation, which is too long."""
+    config = tmp_path / "kubeconfig"
+    config.write_text(json.dumps(kubeconfig(api)))
+
+    def apply(*options: str) -> subprocess.CompletedProcess[str]:
+        command = [str(NODE), "kubectl", "--kubeconfig", str(config), "apply", "-f", str(CRD), *options]
+        return subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
+
+    assert "metadata.annotations: Too long" in apply().stderr
+    assert apply("--server-side", "--force-conflicts").returncode == 0
+    crd = api.get("/apis/apiextensions.k8s.io/v1/customresourcedefinitions/cdcsyncs.cdcsync.io")
+    assert [v["name"] for v in crd["spec"]["versions"]] == ["v1alpha1", "v1beta1"]
+    assert crd["status"]["storedVersions"] == ["v1alpha1"]
+
+
 def test_the_wide_list_shows_where_the_tables_go(api: Api, namespace: str) -> None:
     """Whatever kind of sink the resource has."""
     api.create(path_of(namespace), SHOP)
@@ -280,7 +328,8 @@ def test_the_examples_are_accepted(api: Api, namespace: str) -> None:
     for path in sorted((CRD.parents[1] / "examples").glob("*.yaml")):
         for document in yaml.safe_load_all(path.read_text()):
             if document["kind"] == "CdcSync":
-                api.create(path_of(namespace) + "?fieldValidation=Strict", document)
+                version = document["apiVersion"].partition("/")[2]
+                api.create(of_version(version, namespace) + "?fieldValidation=Strict", document)
                 created += 1
     assert created >= 2
 

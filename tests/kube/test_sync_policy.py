@@ -86,7 +86,7 @@ def labelled(labels: Object, **spec: Any) -> Object:
 
 def applied(api: Api, namespace: str, resource: Object) -> str:
     """The refusal's message as `kubectl apply` shows it; "" where it would be stored."""
-    path = f"/apis/cdcsync.io/v1alpha1/namespaces/{namespace}/cdcsyncs?fieldValidation=Strict&dryRun=All"
+    path = f"/apis/{resource['apiVersion']}/namespaces/{namespace}/cdcsyncs?fieldValidation=Strict&dryRun=All"
     try:
         api.create(path, copy.deepcopy(resource))
     except ApiError as error:

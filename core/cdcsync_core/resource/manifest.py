@@ -26,7 +26,7 @@ from pydantic import BaseModel, SecretStr, ValidationError
 
 from cdcsync_core.errors import CdcError, ManifestError, Reason
 from cdcsync_core.resource.secret_hosts import misdirected
-from cdcsync_core.resource.spec import API_VERSION, KIND, CdcSync, required_secrets
+from cdcsync_core.resource.spec import API_VERSIONS, KIND, CdcSync, required_secrets
 
 SECRET_LABEL = "cdcsync.io/source"
 Secrets = dict[str, dict[str, SecretStr]]
@@ -65,8 +65,8 @@ def parse_resource(data: Any) -> CdcSync:
     Raises SpecInvalid."""
     if not isinstance(data, dict):
         raise _invalid([f"{_shape(data)}; needed: a mapping with apiVersion, kind, metadata, spec"])
-    if data.get("apiVersion") != API_VERSION:
-        raise _invalid([f"apiVersion is {_shown(data.get('apiVersion'))}; needed: {API_VERSION}"])
+    if data.get("apiVersion") not in API_VERSIONS:
+        raise _invalid([f"apiVersion is {_shown(data.get('apiVersion'))}; needed: {' or '.join(API_VERSIONS)}"])
     try:
         return CdcSync.model_validate({k: v for k, v in data.items() if k != "status"})
     except ValidationError as error:

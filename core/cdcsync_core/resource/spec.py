@@ -12,7 +12,7 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from functools import cached_property
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Self, get_args
 
 from pydantic import AfterValidator, Field, PrivateAttr, model_validator
 
@@ -38,7 +38,12 @@ from cdcsync_core.tables.capture import Capture
 from cdcsync_core.tables.table_selection import TableSelection, check_pattern, matches
 
 GROUP = "cdcsync.io"
-API_VERSION = f"{GROUP}/v1alpha1"
+#: of a manifest; both have the same fields
+ApiVersion = Literal["cdcsync.io/v1alpha1", "cdcsync.io/v1beta1"]
+API_VERSIONS: tuple[str, ...] = get_args(ApiVersion)
+#: what programs ask an API server for: a CRD of an earlier release has it, too
+VERSION = "v1alpha1"
+API_VERSION = f"{GROUP}/{VERSION}"
 KIND = "CdcSync"
 MAX_PATTERN = 256
 MAX_HOSTS = 8
@@ -387,7 +392,7 @@ class Metadata(Part):
 class CdcSync(Part):
     """The resource without its status (which the controller keeps: `cdcsync_core.runs.status`)."""
 
-    api_version: Literal["cdcsync.io/v1alpha1"]
+    api_version: ApiVersion
     kind: Literal["CdcSync"]
     metadata: Metadata
     spec: Spec

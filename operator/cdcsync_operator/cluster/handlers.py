@@ -21,7 +21,7 @@ import kopf
 import structlog
 from kopf._cogs.structs import references
 
-from cdcsync_core.resource.spec import GROUP
+from cdcsync_core.resource.spec import GROUP, VERSION
 from cdcsync_kube.access import connect_api
 from cdcsync_kube.pages import serve
 from cdcsync_operator.cluster.objects.run_objects import PART_LABEL, SYNC_LABEL
@@ -54,11 +54,11 @@ def register(registry: kopf.OperatorRegistry, operator: KubeOperator) -> None:
         settings.networking.error_backoffs = Backoffs()
         settings.watching.label_selectors["", "v1", "pods"] = f"{SYNC_LABEL},{PART_LABEL}=driver"
         if operator.settings.selector:
-            settings.watching.label_selectors[GROUP, "v1alpha1", "cdcsyncs"] = operator.settings.selector
+            settings.watching.label_selectors[GROUP, VERSION, "cdcsyncs"] = operator.settings.selector
 
     kopf.on.login(registry=registry)(WatchLogin(operator.api.login).log_in)
 
-    @kopf.on.event(GROUP, "v1alpha1", "cdcsyncs", registry=registry)
+    @kopf.on.event(GROUP, VERSION, "cdcsyncs", registry=registry)
     async def sync_changed(meta: Mapping[str, Any], **_: Any) -> None:
         operator.changed(SyncMetadata.of(meta))
 

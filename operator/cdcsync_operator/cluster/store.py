@@ -23,7 +23,7 @@ from pydantic import ValidationError
 from cdcsync_core.errors import Reason, fail
 from cdcsync_core.resource.manifest import Secrets, parse_resource
 from cdcsync_core.resource.secret_hosts import destinations, sent_unverified
-from cdcsync_core.resource.spec import CdcSync, required_secrets
+from cdcsync_core.resource.spec import API_VERSION, CdcSync, required_secrets
 from cdcsync_core.runs.status import Status, TableStatus
 from cdcsync_kube.client import Api, ApiError, Object
 from cdcsync_operator.cluster.objects.driver_pod import Image
@@ -76,7 +76,7 @@ class KubeStore:
         self._api, self._on_secrets, self._clock = api, on_secrets, clock
         self._policy, self._image = policy, image
         self.namespace, self.name = namespace, name
-        self._path = f"/apis/cdcsync.io/v1alpha1/namespaces/{namespace}/cdcsyncs/{name}"
+        self._path = f"/apis/{API_VERSION}/namespaces/{namespace}/cdcsyncs/{name}"
         self._shards = KubeTableShards(api, namespace, name)
         self._secrets = SecretReader(
             api, namespace, name, room or Room(SECRETS), must_name_hosts=policy.secrets_name_hosts

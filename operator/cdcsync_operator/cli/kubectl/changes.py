@@ -152,8 +152,16 @@ def send(
 def _print_patch(output: Output, sync: Object, change: Object) -> None:
     """A part of the resource, as a merge patch and as a patch of kustomize."""
     about = {k: sync["metadata"][k] for k in ("name", "namespace")}
-    patch: dict[str, Any] = {"apiVersion": API_VERSION, "kind": KIND, "metadata": about, "spec": change}
+    patch: dict[str, Any] = {"apiVersion": applied_version(sync), "kind": KIND, "metadata": about, "spec": change}
     output.data(patch, lambda console: console.print(yaml.safe_dump(patch, sort_keys=False).rstrip(), markup=False))
+
+
+def applied_version(sync: Object) -> str:
+    """The version of the manifest that wrote the spec last, as a patch of kustomize has to name
+    it."""
+    entries = sync["metadata"].get("managedFields") or []
+    versions = [str(e.get("apiVersion")) for e in entries if "f:spec" in (e.get("fieldsV1") or {})]
+    return versions[-1] if versions else API_VERSION
 
 
 def _report(output: Output, changed: Object, change: Object) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from cdcsync_core.resource.spec import API_VERSION
 from cdcsync_core.timestamps import unix_time
 from cdcsync_kube.client import METADATA_LIST, Api
 from cdcsync_operator.cluster.syncs.work_queue import Key
@@ -34,7 +35,7 @@ class SyncMetadata:
 def list_syncs(api: Api, namespaces: tuple[str, ...], selector: str = "") -> Iterator[SyncMetadata]:
     """The syncs of a label selector. Raises ApiError."""
     query = {"labelSelector": selector} if selector else {}
-    base = "/apis/cdcsync.io/v1alpha1"
+    base = f"/apis/{API_VERSION}"
     for path in [f"{base}/namespaces/{n}/cdcsyncs" for n in namespaces] or [f"{base}/cdcsyncs"]:
         for sync in api.items(path, METADATA_LIST, _PAGE, **query):
             yield SyncMetadata.of(sync["metadata"])
