@@ -271,11 +271,25 @@ def _passes_over_what_lacks_ours(old: Server, new: Server, step: Stepwise) -> No
         assert context.source.host == olds
         choose_host(context)
         assert context.source.host == news
+        _needs_no_view_of_replication(step, first.port, (old, new))
         second.refuse = True
         with pytest.raises(CdcError) as refused:
             choose_host(_context(step, first.port, [olds, news], step.facts.log))
         assert refused.value.reason is Reason.SOURCE_UNREACHABLE
         assert "127.0.0.1 lacks transactions of the server that it was left for" in refused.value.found
+
+
+def _needs_no_view_of_replication(step: Stepwise, port: int, servers: tuple[Server, Server]) -> None:
+    """To go on at a host that lacks nothing."""
+    if step.server.flavor == "mysql":
+        return  # one right shows it and the end of the binlog
+    for server in servers:
+        server.create_user("plain", _PASSWORD, ["SELECT", "REPLICATION SLAVE", "BINLOG MONITOR"])
+    step.source.username_file.write_text("plain")
+    context = _context(step, port, ["127.0.0.1", "127.0.0.2"])
+    choose_host(context)
+    assert context.source.host == "127.0.0.2"
+    step.source.username_file.write_text(_ACCOUNT)
 
 
 def _expects_what_a_failover_would_do(old: Server, new: Server, step: Stepwise) -> None:

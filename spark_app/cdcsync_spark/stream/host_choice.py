@@ -29,8 +29,8 @@ from cdcsync_spark.run.context import RunContext
 @dataclass(frozen=True)
 class Offer:
     """One host: whether its server lacks transactions of ours, whether a table was moved away from
-    it, whether it may still get or apply more as a replica, whether it is one that does not, and
-    whether a table is on another server."""
+    it, whether it may still get or apply as a replica what it lacks, whether it is one that does
+    not apply, and whether a table is on another server."""
 
     source: Source
     facts: ServerFacts
@@ -44,8 +44,8 @@ class Offer:
     def rank(self) -> tuple[bool, ...]:
         """The least is taken; a replica that lacks some may never get a lost tail. A server that
         all tables are on needs no proof, which a table that was just read could not make."""
-        gets_more = self.lacking and self.replicates
-        return (self.lacking, self.lacking and self.left, gets_more, self.stalled, self.left, self.elsewhere)
+        left = self.lacking and self.left
+        return (self.lacking, left, self.replicates, self.stalled, self.left, self.elsewhere)
 
 
 def choose_host(context: RunContext) -> None:
@@ -94,12 +94,13 @@ def _offer(session: SourceSession, states: Collection[TableState]) -> Offer:
         raise fail(Reason.SPEC_INVALID, f"{facts.log} cannot be proved to lead on", needed="GTIDs")
     if is_demoted(connection, fetch_dicts):
         raise fail(Reason.SOURCE_UNREACHABLE, "it is read-only and no replica", needed="a server that gets changes")
+    lacking = _lacks(connection, facts, states)
     return Offer(
         session.source,
         facts,
-        lacking=_lacks(connection, facts, states),
+        lacking,
         left=any(facts.log in lineage.binlogs[:-1] for lineage in lineages),
-        replicates=still_replicates(connection),
+        replicates=lacking and still_replicates(connection),
         stalled=is_stalled(connection, fetch_dicts),
         elsewhere=not all(lineage.accepts(facts.log) for lineage in lineages),
     )
