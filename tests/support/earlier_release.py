@@ -1,13 +1,28 @@
-"""What an earlier release left behind (`tests/data/earlier_release`)."""
+"""What an earlier release left behind (`tests/data/earlier_release`), and a server on which it can
+go on.
+
+A position belongs to one binlog, so the binlog itself is part of the files: a new server with the
+same `server_id` gets the rows without logging them, and then the recorded files as its own.
+"""
 
 from __future__ import annotations
 
 import json
+import os
 import tarfile
 from pathlib import Path
 from typing import Any
 
+from support.servers import Server
+
 FOLDER = Path(__file__).parent.parent / "data" / "earlier_release"
+SERVER_ID = 71
+
+
+def statements(part: str) -> list[str]:
+    """The statements of a part of `source.sql`."""
+    text = (FOLDER / "source.sql").read_text(encoding="utf-8").split(f"-- part: {part}\n")[1].split("-- part: ")[0]
+    return [s.strip() for s in text.split(";\n") if s.strip()]
 
 
 def extract(member: str, folder: Path) -> None:
@@ -18,6 +33,19 @@ def extract(member: str, folder: Path) -> None:
             if entry.name.startswith(f"{member}/"):
                 entry.name = entry.name.removeprefix(f"{member}/")
                 archive.extract(entry, folder, filter="data")
+
+
+def become_the_source(server: Server) -> None:
+    """Makes `server`, a new MariaDB with `SERVER_ID`, the one that the release read."""
+    server.run("SET sql_log_bin = 0", *statements("before the snapshot"), *statements("first changes"))
+    server.stop()
+    owner = server.datadir.stat()
+    for file in server.datadir.glob("binlog.*"):
+        file.unlink()
+    extract("binlog", server.datadir)
+    for file in server.datadir.glob("binlog.*"):
+        os.chown(file, owner.st_uid, owner.st_gid)
+    server.start()
 
 
 def states() -> dict[str, Any]:
