@@ -4,7 +4,7 @@ catalog while the other one commits.
 Afterwards the table has the rows of a model to which both were applied one after the other; or one
 of the two was refused, and the table has the rows of the other. A `rewrite_data_files` that began
 before rows were moved out of a file is refused because of how that commit is labelled
-(`replica/summary.py`): without it the moved rows were there twice.
+(`replica/summary.py`); in tables of format version 2 the moved rows were there twice without it.
 """
 
 from __future__ import annotations
