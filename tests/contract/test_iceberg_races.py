@@ -142,9 +142,9 @@ class Race:
 
     def assert_rows(self, *allowed: Rows) -> Rows:
         """This sink and Spark read the rows of one of them: which."""
-        found = content(self.target)
-        assert in_order(self.spark.sql(f"SELECT id, note FROM lake.{self.name}")) == found
-        return next(rows for rows in allowed if in_order(rows.values()) == found)
+        rows_of_target = content(self.target)
+        assert in_order(self.spark.sql(f"SELECT id, note FROM lake.{self.name}")) == rows_of_target
+        return next(rows for rows in allowed if in_order(rows.values()) == rows_of_target)
 
     def go_on(self, rows: Rows) -> None:
         """A batch and all compactions are right after what happened."""

@@ -170,8 +170,8 @@ def test_nothing_of_another_table_goes_that_the_catalog_has_in_the_same_folder(
     target, model = sink.target(ORDERS.id), Model(ORDERS, {(1,): (1, "first")})
     whole_snapshot(target, model.rows.values())
     location = Path(metadata_of(sink)["location"])
-    theirs = [f"data/stream-{'a' * 32}.zstd.parquet", f"data/_resnapshot-1/s0-wave-{'b' * 32}.zstd.parquet"]
-    for name in (*theirs, f"metadata/_cdcsync-{'0' * 32}"):
+    files_of_other = [f"data/stream-{'a' * 32}.zstd.parquet", f"data/_resnapshot-1/s0-wave-{'b' * 32}.zstd.parquet"]
+    for name in (*files_of_other, f"metadata/_cdcsync-{'0' * 32}"):
         (location / name).parent.mkdir(exist_ok=True)
         (location / name).touch()
         os.utime(location / name, (1, 1))
@@ -179,7 +179,7 @@ def test_nothing_of_another_table_goes_that_the_catalog_has_in_the_same_folder(
     writer.commit(1, batch(1, model.apply([(2, "new")], [])))
     assert "remove orphans" not in list(iter(writer.maintain, ""))
     sink.discard(ORDERS.id, 1)
-    assert files_of(sink) >= set(theirs)
+    assert files_of(sink) >= set(files_of_other)
     assert len(list((location / "metadata").glob("_cdcsync-*"))) == 2, "its own mark is there for the other one"
     assert content(target) == model.content
 

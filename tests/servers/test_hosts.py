@@ -323,8 +323,8 @@ def _expects_what_a_failover_would_do(old: Server, new: Server, step: Stepwise) 
 def _expected(source: Source, step: Stepwise, name: str = "t") -> tuple[Reason | None, str]:
     table = step.state("t").capture
     table = replace(table, source=replace(table.source, id=TableId("h", name)))
-    found = expected_failovers(source, [table])[table.id]
-    return found.reason, found.why
+    expected = expected_failovers(source, [table])[table.id]
+    return expected.reason, expected.why
 
 
 def _catch_up(step: Stepwise, port: int, hosts: list[str], goal: str) -> RunContext:

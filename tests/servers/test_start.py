@@ -65,7 +65,7 @@ def _ids_from(source: Source, table: TableId, start: Start) -> tuple[Position, l
             nonblocking=True,
         )
         file = "" if isinstance(position, GtidPosition) else position.at.file
-        parser = EventParser(facts.flavor, file=file, is_wanted=lambda found: found == table)
+        parser = EventParser(facts.flavor, file=file, is_wanted=lambda mapped: mapped == table)
         with client:
             read = [fact for event in client.events() for fact in parser.feed(event)]
     events = [fact for fact in read if isinstance(fact, RowsEvent)]

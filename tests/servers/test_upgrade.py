@@ -1,5 +1,5 @@
-"""A lake and a state folder of an earlier release go on where they were (R4): nothing is read
-again, and the rows are the source's."""
+"""A lake and a state folder of an earlier release go on where they were (R4): no rows are
+copied a second time, and the rows are the source's."""
 
 from __future__ import annotations
 

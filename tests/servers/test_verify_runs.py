@@ -88,8 +88,8 @@ def test_a_run_reports_what_verify_finds_and_no_value_of_a_row(
     assert equal.position
     assert (other.result, other.missing, other.different, other.extra) == (VerifiedResult.DIFFERENT, 2, 1, 0)
     assert other.target_rows == 2998
-    said = log + "".join(report.to_json() for report in reports)
-    assert SECRET not in said
+    output = log + "".join(report.to_json() for report in reports)
+    assert SECRET not in output
     assert "result=Different" in log
     assert DifferenceKind.MISSING.value in log
     assert reports[-1].exit == {"code": 0, "reason": "", "message": "", "remedy": ""}

@@ -235,11 +235,12 @@ class VerifiedResult(StrEnum):
 
 
 class VerifiedStatus(StatusPart):
-    """What the last verification of a table found, for the request `nonce`, at `at`, of the content
-    `generation` as of `position`: rows of both sides, and the keys that are `missing` in the
-    target, `extra` there, `different`, or there more than once (`duplicate`). `unconfirmed` keys
-    could not be compared again; `message` is why a table was not compared. `differs_since` is when
-    it was first found to differ, empty once it was found equal. It never has values of rows.
+    """What the last verification of a table found, for the request `nonce` (0 once another run has
+    begun), at `at`, of the content `generation` as of `position`: rows of both sides, and the keys
+    that are `missing` in the target, `extra` there, `different`, or there more than once
+    (`duplicate`). `unconfirmed` keys could not be compared again; `message` is why a table was not
+    compared. `differs_since` is when it was first found to differ, empty once it was found equal.
+    It never has values of rows.
     """
 
     nonce: int = 0

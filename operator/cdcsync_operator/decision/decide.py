@@ -36,7 +36,7 @@ from cdcsync_operator.decision.runs.kinds import RUNS, WantedRun, executors
 from cdcsync_operator.decision.runs.outcomes import drop_superseded_failures, record_ended_runs, reset_backoff
 from cdcsync_operator.decision.runs.preflights import apply_preflight, due_preflight
 from cdcsync_operator.decision.runs.schedule import Permit, permit, replaced_because, wanted_runs
-from cdcsync_operator.decision.runs.verification import show_progress, take_request
+from cdcsync_operator.decision.runs.verification import show_progress, take_request, without_results
 from cdcsync_operator.decision.situation import Situation
 from cdcsync_operator.decision.summary.conditions import summarise
 from cdcsync_operator.decision.tables.resnapshots import decide_resnapshots, refuse_large
@@ -105,8 +105,11 @@ def _next_epoch(s: Situation) -> int:
 
 def _begun_again(s: Situation, run: WantedRun) -> list[TableStatus]:
     """Tables with a position that the run resnapshots. What the stream reports of them does not
-    count from now on, so it cannot count as streaming them."""
+    count from now on, so it cannot count as streaming them. Of a run that compares tables those
+    that were compared before."""
     rule, names = RUNS[run.kind], {name for name, _ in run.tables}
+    if not run.kind.copies:
+        return without_results(t for t in s.assigned if t.name in names)
     if not rule.begins:
         return []
     again = [t for t in s.assigned if t.positioned and t.name in names]

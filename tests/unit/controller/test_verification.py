@@ -130,7 +130,38 @@ def test_a_result_for_an_earlier_request_is_none_for_this_one() -> None:
     harness.change(verify={"nonce": 2})
     harness.steps()
     ended = answer(harness, result("shop.a", 1), result("shop.b", 1))
-    assert (ended.nonce, ended.state, ended.equal) == (2, State.INCOMPLETE, 0)
+    assert (ended.nonce, ended.state, ended.equal) == (2, State.RUNNING, 0), "another run is to answer it"
+
+
+def test_a_nonce_that_comes_back_needs_a_comparison_of_its_own() -> None:
+    """The tables have results for it, which an earlier run reported."""
+    harness = asked(3)
+    answer(harness, result("shop.a", 3), result("shop.b", 3))
+    harness.change(verify={"nonce": 4})
+    harness.steps()
+    harness.change(verify={"nonce": 3})
+    harness.steps()
+    harness.end(VERIFY)
+    harness.steps(2)
+    assert (verification(harness).nonce, verification(harness).state) == (3, State.RUNNING)
+    ended = answer(harness, code=1, reason="DriverLost", message="evicted")
+    assert (ended.state, ended.equal) == (State.PENDING, 0)
+    harness.step(1000.0)
+    harness.flow(*BOTH, offset=600)
+    harness.steps(2)
+    ended = answer(harness, result("shop.a", 3))
+    assert (ended.state, ended.equal, ended.not_compared) == (State.INCOMPLETE, 1, 1)
+
+
+def test_a_run_that_was_asked_to_stop_answers_nothing() -> None:
+    harness = asked()
+    harness.say(VERIFY, tables=[result("shop.a"), result("shop.b")])
+    harness.change(state="paused", verify={"nonce": 1})
+    harness.steps()
+    for kind in (STREAM, VERIFY):
+        harness.end(kind)
+    harness.steps()
+    assert verification(harness).state is State.PENDING
 
 
 def test_a_run_that_dies_is_tried_again_and_holds_back_no_other_run() -> None:

@@ -89,8 +89,8 @@ def _wait(syncs: ClusterSyncs, name: str, nonce: int, seconds: float) -> Verific
     while True:
         verification = Status.model_validate(syncs.get(name).get("status") or {}).verification
         if verification is not None and verification.nonce > nonce:
-            found = f"request {verification.nonce} has taken the place of request {nonce}"
-            raise fail(Reason.SPEC_INVALID, found, remedy="see status.verification")
+            replaced = f"request {verification.nonce} has taken the place of request {nonce}"
+            raise fail(Reason.SPEC_INVALID, replaced, remedy="see status.verification")
         if verification is not None and verification.nonce == nonce and verification.state.final:
             return verification
         if time.monotonic() >= deadline:

@@ -3,8 +3,10 @@
 Theory of operation. A nonce that is larger than that of the last request makes a new one, which
 waits until its tables are read, and then has a run of its own beside the others. The run reports
 one result for each table (`tableStatus[].verified`); the request ends when all have one. Why it is
-right: a request is equal only if each of its tables was found equal for this very nonce, so
-neither an earlier result, nor a table that the run left out, nor a run that died counts as one.
+right: a request is equal only if each of its tables was found equal for this very nonce by the run
+that ended (when it began, earlier results lost their nonce), so neither an earlier result, nor a
+table that the run left out, nor a run that died counts as one. A run that was asked to stop, or was
+made for another request, answers nothing.
 Failures of such a run are counted here and nowhere else, so they hold back no run that copies. What
 was found to differ stays with its table until it is found equal or has another content. Pure.
 """
@@ -16,6 +18,7 @@ from collections.abc import Iterable
 from cdcsync_core.quoting import visible
 from cdcsync_core.runs.run import ExitCode, RunKind
 from cdcsync_core.runs.status import (
+    Phase,
     Restarts,
     RunRef,
     TableStatus,
@@ -64,6 +67,11 @@ def _requested(s: Situation) -> list[TableStatus]:
     return [t for t in s.assigned if s.spec.verify.includes(t.name)]
 
 
+def without_results(tables: Iterable[TableStatus]) -> list[TableStatus]:
+    """The tables of a verification that begins: earlier results answer no request any more."""
+    return [t.model_copy(update={"verified": t.verified.model_copy(update={"nonce": 0})}) for t in tables if t.verified]
+
+
 # ---- what its run makes of it
 
 
@@ -80,26 +88,27 @@ def record_verification(s: Situation) -> Situation:
 
 
 def _ended(s: Situation, recorded: VerificationStatus, ref: RunRef, run: ObservedRun | None) -> VerificationStatus:
-    if run is not None and _is_answered(s, recorded, run):
-        return _concluded(s, recorded, run)  # however the run ended
     if (run is None and not ref.report) or (run is not None and run.stop_asked):
         return recorded  # it waits for another run: this one was never made, or had another spec
     outcome = (run.exit if run else None) or _LOST
-    if run is not None and outcome.code == ExitCode.DONE:
-        return _concluded(s, recorded, run)
+    if run is None:
+        return _after_failure(s, recorded, outcome)
+    tables = [t for t in s.assigned if t.name in run.names]
+    results = {t.name: t.verified for t in tables if t.verified and t.verified.nonce}
+    if any(result.nonce != recorded.nonce for result in results.values()):
+        return recorded  # it was made for another request
+    if outcome.code == ExitCode.DONE or (tables and len(results) == len(tables)):
+        return _concluded(s, recorded, run, results)  # however the run ended
     return _after_failure(s, recorded, outcome)
 
 
-def _is_answered(s: Situation, recorded: VerificationStatus, run: ObservedRun) -> bool:
-    tables = [t for t in s.assigned if t.name in run.names]
-    return bool(tables) and all(t.verified and t.verified.nonce == recorded.nonce for t in tables)
+Results = dict[str, VerifiedStatus]
 
 
-def _concluded(s: Situation, recorded: VerificationStatus, run: ObservedRun) -> VerificationStatus:
-    """A table of the run without a result for this request counts as not compared, also one that
-    has left the sync."""
-    of_run = [t for t in s.assigned if t.name in run.names]
-    results = [t.verified for t in of_run if t.verified and t.verified.nonce == recorded.nonce]
+def _concluded(s: Situation, recorded: VerificationStatus, run: ObservedRun, of_run: Results) -> VerificationStatus:
+    """A table of the run without a result of it counts as not compared, also one that has left the
+    sync."""
+    results = list(of_run.values())
     total, equal = len(run.names), sum(r.result is VerifiedResult.EQUAL for r in results)
     different = sum(r.result is VerifiedResult.DIFFERENT for r in results)
     state = VerificationState.EQUAL if total and equal == total else VerificationState.INCOMPLETE
@@ -113,32 +122,27 @@ def _concluded(s: Situation, recorded: VerificationStatus, run: ObservedRun) -> 
             "not_compared": total - equal - different,
             "rows": sum(r.source_rows for r in results),
             "differences": sum(r.differences for r in results),
-            "message": shown_message(_exceptions(recorded.nonce, of_run)),
+            "message": shown_message(_exceptions([t for t in s.assigned if t.name in run.names], of_run)),
             "restarts": Restarts(),
         }
     )
 
 
-def _exceptions(nonce: int, tables: Iterable[TableStatus]) -> str:
+def _exceptions(tables: Iterable[TableStatus], results: Results) -> str:
     """The tables that were not found equal, those that differ first."""
-    unequal = [t for t in tables if not _is_equal(nonce, t)]
-    unequal.sort(key=lambda t: (t.verified is None or t.verified.result is not VerifiedResult.DIFFERENT, t.name))
+    verdicts = {t.name: results[t.name].result if t.name in results else None for t in tables}
+    unequal = [name for name, verdict in verdicts.items() if verdict is not VerifiedResult.EQUAL]
+    unequal.sort(key=lambda name: (verdicts[name] is not VerifiedResult.DIFFERENT, name))
     more = [f"and {len(unequal) - _SHOWN} more tables"] if len(unequal) > _SHOWN else []
-    return "\n".join([*(_words(nonce, t) for t in unequal[:_SHOWN]), *more])
+    return "\n".join([*(_words(name, results.get(name)) for name in unequal[:_SHOWN]), *more])
 
 
-def _is_equal(nonce: int, table: TableStatus) -> bool:
-    verified = table.verified
-    return verified is not None and verified.nonce == nonce and verified.result is VerifiedResult.EQUAL
-
-
-def _words(nonce: int, table: TableStatus) -> str:
-    verified = table.verified
-    if verified is None or verified.nonce != nonce:
-        return f"{visible(table.name)} was not compared: its run had no definition of it"
+def _words(table: str, verified: VerifiedStatus | None) -> str:
+    if verified is None:
+        return f"{visible(table)} was not compared: its run had no definition of it"
     if verified.result is VerifiedResult.DIFFERENT:
-        return f"{visible(table.name)} differs: {differing_keys(verified)}"
-    return f"{visible(table.name)} was not compared: {verified.message}"
+        return f"{visible(table)} differs: {differing_keys(verified)}"
+    return f"{visible(table)} was not compared: {verified.message}"
 
 
 def differing_keys(verified: VerifiedStatus) -> str:
@@ -197,5 +201,7 @@ def _waiting_for(s: Situation, recorded: VerificationStatus) -> str:
         return f"{restarts.reason}: {restarts.message}{again}"
     if s.spec.state == "paused":
         return "spec.state is paused"
+    if s.status.phase is Phase.FAILED:
+        return "the sync has failed"
     unread = [t.name for t in _requested(s) if not (t.failed or is_read(s.spec, t))]
-    return f"{len(unread)} tables are not read to the end" if unread else "its run is about to start"
+    return f"{len(unread)} tables are not read to the end" if unread else "its run has not begun"

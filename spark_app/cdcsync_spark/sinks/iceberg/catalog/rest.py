@@ -115,8 +115,8 @@ class RestCatalog:
             remedy = (
                 f"let the catalog give keys of S3, or name an account for the store in {_SINK}.credentialsSecretRef"
             )
-            found = f"it gave some of another form: {', '.join(quoted(name, 60) for name in other)}"
-            raise self._fail(doing, Reason.SPEC_INVALID, found, remedy)
+            names = ", ".join(quoted(name, 60) for name in other)
+            raise self._fail(doing, Reason.SPEC_INVALID, f"it gave some of another form: {names}", remedy)
         return file_settings(body, location)
 
     def create(self, table: CatalogTableName, new: NewTable) -> LoadedTable:

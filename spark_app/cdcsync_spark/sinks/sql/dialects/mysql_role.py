@@ -46,8 +46,18 @@ def may_ask(session: Asking, *, mariadb: bool) -> bool:
 
 
 def _channels(session: Asking, *, mariadb: bool) -> list[dict[str, Any]]:
-    rows = session.named_rows("SHOW ALL SLAVES STATUS" if mariadb else "SHOW REPLICA STATUS")
+    rows = session.named_rows("SHOW ALL SLAVES STATUS") if mariadb else _channels_of_mysql(session)
     return [{name.lower(): value for name, value in row.items()} for row in rows]
+
+
+def _channels_of_mysql(session: Asking) -> list[dict[str, Any]]:
+    """The older statement is that of servers before 8.0.22."""
+    try:
+        return session.named_rows("SHOW REPLICA STATUS")
+    except CdcError as error:
+        if error.reason is Reason.PRIVILEGE_MISSING:
+            raise
+        return session.named_rows("SHOW SLAVE STATUS")
 
 
 def _applies(session: Asking) -> bool:
