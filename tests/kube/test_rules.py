@@ -57,6 +57,7 @@ def database(kind: str, **section: Any) -> Object:
 
 
 #: a catalog that is a file, an authority, an account
+METASTORE = {"type": "hive", "uri": "thrift://metastore.example:9083", "warehouse": "s3://lake/tables"}
 FILE = {"type": "jdbc", "uri": "jdbc:sqlite:/lake/catalog.db", "warehouse": "/lake"}
 TLS = {"tls": {"caSecretRef": {"name": "ca"}}}
 ACCOUNT = {"credentialsSecretRef": {"name": "a"}}
@@ -110,11 +111,14 @@ BROKEN = [
     ("spec.sink", iceberg(type="jdbc"), "sink.iceberg.catalog.type jdbc goes with a uri like"),
     ("spec.sink", iceberg("jdbc:sqlite:/c.db", warehouse="/lake"), "sink.iceberg.catalog.type jdbc goes with a uri like"),
     ("spec.sink", iceberg(**FILE | {"warehouse": "lake"}), "sink.iceberg.catalog.warehouse is needed"),
-    ("spec.sink", iceberg(**FILE, **TLS), "sink.iceberg.catalog.credentialsSecretRef and tls do not go with type jdbc"),
+    ("spec.sink", iceberg(**FILE, **TLS), "sink.iceberg.catalog.credentialsSecretRef and tls go with type rest alone"),
+    ("spec.sink", iceberg(**METASTORE | {"warehouse": ""}), "sink.iceberg.catalog.warehouse is needed"),
+    ("spec.sink", iceberg(**METASTORE, **ACCOUNT), "sink.iceberg.catalog.credentialsSecretRef and tls go with type rest"),
+    ("spec.sink", iceberg(type="hive", warehouse="/lake"), "hive with thrift://host:9083"),
     ("spec.sink", iceberg("http://catalog", **TLS), "sink.iceberg.catalog.uri is https where sink.iceberg.catalog.tls is given"),
     ("spec.sink", iceberg("http://catalog", **ACCOUNT), OPENLY),
     ("spec.sink", iceberg(**ACCOUNT, oauth2={"serverUri": "http://t"}), OPENLY),
-    ("spec.sink", iceberg(type="hive"), "supported values:"),
+    ("spec.sink", iceberg(type="glue"), "supported values:"),
     ("spec.sink", iceberg(authentication="sigv4"), "supported values:"),
     ("spec.sink", iceberg(namespace="a..b"), "should match"),
     ("spec.sink", iceberg(properties={"cdcsync.state": "x"}), "sink.iceberg.properties has a property that the sink sets itself"),

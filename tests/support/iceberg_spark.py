@@ -1,4 +1,4 @@
-"""Spark with Iceberg, as another program that reads and changes tables of a REST catalog: a process
+"""Spark with Iceberg, as another program that reads and changes tables of a catalog: a process
 of its own, because a process has one session, and other tests' sessions know Delta.
 
 Run as a program it answers each line of JSON (a statement, or what a stream reads) with the rows,
@@ -23,7 +23,8 @@ CATALOG = "lake"
 
 
 class IcebergSpark:
-    """A session whose catalog `lake` is the REST catalog at `uri`; its log is in `folder`."""
+    """A session whose catalog `lake` is the one at `uri`, by REST or in a Hive metastore; its log
+    is in `folder`."""
 
     def __init__(self, uri: str, jars: Path, folder: Path) -> None:
         self._log = (folder / "spark.log").open("wb")
@@ -81,7 +82,7 @@ def serve(uri: str, jars: str, folder: str) -> None:
         "spark.jars": jars,
         "spark.sql.extensions": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
         f"spark.sql.catalog.{CATALOG}": "org.apache.iceberg.spark.SparkCatalog",
-        f"spark.sql.catalog.{CATALOG}.type": "rest",
+        f"spark.sql.catalog.{CATALOG}.type": "hive" if uri.startswith("thrift:") else "rest",
         f"spark.sql.catalog.{CATALOG}.uri": uri,
         f"spark.sql.catalog.{CATALOG}.cache-enabled": "false",
     }

@@ -13,9 +13,15 @@ from urllib.parse import urlsplit
 from pydantic import BeforeValidator, Field, model_validator
 
 from cdcsync_core.resource.connection_spec import CaRef, CredentialsRef, is_loopback, joined
-from cdcsync_core.resource.spec_part import URL, OptionalUrl, Part, Text, check_url
+from cdcsync_core.resource.spec_part import AUTHORITY, URL, OptionalUrl, Part, Text, check_url
 
-_SQLITE = "jdbc:sqlite:"
+_SQLITE, _METASTORE = "jdbc:sqlite:", "thrift://"
+#: how a type's uri begins, and an example of one
+_URIS = {
+    "rest": (("http://", "https://"), "https://host/path"),
+    "jdbc": ((_SQLITE,), "jdbc:sqlite:/folder/catalog.db"),
+    "hive": ((_METASTORE,), "thrift://host:9083"),
+}
 _LEVELS = r"^([A-Za-z0-9_-]+([.][A-Za-z0-9_-]+)*)?$"
 #: what the catalog, the format or this product sets in a table, and classes that engines load
 _OWN_PROPERTY = re.compile(r"cdcsync\..*|format-version|.*gc\.enabled|write\..*path.*|.*impl")
@@ -50,14 +56,14 @@ class CatalogTls(Part):
 
 class IcebergCatalog(Part):
     """`rest`: a server with Iceberg's REST protocol. `jdbc`: a file of SQLite in which Iceberg's
-    JDBC catalog finds the tables, for one machine."""
+    JDBC catalog finds the tables, for one machine. `hive`: a Hive metastore."""
 
-    type: Annotated[Literal["rest", "jdbc"], _not_yet("type", ("hive", "glue", "nessie", "hadoop"), "rest or jdbc")] = (
-        "rest"
-    )
+    type: Annotated[
+        Literal["rest", "jdbc", "hive"], _not_yet("type", ("glue", "nessie", "hadoop"), "rest, jdbc or hive")
+    ] = "rest"
     uri: Annotated[
         str,
-        Field(strict=True, pattern=rf"^({URL}|jdbc:sqlite:/[^?#\s]+)$", max_length=2048),
+        Field(strict=True, pattern=rf"^({URL}|jdbc:sqlite:/[^?#\s]+|{_METASTORE}{AUTHORITY})$", max_length=2048),
     ]
     warehouse: Text = ""
     authentication: Annotated[
@@ -90,14 +96,13 @@ class IcebergCatalog(Part):
     def _uri_of_the_type(self) -> IcebergCatalog:
         if not self.uri.startswith(_SQLITE):
             check_url(self.uri)
-        if self.uri.startswith(_SQLITE) is not (self.type == "jdbc"):
-            raise ValueError(
-                "type jdbc with a uri like jdbc:sqlite:/folder/catalog.db, or rest with one like https://host/path"
-            )
-        if self.type == "jdbc" and not self.warehouse_place:
-            raise ValueError("a warehouse for type jdbc: the folder or the bucket of the tables")
-        if self.type == "jdbc" and (self.credentials_secret_ref or self.tls):
-            raise ValueError("no credentialsSecretRef and no tls for type jdbc: a file has no account")
+        begins, example = _URIS[self.type]
+        if not self.uri.startswith(begins):
+            raise ValueError(f"type {self.type} with a uri like {example}, not {self.uri}")
+        if self.type != "rest" and not self.warehouse_place:
+            raise ValueError(f"a warehouse for type {self.type}: the folder or the bucket of the tables")
+        if self.type != "rest" and (self.credentials_secret_ref or self.tls):
+            raise ValueError(f"no credentialsSecretRef and no tls for type {self.type}: nothing of them is sent")
         return self
 
     @model_validator(mode="after")

@@ -30,8 +30,10 @@ TableName = Annotated[str, Field(strict=True, pattern=r"(?s)^.+\..+$", max_lengt
 #: the letters of names and addresses: no user, no escape, nothing that two parsers read differently
 _NAME, _ADDRESS = "[A-Za-z0-9._-]+", "[0-9A-Fa-f:.]+"
 Host = Annotated[str, Field(strict=True, pattern=rf"^({_NAME}|{_ADDRESS})$", max_length=253)]
+#: a host and a port in a URL
+AUTHORITY = rf"({_NAME}|\[{_ADDRESS}\])(:[0-9]{{1,5}})?"
 #: a server by HTTP, as far as its path
-URL = rf"https?://({_NAME}|\[{_ADDRESS}\])(:[0-9]{{1,5}})?(/[A-Za-z0-9._~%!$&()*+,;=:@/-]*)?"
+URL = rf"https?://{AUTHORITY}(/[A-Za-z0-9._~%!$&()*+,;=:@/-]*)?"
 
 
 def check_url(url: str) -> str:

@@ -15,6 +15,7 @@ from cdcsync_core.tables.event_columns import EventColumns
 ACCOUNT = {"credentialsSecretRef": {"name": "account"}}
 AUTHORITY = {"tls": {"caSecretRef": {"name": "ca"}}}
 FILE = {"type": "jdbc", "uri": "jdbc:sqlite:/lake/catalog.db", "warehouse": "/lake/tables"}
+METASTORE = {"type": "hive", "uri": "thrift://metastore.example:9083", "warehouse": "s3://lake/tables"}
 
 
 def iceberg(catalog: dict[str, Any] | None = None, **more: Any) -> Iceberg:
@@ -24,16 +25,21 @@ def iceberg(catalog: dict[str, Any] | None = None, **more: Any) -> Iceberg:
 @pytest.mark.parametrize(
     ("catalog", "more", "fault"),
     [
-        ({"type": "hive"}, {}, "type hive is not there yet; needed: rest or jdbc"),
-        ({"type": "glue"}, {}, "type glue is not there yet; needed: rest or jdbc"),
+        ({"type": "glue"}, {}, "type glue is not there yet; needed: rest, jdbc or hive"),
         ({"authentication": "sigv4"}, {}, "authentication sigv4 is not there yet; needed: oauth2 or token"),
         ({}, {"formatVersion": 1}, "Input should be 2 or 3"),
         ({}, {"historyColumns": {"op": "TS", "ts": "ts"}}, "historyColumns are different names"),
         ({"type": "jdbc"}, {}, "type jdbc with a uri like jdbc:sqlite:/folder/catalog.db"),
-        ({**FILE, "type": "rest"}, {}, "type jdbc with a uri like jdbc:sqlite:/folder/catalog.db"),
+        ({**FILE, "type": "rest"}, {}, "type rest with a uri like https://host/path"),
+        ({**FILE, "type": "hive"}, {}, "type hive with a uri like thrift://host:9083"),
+        ({**METASTORE, "type": "rest"}, {}, "type rest with a uri like https://host/path"),
+        ({**METASTORE, "warehouse": "lake"}, {}, "a warehouse for type hive"),
+        (METASTORE | ACCOUNT, {}, "no credentialsSecretRef and no tls for type hive"),
+        ({**METASTORE, "uri": "thrift://one:9083,thrift://other:9083"}, {}, "pattern"),
+        (METASTORE, {"namespace": "a.b"}, "databases have one level"),
         ({"type": "jdbc", "uri": "jdbc:postgresql://db/lake"}, {}, "pattern"),
         ({**FILE, "warehouse": "lake"}, {}, "a warehouse for type jdbc"),
-        (FILE | ACCOUNT, {}, "a file has no account"),
+        (FILE | ACCOUNT, {}, "no credentialsSecretRef and no tls for type jdbc"),
         ({"uri": "http://catalog.example"} | ACCOUNT, {}, "an https uri, because the account is sent"),
         ({"oauth2": {"serverUri": "http://tokens.example"}} | ACCOUNT, {}, "an https uri, because the account is sent"),
         ({"uri": "http://catalog.example"} | AUTHORITY, {}, "an https uri, because tls is given"),
@@ -83,6 +89,13 @@ def test_folders_that_all_runs_share() -> None:
         StoreUse(use, "/lake", path_field="catalog.uri"),
     )
     assert file.servers() == ()
+
+
+def test_a_metastore_is_a_server_whose_warehouse_is_known() -> None:
+    sink = iceberg(METASTORE)
+    assert sink.stores() == (StoreUse("spec.sink.iceberg", "s3://lake/tables", path_field="catalog.warehouse"),)
+    assert sink.servers() == (Endpoint("spec.sink.iceberg.catalog.uri", "metastore.example"),)
+    assert sink.secret_hosts() == {}
 
 
 def test_the_kind_is_named_by_its_section() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
@@ -40,6 +41,12 @@ class Iceberg(SinkKind):
     def _plain_warehouse(self) -> Iceberg:
         if self.catalog.warehouse_place:
             check_path(self.catalog.warehouse_place)
+        return self
+
+    @model_validator(mode="after")
+    def _namespace_of_a_metastore(self) -> Iceberg:
+        if self.catalog.type == "hive" and not re.fullmatch("[A-Za-z0-9_]*", self.namespace):
+            raise ValueError("a namespace of letters, digits and _ for type hive, whose databases have one level")
         return self
 
     @property

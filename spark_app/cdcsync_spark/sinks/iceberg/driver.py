@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from cdcsync_core.errors import CdcError
 from cdcsync_core.resource.iceberg_spec import IcebergCatalog
@@ -13,13 +14,15 @@ from cdcsync_core.runs.sink_check import Checks
 from cdcsync_core.tables.source_table import TableId
 from cdcsync_spark.sinks.contract.driver import READER, Role
 from cdcsync_spark.sinks.iceberg.catalog.login import Bearer, Login, OAuth2
-from cdcsync_spark.sinks.iceberg.catalog.port import Catalog
 from cdcsync_spark.sinks.iceberg.catalog.rest import RestCatalog, RestSettings
 from cdcsync_spark.sinks.iceberg.catalog.sqlite import SqliteCatalog
 from cdcsync_spark.sinks.iceberg.catalog.stores import TableStores
 from cdcsync_spark.sinks.iceberg.history.target import IcebergHistorySink
 from cdcsync_spark.sinks.iceberg.replica.sink import IcebergSink
 from cdcsync_spark.sinks.lake.policy import LEAVING_SMALL_FILES, POLICY
+
+if TYPE_CHECKING:
+    from cdcsync_spark.sinks.iceberg.catalog.hive import HiveCatalog
 
 
 @dataclass(frozen=True)
@@ -32,11 +35,12 @@ class IcebergDriver:
 
     def check(self, tables: Sequence[TableId]) -> Checks:
         """The catalog's answer, and what keeps a table that it has already from being ours."""
-        if self.section.catalog.type == "jdbc":
+        catalog = self._catalog()
+        if isinstance(catalog, SqliteCatalog):
             return Checks()
         errors, sink = list[CdcError](), self.open(READER)
         try:
-            _rest(self.section.catalog, self.secrets_dir).check()
+            catalog.check()
         except CdcError as error:
             return Checks(errors=(error,))
         for table in tables:
@@ -44,7 +48,8 @@ class IcebergDriver:
                 sink.target(table).last_commit()
             except CdcError as error:
                 errors.append(error)
-        return Checks(f"{self.section.catalog.uri} has Iceberg's REST protocol", errors=tuple(errors))
+        kind = "is a Hive metastore" if self.section.catalog.type == "hive" else "has Iceberg's REST protocol"
+        return Checks(f"{self.section.catalog.uri} {kind}", errors=tuple(errors))
 
     def open(self, role: Role) -> IcebergSink | IcebergHistorySink:
         section, columns = self.section, self.section.event_columns()
@@ -60,10 +65,14 @@ class IcebergDriver:
         )
         return IcebergHistorySink(tables, columns) if columns else tables
 
-    def _catalog(self) -> Catalog:
+    def _catalog(self) -> SqliteCatalog | HiveCatalog | RestCatalog:
         catalog = self.section.catalog
         if catalog.type == "jdbc":
             return SqliteCatalog(catalog.database, catalog.warehouse, self._stores())
+        if catalog.type == "hive":
+            from cdcsync_spark.sinks.iceberg.catalog.hive import HiveCatalog  # loads Hive's whole interface
+
+            return HiveCatalog(catalog.uri, catalog.warehouse, self._stores())
         return _rest(catalog, self.secrets_dir)
 
     def _stores(self) -> TableStores:

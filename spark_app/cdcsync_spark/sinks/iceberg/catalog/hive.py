@@ -1,0 +1,312 @@
+"""A catalog in a Hive metastore: its table of a name has the place of the newest `metadata.json` as
+a parameter, as Iceberg's `HiveCatalog` has it, so every engine with that one finds what is written
+here. No JVM.
+
+Why it is right: a commit writes the next `metadata.json`, then has the metastore change the table
+if the parameter still names the file that the commit was decided on, which the metastore does in
+one transaction of its database (HIVE-26882, HIVE-28121). Engines look and write in two steps, under
+the metastore's lock of the table; so that lock is held, too. A metastore without that check changes
+the table whatever is expected, so before its first commit a process asks for a change that must be
+refused. Once the change was sent, an error leaves its outcome unknown and the file stays: the
+metastore tries again by itself, and its refusal may be of the second time.
+"""
+
+from __future__ import annotations
+
+import socket
+import time
+import uuid
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+from hive_metastore.ThriftHiveMetastore import Client
+from hive_metastore.ttypes import (
+    AlreadyExistsException,
+    CheckLockRequest,
+    Database,
+    DataOperationType,
+    EnvironmentContext,
+    InvalidObjectException,
+    LockComponent,
+    LockLevel,
+    LockRequest,
+    LockState,
+    LockType,
+    MetaException,
+    NoSuchObjectException,
+    SerDeInfo,
+    StorageDescriptor,
+    Table,
+    UnlockRequest,
+)
+
+from cdcsync_core.errors import RUN_AGAIN, CdcError, Reason, fail
+from cdcsync_core.quoting import quoted
+from cdcsync_spark.sinks.iceberg.catalog.metadata_files import MetadataFiles, MetadataStores
+from cdcsync_spark.sinks.iceberg.catalog.metastore import NO_ANSWER, Connected
+from cdcsync_spark.sinks.iceberg.catalog.port import (
+    CatalogTableName,
+    CommitLost,
+    Json,
+    LoadedTable,
+    NewTable,
+    OutcomeUnknown,
+)
+
+FIELD = "spec.sink.iceberg.catalog"
+_NEWEST, _BEFORE = "metadata_location", "previous_metadata_location"
+#: seconds for another program's lock, and between two looks at it
+_LOCKED, _LOOK = 60.0, 0.1
+_CHANGED = "The table has been modified"
+#: what engines write of the snapshot that they commit, which the next one makes untrue
+_OF_A_SNAPSHOT = (
+    "current-schema",
+    "current-snapshot-id",
+    "current-snapshot-summary",
+    "current-snapshot-timestamp-ms",
+    "numFiles",
+    "numRows",
+    "totalSize",
+    "cdcsync.state",
+)
+
+
+class _MetastoreCheck:
+    """Whether the metastore checks what it is asked to expect: never pickled."""
+
+    def __init__(self) -> None:
+        self.done = False
+
+
+@dataclass(frozen=True)
+class HiveCatalog:
+    """See `Catalog`. The metastore is at `uri`, as `thrift://host:port`; tables lie below
+    `warehouse`. `seconds` bounds one call."""
+
+    uri: str
+    warehouse: str
+    stores: MetadataStores
+    seconds: float = 30.0
+    _checked: _MetastoreCheck = field(default_factory=_MetastoreCheck, compare=False, repr=False)
+
+    def __reduce__(self) -> tuple[type[HiveCatalog], tuple[Any, ...]]:
+        return type(self), (self.uri, self.warehouse, self.stores, self.seconds)
+
+    def check(self) -> None:
+        """Asks the metastore for its version, which changes nothing. Raises CdcError."""
+        with self._metastore("did not say which version it has") as metastore:
+            metastore.getVersion()
+
+    def load(self, table: CatalogTableName) -> LoadedTable | None:
+        with self._metastore(f"did not give the table {table.shown}") as metastore:
+            entry = _table(metastore, table)
+        return None if entry is None else LoadedTable(self._files.read(table, self._newest(table, entry)))
+
+    def vended(self, table: CatalogTableName) -> Mapping[str, str]:
+        """A metastore has none."""
+        return {}
+
+    def create(self, table: CatalogTableName, new: NewTable) -> LoadedTable:
+        metadata, location = self._files.create(table, new)
+        with self._metastore(f"did not create the table {table.shown}") as metastore:
+            _create_database(metastore, table.namespace[0])
+            try:
+                metastore.create_table(_new_table(table, metadata, location))
+            except AlreadyExistsException:
+                entry = _table(metastore, table)
+                if entry is None or (entry.parameters or {}).get(_NEWEST) != location:
+                    raise CommitLost("the table is there already") from None
+        return LoadedTable(metadata)
+
+    def commit(self, table: CatalogTableName, requirements: Sequence[Json], updates: Sequence[Json]) -> LoadedTable:
+        doing, files = f"did not commit to the table {table.shown}", self._files
+        with self._metastore(doing) as metastore:
+            entry = _table(metastore, table)
+        if entry is None:
+            raise CommitLost("the table is not there any more")
+        location = self._newest(table, entry)
+        before, after, written = files.write_next(table, location, requirements, updates)
+        with self._metastore(doing) as metastore, _Locked(metastore, table):
+            entry = _table(metastore, table)
+            lost = entry is None or (entry.parameters or {}).get(_NEWEST) != location
+            if entry is not None and not lost:
+                self._refuse_without_check(metastore, table, entry)
+                _change(metastore, table, _moved(entry, location, written), location)
+        if lost:
+            files.delete(table, after["location"], written)
+            raise CommitLost("another commit came first")
+        files.delete_old(table, before, after)
+        return LoadedTable(after)
+
+    def drop(self, table: CatalogTableName) -> None:
+        with (
+            self._metastore(f"did not remove the table {table.shown}") as metastore,
+            suppress(NoSuchObjectException),
+        ):
+            metastore.drop_table(table.namespace[0], table.name, False)
+
+    @property
+    def _files(self) -> MetadataFiles:
+        return MetadataFiles(self.stores, self.warehouse)
+
+    # -- the metastore
+
+    def _metastore(self, doing: str) -> _Metastore:
+        return _Metastore(self, doing)
+
+    def _refuse_without_check(self, metastore: Client, table: CatalogTableName, entry: Table) -> None:
+        """Once a process: asks for no change of a table that is not there."""
+        if self._checked.done:
+            return
+        with suppress(CommitLost):
+            _change(metastore, table, entry, f"none-{uuid.uuid4()}")
+            raise self.fail(Reason.SPEC_INVALID, f"cannot commit to the table {table.shown}", _UNCHECKED, _NEWER)
+        self._checked.done = True
+
+    # -- errors
+
+    def _newest(self, table: CatalogTableName, entry: Table) -> str:
+        parameters = entry.parameters or {}
+        if str(parameters.get("table_type")).upper() != "ICEBERG" or not parameters.get(_NEWEST):
+            raise fail(
+                Reason.SINK_CONFLICT,
+                f"the metastore's table {table.shown} is no Iceberg table",
+                needed="a table that this sync made, or none",
+                remedy=f"drop it, or create the sync again with another namespace, {RUN_AGAIN}",
+            )
+        return str(parameters[_NEWEST])
+
+    def fail(self, reason: Reason, doing: str, fault: str, remedy: str) -> CdcError:
+        return fail(
+            reason,
+            f"the metastore {self.uri} {doing}: {quoted(fault)}",
+            needed="a Hive metastore 2.3.10 or 4.0.1, or newer, without SASL and TLS, that lets this sync write its tables",
+            remedy=remedy if reason.retried else f"{remedy}, {RUN_AGAIN}",
+        )
+
+
+class _Metastore:
+    """A connection within a `with`, whose errors become CdcError: `doing` is what the metastore
+    then did not do."""
+
+    def __init__(self, catalog: HiveCatalog, doing: str) -> None:
+        self._catalog, self._doing = catalog, doing
+        self._connected = Connected(catalog.uri, f"{FIELD}.uri", catalog.seconds)
+
+    def __enter__(self) -> Client:
+        try:
+            return self._connected.__enter__()
+        except NO_ANSWER as error:
+            raise self._translated(error) from None
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        self._connected.__exit__()
+        if isinstance(error, NO_ANSWER):
+            raise self._translated(error) from None
+
+    def _translated(self, error: BaseException) -> CdcError:
+        if isinstance(error, InvalidObjectException):
+            return self._catalog.fail(Reason.SPEC_INVALID, self._doing, _text(error), _NAMES)
+        return self._catalog.fail(Reason.SINK_UNREACHABLE, self._doing, _text(error), _AWAY)
+
+
+class _Locked:
+    """Holds the table's lock within a `with`. One that is not given back ends by the metastore's
+    own clock."""
+
+    def __init__(self, metastore: Client, table: CatalogTableName) -> None:
+        self._metastore, self._table = metastore, table
+
+    def __enter__(self) -> None:
+        namespace, name = self._table.namespace[0], self._table.name
+        component = LockComponent(
+            LockType.EXCLUSIVE, LockLevel.TABLE, namespace, name, operationType=DataOperationType.NO_TXN
+        )
+        self._lock = self._metastore.lock(LockRequest([component], user="cdcsync", hostname=socket.gethostname()))
+        try:
+            self._wait()
+        except BaseException:
+            self.__exit__()
+            raise
+
+    def _wait(self) -> None:
+        end, state = time.monotonic() + _LOCKED, self._lock.state
+        while state == LockState.WAITING and time.monotonic() < end:
+            time.sleep(_LOOK)
+            state = self._metastore.check_lock(CheckLockRequest(self._lock.lockid)).state
+        if state != LockState.ACQUIRED:
+            raise OSError(f"another program holds the table's lock for {_LOCKED:g} s")
+
+    def __exit__(self, *_: object) -> None:
+        with suppress(*NO_ANSWER):
+            self._metastore.unlock(UnlockRequest(self._lock.lockid))
+
+
+_AWAY = f"check that the metastore is up, and {FIELD}.uri"
+_NAMES = "compare the metastore's text with the names of the tables and with spec.sink.iceberg"
+_UNCHECKED = "it changes a table without looking at what the change expects"
+_NEWER = f"use a metastore with HIVE-26882 and HIVE-28121, or a catalog of another type in {FIELD}"
+
+
+def _table(metastore: Client, table: CatalogTableName) -> Table | None:
+    try:
+        return metastore.get_table(table.namespace[0], table.name)
+    except NoSuchObjectException:
+        return None
+
+
+def _create_database(metastore: Client, name: str) -> None:
+    try:
+        metastore.get_database(name)
+    except NoSuchObjectException:
+        with suppress(AlreadyExistsException):
+            metastore.create_database(Database(name, parameters={}))
+
+
+def _new_table(table: CatalogTableName, metadata: Json, location: str) -> Table:
+    """Has no columns: engines read those of the metadata, and a metastore may refuse to change
+    the type of one."""
+    storage = StorageDescriptor(
+        cols=[],
+        location=metadata["location"],
+        inputFormat="org.apache.hadoop.mapred.FileInputFormat",
+        outputFormat="org.apache.hadoop.mapred.FileOutputFormat",
+        serdeInfo=SerDeInfo(serializationLib="org.apache.hadoop.hive.serde2.lazy.LazySimpleSerDe", parameters={}),
+        parameters={},
+    )
+    return Table(
+        table.name,
+        table.namespace[0],
+        owner="cdcsync",
+        createTime=int(time.time()),
+        sd=storage,
+        partitionKeys=[],
+        parameters={"EXTERNAL": "TRUE", "table_type": "ICEBERG", "uuid": metadata["table-uuid"], _NEWEST: location},
+        tableType="EXTERNAL_TABLE",
+    )
+
+
+def _moved(entry: Table, location: str, written: str) -> Table:
+    parameters = {name: value for name, value in (entry.parameters or {}).items() if name not in _OF_A_SNAPSHOT}
+    entry.parameters = parameters | {_NEWEST: written, _BEFORE: location}
+    return entry
+
+
+def _change(metastore: Client, table: CatalogTableName, changed: Table, expected: str) -> None:
+    """Changes the table if its parameter is as expected. Raises CommitLost and OutcomeUnknown."""
+    conditions = {"expected_parameter_key": _NEWEST, "expected_parameter_value": expected}
+    context = EnvironmentContext({"DO_NOT_UPDATE_STATS": "true", **conditions})
+    try:
+        metastore.alter_table_with_environment_context(table.namespace[0], table.name, changed, context)
+    except MetaException as error:
+        if _CHANGED in str(error.message):
+            raise CommitLost("another commit came first") from None
+        raise OutcomeUnknown(f"the metastore: {quoted(_text(error))}") from None
+    except NO_ANSWER as error:
+        raise OutcomeUnknown(f"the metastore: {quoted(_text(error))}") from None
+
+
+def _text(error: BaseException) -> str:
+    return str(getattr(error, "message", "") or error) or type(error).__name__
