@@ -138,6 +138,14 @@ def _moved_tables(before: Status, after: Status) -> Iterator[EventText]:
         yield ("Normal", "SourceChanged", f"{proved}: {', '.join(names)}")
 
 
+_VERIFICATIONS = {
+    VerificationState.EQUAL: "VerificationEqual",
+    VerificationState.DIFFERENT: "VerificationDifferent",
+    VerificationState.INCOMPLETE: "VerificationIncomplete",
+    VerificationState.FAILED: "VerificationFailed",
+}
+
+
 def _verifications(before: Status, after: Status) -> Iterator[EventText]:
     """The end of a verification; one that a status which was lost does not know of is not
     reported."""
@@ -148,7 +156,7 @@ def _verifications(before: Status, after: Status) -> Iterator[EventText]:
     words = f"request {now.nonce}: {now.equal} of {now.total} tables equal the source"
     yield (
         "Normal" if equal else "Warning",
-        f"Verification{now.state.value}",
+        _VERIFICATIONS[now.state],
         "\n".join(filter(None, (words, now.message))),
     )
 
