@@ -15,7 +15,7 @@ from support.fixtures import FreshServer
 from support.servers import Server
 from support.sync_process import Sync
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.spark, pytest.mark.long, pytest.mark.timeout(1800)]
 COLUMNS = {
     "shop.orders": ["id", "word", "at", "amount", "note"],
     "shop.items": ["word", "number", "kind"],
