@@ -17,7 +17,7 @@ from cdcsync_spark.sinks.staged_copy import is_whole
 
 _VERSION = 1
 _KEYS = frozenset(
-    ("v", "writer", "since", "topic", "topicId", "partitions", "publication", "begins", "keySchema", "state")
+    ("v", "writer", "since", "repeats", "topic", "topicId", "partitions", "publication", "begins", "keySchema", "state")
 )
 
 
