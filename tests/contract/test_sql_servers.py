@@ -228,7 +228,7 @@ def test_a_server_that_becomes_read_only_is_left(sink: SqlSink, store: object) -
 @pytest.mark.server
 @pytest.mark.parametrize("variant", ["mariadb1011", pytest.param("mysql97_nogtid", marks=pytest.mark.long)])
 def test_a_replica_that_takes_writes_is_refused(variant: str, fresh_server: FreshServer, tmp_path: Path) -> None:
-    """MariaDB tells every account that it applies changes; of MySQL an account without the right to
+    """MariaDB shows every account that it applies changes; of MySQL an account without the right to
     ask is warned of."""
     server = fresh_server(variant)
     on_mariadb = server.flavor == "mariadb"

@@ -2,7 +2,7 @@
 write. Sources: MySQL manual, "SHOW REPLICA STATUS", "The replication_applier_status Table"; MariaDB
 knowledge base, "SHOW REPLICA STATUS".
 
-`fetch` is `connection.fetch_dicts`: whoever opens a connection asks this of it before it is one.
+`fetch` is `connection.fetch_dicts`, which a caller passes because connecting itself needs this.
 """
 
 from __future__ import annotations

@@ -57,7 +57,7 @@ from cdcsync_spark.sinks.iceberg.catalog.port import (
 
 FIELD = "spec.sink.iceberg.catalog"
 _NEWEST, _BEFORE = "metadata_location", "previous_metadata_location"
-#: seconds for another program's lock, and between two looks at it
+#: seconds for another program's lock, and between two requests for it
 _LOCKED, _LOOK = 60.0, 0.1
 _CHANGED = "The table has been modified"
 #: what engines write of the snapshot that they commit, which the next one makes untrue
