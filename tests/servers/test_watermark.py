@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import cast
 
 import pyarrow as pa
@@ -17,8 +18,11 @@ import pytest
 
 from cdcsync_core.errors import CdcError, PermanentError, Reason
 from cdcsync_core.positions.gtid import Gtid, GtidSet
+from cdcsync_core.positions.lineage import Lineage
+from cdcsync_core.positions.mariadb_gtid import UNKNOWN
 from cdcsync_core.positions.position import FilePosition, GtidPosition, Position, TransactionId
 from cdcsync_mysql.positions import watermark
+from cdcsync_mysql.positions.history import verify_resumable
 from cdcsync_mysql.positions.logfile import file_created_at
 from cdcsync_mysql.server import ServerFacts
 from cdcsync_mysql.sessions.connection import Source
@@ -98,6 +102,27 @@ def test_low_waits_for_a_commit_of_a_file_that_the_binlog_has_left(fresh_server:
         assert seen == 1 or not low.covers(TransactionId(naive))
         server.restart()
         assert watermark.low(source_of(server), facts).covers(TransactionId(naive))
+
+
+@pytest.mark.parametrize("variant", ["mariadb1011", "mariadb118"])
+def test_low_in_a_file_that_begins_with_an_event_beyond_max_allowed_packet(
+    variant: str, fresh_server: FreshServer
+) -> None:
+    """The event of an UPDATE has the row before and after: two times 9 MB, where 16 MiB are
+    allowed. BINLOG_GTID_POS and SHOW BINLOG EVENTS end at it."""
+    server = fresh_server(variant)
+    server.run("CREATE DATABASE shop", "CREATE TABLE shop.files (id INT PRIMARY KEY, content LONGBLOB)")
+    server.run("INSERT INTO shop.files VALUES (1, REPEAT('x', 9000000))", "FLUSH BINARY LOGS")
+    server.run("UPDATE shop.files SET content = REPEAT('y', 9000000)", "INSERT INTO shop.files VALUES (2, 'z')")
+    with connected(server) as (connection, facts):
+        low = watermark.low(source_of(server), facts)
+        assert isinstance(low, FilePosition)
+        assert low.at == watermark.high(connection, facts)
+        verify_resumable(connection, facts, Lineage.of(facts.log), low)
+        within = replace(low, at=replace(low.at, offset=low.at.offset - 1), gtid_pos=UNKNOWN, file_created_at=0)
+        with pytest.raises(PermanentError, match="no event ends at") as refused:
+            verify_resumable(connection, facts, Lineage.of(facts.log), within)
+    assert refused.value.reason is Reason.POSITION_LOST
 
 
 def _low_and_rows(source: Source, facts: ServerFacts, window: OpenWindow) -> tuple[Position, int]:

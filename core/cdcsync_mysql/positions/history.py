@@ -35,6 +35,7 @@ from cdcsync_core.positions.position import (
 )
 from cdcsync_core.remedies import RESNAPSHOT_ALL
 from cdcsync_mysql.positions.logfile import file_created_at
+from cdcsync_mysql.positions.shown_events import is_boundary
 from cdcsync_mysql.server import ServerFacts
 from cdcsync_mysql.sessions.connection import Connection, fetch
 from cdcsync_mysql.sessions.pymysql_adapter import SourceConnection
@@ -43,7 +44,7 @@ from cdcsync_mysql.sessions.pymysql_adapter import SourceConnection
 #: (semi-synchronous replication)
 COMMIT_SECONDS = 10
 #: MariaDB's BINLOG_GTID_POS takes 32 bits
-GTID_POS_LIMIT = 2**32
+_GTID_POS_LIMIT = 2**32
 #: MariaDB's binlog has an index of GTIDs from here on
 _GTID_INDEX_SINCE = (11, 4)
 #: as much of a file is read for a GTID position, where the second in which the file begins proves
@@ -87,11 +88,17 @@ def _verified_positions(connection: Connection) -> set[object]:
 
 def gtid_pos_at(connection: Connection, at: LogOffset) -> MariaDbGtidPos | None:
     """MariaDB's GTID position at a place; None where no event ends or the place is out of the
-    function's reach."""
-    if at.offset >= GTID_POS_LIMIT:
+    function's reach: it reads the file up to the place, and ends at an event that is longer than
+    max_allowed_packet."""
+    if at.offset >= _GTID_POS_LIMIT:
         return None
     gtid_pos = fetch(connection, "SELECT BINLOG_GTID_POS(%s, %s)", (at.file, at.offset))[0][0]
     return None if gtid_pos is None else MariaDbGtidPos.parse(str(gtid_pos))
+
+
+def is_event_end(connection: Connection, at: LogOffset) -> bool:
+    """Whether an event of a MariaDB's binlog ends at a place."""
+    return gtid_pos_at(connection, at) is not None or is_boundary(connection, at)
 
 
 def _verify_gtids(connection: Connection, facts: ServerFacts, position: GtidPosition, commit_seconds: int) -> None:
@@ -169,7 +176,7 @@ def _verify_offset(connection: Connection, facts: ServerFacts, position: FilePos
 def _gtid_pos_is_cheap(facts: ServerFacts, position: FilePosition) -> bool:
     """Each split proves its position, and without an index of GTIDs the server reads the file up to
     it (0.5 s a GiB)."""
-    if position.at.offset >= GTID_POS_LIMIT:
+    if position.at.offset >= _GTID_POS_LIMIT:
         return False
     indexed = facts.numbers >= _GTID_INDEX_SINCE
     return indexed or not position.file_created_at or position.at.offset <= _SCAN_LIMIT
@@ -178,6 +185,9 @@ def _gtid_pos_is_cheap(facts: ServerFacts, position: FilePosition) -> bool:
 def _verify_gtid_pos(connection: Connection, position: FilePosition) -> None:
     gtid_pos = gtid_pos_at(connection, position.at)
     if gtid_pos is None:
+        # the second in which the file was begun has proved it
+        if (position.file_created_at or not position.gtid_pos) and is_boundary(connection, position.at):
+            return
         raise _lost(f"no event ends at {position.at}", "the place at which a transaction ended")
     # a position from the plain status has none
     if position.gtid_pos and gtid_pos != position.gtid_pos:

@@ -29,9 +29,10 @@ from cdcsync_core.errors import CdcError, Reason, fail
 from cdcsync_core.peer_json import parse_json
 from cdcsync_core.positions.gtid import GtidSet
 from cdcsync_core.positions.mariadb_gtid import UNKNOWN
-from cdcsync_core.positions.position import Anchor, FilePosition, GtidPosition, Place, Position, file_number
-from cdcsync_mysql.positions.history import GTID_POS_LIMIT, gtid_pos_at
+from cdcsync_core.positions.position import Anchor, FilePosition, GtidPosition, LogOffset, Place, Position, file_number
+from cdcsync_mysql.positions.history import gtid_pos_at, is_event_end
 from cdcsync_mysql.positions.logfile import file_created_at
+from cdcsync_mysql.positions.shown_events import ShownEvent, shown_event
 from cdcsync_mysql.server import ServerFacts, read_facts, refuse_other_server
 from cdcsync_mysql.sessions.connection import Connection, Source, connect, fetch
 from cdcsync_mysql.sessions.failures import grant
@@ -39,8 +40,8 @@ from cdcsync_mysql.sessions.failures import grant
 #: how long a snapshot waits for commits of a file that the binlog has left
 _SETTLED_SECONDS = 60.0
 _POLL_SECONDS = 0.1
-#: of a file; what is no transaction there are a handful
-_FIRST_EVENTS = 64
+#: the offset of a file's first event
+_FIRST_EVENT = 4
 
 
 def low(source: Source, facts: ServerFacts) -> Position:
@@ -96,12 +97,23 @@ def _is_settled(connection: Connection, place: Place) -> bool:
     transaction in the place's file that is before it shows that, and else a checkpoint that names
     this file: the server writes it when it has no unfinished transaction in files before. A place
     at which no event ends is one that the server made of two files."""
-    rows = fetch(connection, f"SHOW BINLOG EVENTS IN %s LIMIT {_FIRST_EVENTS}", (place.file,))
-    events = [(str(kind), int(begin), str(info)) for _, begin, kind, _, _, info in rows]
-    if any(kind == "Gtid" and begin < place.offset for kind, begin, _ in events):
-        return place.offset >= GTID_POS_LIMIT or gtid_pos_at(connection, place) is not None
-    named = [file_number(info) for kind, _, info in events if kind == "Binlog_checkpoint"]
+    head = _events_to_first_transaction(connection, place.file)
+    if any(event.kind == "Gtid" and event.begin < place.offset for event in head):
+        return is_event_end(connection, place)
+    named = [file_number(event.info) for event in head if event.kind == "Binlog_checkpoint"]
     return any(number >= place.number for number in named)
+
+
+def _events_to_first_transaction(connection: Connection, file: str) -> list[ShownEvent]:
+    """The events of a MariaDB's file up to the begin of its first transaction, or to its end."""
+    events: list[ShownEvent] = []
+    offset = _FIRST_EVENT
+    while (event := shown_event(connection, LogOffset(file, offset))) is not None:
+        events.append(event)
+        if event.kind == "Gtid" or event.end <= offset:
+            break
+        offset = event.end
+    return events
 
 
 def _unsettled(place: Place) -> CdcError:
