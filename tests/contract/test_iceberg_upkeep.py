@@ -4,8 +4,9 @@ others hold stays."""
 from __future__ import annotations
 
 import os
+import shutil
 from collections import Counter
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -20,8 +21,9 @@ from cdcsync_core.positions.position import FilePosition, Place
 from cdcsync_core.state import TableState
 from cdcsync_core.tables.schema_change import Converted, Filled, Kept
 from cdcsync_spark.sinks.contract.changes import Commit, Evolve
-from cdcsync_spark.sinks.iceberg.catalog.port import CatalogTableName
+from cdcsync_spark.sinks.iceberg.catalog.port import CatalogTableName, LoadedTable, NewTable
 from cdcsync_spark.sinks.iceberg.replica import maintenance
+from cdcsync_spark.sinks.iceberg.replica.folder_mark import MARKS
 from cdcsync_spark.sinks.iceberg.replica.sink import IcebergSink
 from cdcsync_spark.sinks.iceberg.table.expiry import MOST_AGE, NEWEST
 from cdcsync_spark.sinks.lake.policy import MaintenancePolicy
@@ -35,6 +37,7 @@ from contract.sinkcase import (
     content,
     first_state,
     in_order,
+    make_table,
     stage,
     step,
     whole_snapshot,
@@ -43,6 +46,7 @@ from contract.stepcase import ROWS, STEPS, TABLE
 from support.folder_catalog import FolderCatalog, iceberg_sink
 
 NAME = CatalogTableName(("shop",), "orders")
+OTHER = make_table({"id": "bigint(20)", "note": "varchar(20)"}, ["id"], name="others")
 POLICY = MaintenancePolicy(gathered_files=4, smallest_class_bytes=4000, peeled_bytes=1)
 
 
@@ -163,25 +167,72 @@ def test_files_of_a_run_that_died_go_when_they_are_old(
     assert content(target) == model.content
 
 
+@dataclass(frozen=True)
+class OneFolder(FolderCatalog):
+    """Has the metadata of its tables in a folder, and says of each that it lies at `location`."""
+
+    location: str = ""
+
+    def create(self, table: CatalogTableName, new: NewTable) -> LoadedTable:
+        super().create(table, new)
+        return self.commit(table, [], [{"action": "set-location", "location": self.location}])
+
+
 def test_nothing_of_another_table_goes_that_the_catalog_has_in_the_same_folder(
-    sink: IcebergSink, tmp_path: Path
+    sink: IcebergSink, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its files have names like ours, and no snapshot of this table names them."""
+    """Its files have names like ours, and no snapshot of this table names them. It marks the folder
+    before it has one there: this table's maintenance is the first to run, and has its list of old
+    files by then."""
+    monkeypatch.setattr(maintenance, "_LEAST_AGE", 0.0)
     target, model = sink.target(ORDERS.id), Model(ORDERS, {(1,): (1, "first")})
     whole_snapshot(target, model.rows.values())
-    location = Path(metadata_of(sink)["location"])
-    files_of_other = [f"data/stream-{'a' * 32}.zstd.parquet", f"data/_resnapshot-1/s0-wave-{'b' * 32}.zstd.parquet"]
-    for name in (*files_of_other, f"metadata/_cdcsync-{'0' * 32}"):
-        (location / name).parent.mkdir(exist_ok=True)
-        (location / name).touch()
-        os.utime(location / name, (1, 1))
-    writer = target.writer(tmp_path)
+    location = metadata_of(sink)["location"]
+    others = replace(sink, catalog=OneFolder(str(tmp_path / "others"), location))
+    other, copy = others.target(OTHER.id), others.target(OTHER.id, generation=1)
+    writer, aged = target.writer(tmp_path), maintenance.aged
     writer.commit(1, batch(1, model.apply([(2, "new")], [])))
-    assert "remove orphans" not in list(iter(writer.maintain, ""))
+
+    def aged_while_another_comes(*args: Any) -> list[str]:
+        whole_snapshot(other, [(7, "other"), (8, "other")], OTHER)
+        copy.prepare(first_state(OTHER, nonce=1))
+        stage(copy, OTHER, [(9, "staged")])
+        return list(aged(*args))
+
+    monkeypatch.setattr(maintenance, "aged", aged_while_another_comes)
+    steps = list(iter(writer.maintain, ""))
+    assert "remove orphans" not in steps
     sink.discard(ORDERS.id, 1)
-    assert files_of(sink) >= set(files_of_other)
-    assert len(list((location / "metadata").glob("_cdcsync-*"))) == 2, "its own mark is there for the other one"
+    assert content(other) == [(7, "other"), (8, "other")]
     assert content(target) == model.content
+    assert [f for f in files_of(sink) if f.startswith("data/_resnapshot-1/")]
+    assert len([f for f in files_of(sink) if f.startswith("metadata/_cdcsync/")]) == 2
+
+
+@pytest.mark.parametrize("opened_by", ["prepare", "commit"])
+def test_a_table_marks_its_folder_before_it_has_files_there(sink: IcebergSink, tmp_path: Path, opened_by: str) -> None:
+    """The mark of a table of before, too, which is opened by a stream."""
+    target = sink.target(ORDERS.id)
+    if opened_by == "prepare":
+        target.prepare(first_state())
+    else:
+        whole_snapshot(target, [(1, "first")])
+        shutil.rmtree(Path(metadata_of(sink)["location"]) / MARKS)
+        writer = target.writer(tmp_path)
+        writer.last_commit()
+        assert not any(f.startswith(MARKS) for f in files_of(sink)), "who only reads leaves none"
+        writer.commit(1, batch(1, Model(ORDERS).apply([(2, "new")], [])))
+    (mark,) = Path(metadata_of(sink)["location"]).glob(f"{MARKS}/*")
+    assert mark.read_text() == f"{SYNC}/{ORDERS.id}\n"
+
+
+def test_a_foreign_table_gets_no_mark(sink: IcebergSink) -> None:
+    """It would keep the other sync's files from being removed."""
+    whole_snapshot(sink.target(ORDERS.id), [(1, "first")])
+    before = files_of(sink)
+    with pytest.raises(PermanentError, match="was written for another copy"):
+        replace(sink, sync="lake/other").target(ORDERS.id).prepare(first_state(sync="lake/other"))
+    assert files_of(sink) == before
 
 
 @pytest.mark.parametrize("done", [False, True])

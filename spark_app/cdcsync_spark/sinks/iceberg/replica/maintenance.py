@@ -9,20 +9,20 @@ expire within commits; here their files go:
   files of staged copies up to the published one: no run names them any more.
 
 Nothing is removed while another program has a branch of its own: that may have files that `main`
-lost before. Nor where another table of ours lies in the same folder, as a catalog may have it by
-mistake or malice: its files have names like these, and no snapshot of this table names them. Each
-table leaves a mark in its folder for that, under a name that other programs' clean-up passes by.
+lost before. Nor where another table of ours lies in the same folder, whose mark
+(`sinks.iceberg.replica.folder_mark`) is looked for after the files were chosen: a table that comes
+meanwhile has none of them.
 """
 
 from __future__ import annotations
 
-import hashlib
 import re
 import time
 from collections.abc import Callable, Collection, Iterator
 
 from cdcsync_spark.sinks.contract.writer import MaintenanceStep
 from cdcsync_spark.sinks.iceberg.replica.commit import MOST_GONE, remove
+from cdcsync_spark.sinks.iceberg.replica.folder_mark import has_other_tables
 from cdcsync_spark.sinks.iceberg.replica.place import FOLDER, IcebergFolder
 from cdcsync_spark.sinks.iceberg.table.expiry import dead, most_age, others_have_branches
 from cdcsync_spark.sinks.iceberg.table.manifests import ListedManifest
@@ -37,7 +37,6 @@ _OURS = re.compile(
 )
 _WAVE = re.compile(r"s\d{1,9}-[A-Za-z0-9_-]{0,80}-[0-9a-f]{32}\.zstd\.parquet")
 _COPY = re.compile(rf"{FOLDER}(\d{{1,9}})")
-_MARK = re.compile(r"_cdcsync-[0-9a-f]{32}")
 #: what no run is still writing, whatever the table's properties say
 _LEAST_AGE = 3600.0
 #: seconds until orphans are looked for again
@@ -65,10 +64,11 @@ class IcebergExpiry:
             return None
         metadata = version.metadata
         chosen = dead(version.gone, metadata, milliseconds())[: self._policy.removed_files]
-        remove(self._folder, chosen)
+        if not chosen or not remove_own(self._folder, chosen):
+            return None
         for path in chosen:
             del version.gone[path]
-        return MaintenanceStep("remove files", files_removed=len(chosen)) if chosen else None
+        return MaintenanceStep("remove files", files_removed=len(chosen))
 
     def _remove_orphans(self, version: IcebergVersion) -> MaintenanceStep | None:
         if self._folder.staged or not self._writing.has_written() or not self._orphans_due(version):
@@ -78,17 +78,25 @@ class IcebergExpiry:
         # where this run slept they are its successor's
         if newest is None or not _same_run(newest, version) or others_have_branches(newest.metadata):
             return None
-        if has_other_tables(self._folder):
-            return None
         named = named_files(self._folder, newest.metadata) if old else ()
         orphans = [path for path in old if path not in named]
-        remove(self._folder, orphans)
+        if not remove_own(self._folder, orphans):
+            return None
         return MaintenanceStep("remove orphans", files_removed=len(orphans))
 
     def _orphans_due(self, version: IcebergVersion) -> bool:
         if self._orphans_removed is None or (_snapshot_done(version) and not self._waves_removed):
             return True
         return len(version.gone) >= MOST_GONE and time.monotonic() - self._orphans_removed > _AGAIN
+
+
+def remove_own(folder: IcebergFolder, chosen: Collection[str]) -> bool:
+    """Removes files by their paths in the table's location; False: another table has files there,
+    so none was."""
+    if has_other_tables(folder):
+        return False
+    remove(folder, chosen)
+    return True
 
 
 def _same_run(one: IcebergVersion, other: IcebergVersion) -> bool:
@@ -123,15 +131,6 @@ def _copies(folder: IcebergFolder, version: IcebergVersion) -> Iterator[str]:
         named = _COPY.fullmatch(name)
         if named and int(named[1]) <= version.state.generation:
             yield f"{DATA}/{name}"
-
-
-def has_other_tables(folder: IcebergFolder) -> bool:
-    """Whether another table of this program has files in the folder. Marks it as this table's."""
-    own = f"_cdcsync-{hashlib.sha256(f'{folder.sync}/{folder.table}'.encode()).hexdigest()[:32]}"
-    marks = {name for name in folder.lake.listed(METADATA) if _MARK.fullmatch(name)}
-    if own not in marks:
-        folder.lake.put_new(f"{METADATA}/{own}", f"{folder.sync}/{folder.table}\n".encode())
-    return bool(marks - {own})
 
 
 def named_files(folder: IcebergFolder, metadata: TableMetadata) -> Collection[str]:

@@ -30,9 +30,10 @@ from cdcsync_spark.sinks.contract.sink import Capabilities
 from cdcsync_spark.sinks.contract.writer import Outcome, Writer, commit_each
 from cdcsync_spark.sinks.history.rows import HISTORY, mark
 from cdcsync_spark.sinks.iceberg.catalog.port import Catalog, CatalogTableName, CommitLost, NewTable, OutcomeUnknown
-from cdcsync_spark.sinks.iceberg.replica.commit import VersionPublication, copy_removal, remove
+from cdcsync_spark.sinks.iceberg.replica.commit import VersionPublication, copy_removal
+from cdcsync_spark.sinks.iceberg.replica.folder_mark import mark_folder
 from cdcsync_spark.sinks.iceberg.replica.format import IcebergFormat, stamp
-from cdcsync_spark.sinks.iceberg.replica.maintenance import has_other_tables, named_files
+from cdcsync_spark.sinks.iceberg.replica.maintenance import named_files, remove_own
 from cdcsync_spark.sinks.iceberg.replica.place import Loaded, Stores, TablePlace
 from cdcsync_spark.sinks.iceberg.replica.schemas import known, staged_name
 from cdcsync_spark.sinks.iceberg.replica.writer import IcebergWriter
@@ -121,9 +122,8 @@ def _remove_unnamed(place: TablePlace, loaded: Loaded) -> bool:
     with folder.translating_errors("removing a staged copy"):
         names = [f"{folder.folder}/{name}" for name in folder.lake.listed(folder.folder)]
         named = named_files(folder, loaded.metadata) if names else ()
-        unnamed = [] if names and has_other_tables(folder) else [name for name in names if name not in named]
-        remove(folder, unnamed)
-    return bool(unnamed)
+        unnamed = [name for name in names if name not in named]
+        return bool(unnamed) and remove_own(folder, unnamed)
 
 
 def _remove_branch(place: TablePlace, loaded: Loaded) -> None:
@@ -158,7 +158,14 @@ class IcebergTarget:
         if version is None or version.state is None:
             raise self.place.foreign_table_error()
         refuse_other_identity(version.state, state)
+        self._mark_folder(Loaded(version.metadata))
         return version.state
+
+    def _mark_folder(self, loaded: Loaded) -> None:
+        """Before a file is staged: it may be old when a commit names it."""
+        folder = self.place.folder(loaded)
+        with folder.translating_errors("marking the folder"):
+            mark_folder(folder)
 
     def create(self, state: TableState) -> None:
         """Makes the table where there is none. The second of two runs finds it made."""

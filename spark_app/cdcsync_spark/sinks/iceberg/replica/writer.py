@@ -13,10 +13,11 @@ from pathlib import Path
 
 from cdcsync_core.state import TableState
 from cdcsync_spark.logs import get_logger
-from cdcsync_spark.sinks.contract.changes import Build
+from cdcsync_spark.sinks.contract.changes import Build, Commit
 from cdcsync_spark.sinks.contract.writer import WriterStatus
+from cdcsync_spark.sinks.iceberg.replica.folder_mark import mark_folder
 from cdcsync_spark.sinks.iceberg.replica.format import IcebergFormat, TableMoved
-from cdcsync_spark.sinks.iceberg.replica.place import TablePlace
+from cdcsync_spark.sinks.iceberg.replica.place import IcebergFolder, TablePlace
 from cdcsync_spark.sinks.iceberg.table.view import IcebergVersion
 from cdcsync_spark.sinks.lake.maintenance import HARMLESS
 from cdcsync_spark.sinks.lake.policy import CommitLimits, MaintenancePolicy
@@ -45,6 +46,7 @@ class IcebergWriter:
         self._policy = policy
         self._lock = threading.Lock()
         self._inner: Inner | None = None
+        self._unmarked: IcebergFolder | None = None
         self._closed = False
 
     def _opened(self) -> Inner | None:
@@ -53,7 +55,7 @@ class IcebergWriter:
             if self._inner is None and (loaded := self._place.load()) is not None:
                 folder = self._place.folder(loaded)
                 table = IcebergFormat(self._place, folder, loaded.metadata.location, self._policy)
-                self._inner = self._make(table)
+                self._inner, self._unmarked = self._make(table), folder
                 if self._closed:
                     self._inner.close()
             return self._inner
@@ -88,11 +90,17 @@ class IcebergWriter:
 
     def commit(self, epoch: int, build: Build) -> TableState:
         """See `Writer.commit`."""
-        writer = self._opened()
-        if writer is None:
-            raise self._place.foreign_table_error()
+        writer = self._needed()
         with self._used(writer):
-            return writer.commit(epoch, build)
+            return writer.commit(epoch, lambda state: self._marking(build(state)))
+
+    def _marking(self, commit: Commit | None) -> Commit | None:
+        """Marks the folder before the first commit: `build` has refused a table that is not its
+        own."""
+        if commit is not None and self._unmarked is not None:
+            mark_folder(self._unmarked)
+            self._unmarked = None
+        return commit
 
     def newest(self) -> IcebergVersion | None:
         """See `Writing`."""
