@@ -61,6 +61,7 @@ METASTORE = {"type": "hive", "uri": "thrift://metastore.example:9083", "warehous
 FILE = {"type": "jdbc", "uri": "jdbc:sqlite:/lake/catalog.db", "warehouse": "/lake"}
 TLS = {"tls": {"caSecretRef": {"name": "ca"}}}
 ACCOUNT = {"credentialsSecretRef": {"name": "a"}}
+SIGNED = {"authentication": "sigv4", "sigv4": {"region": "eu-central-1"}}
 OPENLY = "sink.iceberg.catalog.uri and oauth2.serverUri are https"
 #: path, value, and what the refusal has
 BROKEN = [
@@ -119,7 +120,10 @@ BROKEN = [
     ("spec.sink", iceberg("http://catalog", **ACCOUNT), OPENLY),
     ("spec.sink", iceberg(**ACCOUNT, oauth2={"serverUri": "http://t"}), OPENLY),
     ("spec.sink", iceberg(type="glue"), "supported values:"),
-    ("spec.sink", iceberg(authentication="sigv4"), "supported values:"),
+    ("spec.sink", iceberg(authentication="basic"), "supported values:"),
+    ("spec.sink", iceberg(authentication="sigv4", **ACCOUNT), "sink.iceberg.catalog.sigv4 and credentialsSecretRef are needed"),
+    ("spec.sink", iceberg(**SIGNED), "sink.iceberg.catalog.sigv4 and credentialsSecretRef are needed"),
+    ("spec.sink", iceberg(**SIGNED | {"authentication": "token"}, **ACCOUNT), "sigv4 goes with that alone"),
     ("spec.sink", iceberg(namespace="a..b"), "should match"),
     ("spec.sink", iceberg(properties={"cdcsync.state": "x"}), "sink.iceberg.properties has a property that the sink sets itself"),
     ("spec.sink", iceberg(properties={"write.location-provider.impl": "x.Y"}), "sink.iceberg.properties has a property"),

@@ -4,7 +4,9 @@ and what is refused."""
 from __future__ import annotations
 
 import uuid
+from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -16,12 +18,14 @@ from cdcsync_core.state import TableState
 from cdcsync_spark.sinks.contract.changes import Commit, Upsert
 from cdcsync_spark.sinks.iceberg.catalog.port import CatalogTableName, NewTable
 from cdcsync_spark.sinks.iceberg.catalog.rest import RestCatalog, RestSettings
+from cdcsync_spark.sinks.iceberg.catalog.sigv4 import SigV4
 from cdcsync_spark.sinks.iceberg.replica.commit import VersionPublication
 from cdcsync_spark.sinks.iceberg.replica.sink import IcebergSink
 from contract import crashing, stepping
 from contract.sinkcase import ORDERS, SYNC, Row, batch, content, first_state, in_order, keys_of, rows_of, whole_snapshot
 from support.folder_catalog import LocalStores
 from support.iceberg_catalog import IcebergCatalog
+from support.signature import AccessKey, SigningServer
 
 CHANGE = Upsert(rows_of(ORDERS, [(1, "changed"), (9, "new")]), keys_of(ORDERS, [(2,)]))
 FIRST: list[Row] = [(1, "a"), (2, "b"), (3, "c")]
@@ -186,3 +190,46 @@ def test_a_run_with_a_lower_epoch_loses_on_a_copy_too(sink: IcebergSink) -> None
     assert set(metadata_of(sink)["refs"]) == {"main"}
     assert not [name for name in metadata_of(sink)["properties"] if name.startswith("cdcsync.state.")]
     assert content(target) == CHANGED
+
+
+KEY = AccessKey("AKIDEXAMPLE", "wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY", "eu-central-1", "s3tables")
+
+
+@pytest.fixture
+def signing(iceberg_catalog: IcebergCatalog) -> Iterator[SigningServer]:
+    """Lets no request pass to the catalog that is not signed as it should be."""
+    with SigningServer(iceberg_catalog.uri, KEY) as server:
+        yield server
+
+
+def signed_sink(server: SigningServer, folder: Path, key: AccessKey) -> IcebergSink:
+    (folder / "username").write_text(key.id)
+    (folder / "password").write_text(key.secret)
+    login = SigV4(folder / "username", folder / "password", key.region, key.service)
+    catalog = RestCatalog(RestSettings(server.uri, login=login, seconds=120))
+    return IcebergSink(catalog, LocalStores(), SYNC, (f"n{uuid.uuid4().hex}", "eu"))
+
+
+def test_requests_to_aws_are_signed_through_a_whole_life_and_a_lost_answer(
+    signing: SigningServer, iceberg_catalog: IcebergCatalog, tmp_path: Path
+) -> None:
+    sink = signed_sink(signing, tmp_path, KEY)
+    for epoch in (1, 2):
+        stepping.run(sink, epoch)
+        assert content(sink.target(ORDERS.id)) == in_order(stepping.EXPECTED)
+    target = replace(sink, namespace=("lost",)).target(ORDERS.id)
+    before = whole_snapshot(target, FIRST)
+    iceberg_catalog.fault("after")
+    assert target.commit(1, batch(1, CHANGE)).commit_number == before.commit_number + 1
+    assert content(target) == CHANGED
+    assert (signing.passed > 20, signing.faults) == (True, [])
+
+
+def test_a_wrong_key_is_named(signing: SigningServer, tmp_path: Path) -> None:
+    sink = signed_sink(signing, tmp_path, replace(KEY, secret="another"))
+    with pytest.raises(PermanentError, match="it answered 403") as refused:
+        whole_snapshot(sink.target(ORDERS.id), FIRST)
+    assert refused.value.reason is Reason.PRIVILEGE_MISSING
+    assert "correct the access key in the Secret" in refused.value.message
+    assert KEY.id not in refused.value.message
+    assert set(signing.faults) == {"no match"}

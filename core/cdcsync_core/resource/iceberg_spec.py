@@ -22,6 +22,7 @@ _URIS = {
     "jdbc": ((_SQLITE,), "jdbc:sqlite:/folder/catalog.db"),
     "hive": ((_METASTORE,), "thrift://host:9083"),
 }
+_AWS_NAME = "^[a-z0-9-]+$"
 _LEVELS = r"^([A-Za-z0-9_-]+([.][A-Za-z0-9_-]+)*)?$"
 #: what the catalog, the format or this product sets in a table, and classes that engines load
 _OWN_PROPERTY = re.compile(r"cdcsync\..*|format-version|.*gc\.enabled|write\..*path.*|.*impl")
@@ -47,6 +48,14 @@ class OAuth2Spec(Part):
         return urlsplit(self.server_uri).hostname or ""
 
 
+class SigV4Spec(Part):
+    """How requests to AWS are signed: for which region, and for which service by the name that
+    signatures have for it."""
+
+    region: Annotated[str, Field(strict=True, pattern=_AWS_NAME, max_length=63)]
+    service: Annotated[str, Field(strict=True, pattern=_AWS_NAME, max_length=63)] = "glue"
+
+
 class CatalogTls(Part):
     """The authority that the certificates of the catalog and of the token's server are by, instead
     of those that the machine knows."""
@@ -67,10 +76,12 @@ class IcebergCatalog(Part):
     ]
     warehouse: Text = ""
     authentication: Annotated[
-        Literal["oauth2", "token"], _not_yet("authentication", ("sigv4", "basic", "google"), "oauth2 or token")
+        Literal["oauth2", "token", "sigv4"],
+        _not_yet("authentication", ("basic", "google"), "oauth2, token or sigv4"),
     ] = "oauth2"
     credentials_secret_ref: CredentialsRef | None = None
     oauth2: OAuth2Spec = OAuth2Spec()
+    sigv4: SigV4Spec | None = None
     tls: CatalogTls | None = None
 
     @property
@@ -103,6 +114,14 @@ class IcebergCatalog(Part):
             raise ValueError(f"a warehouse for type {self.type}: the folder or the bucket of the tables")
         if self.type != "rest" and (self.credentials_secret_ref or self.tls):
             raise ValueError(f"no credentialsSecretRef and no tls for type {self.type}: nothing of them is sent")
+        return self
+
+    @model_validator(mode="after")
+    def _signed(self) -> IcebergCatalog:
+        if (self.authentication == "sigv4") != (self.sigv4 is not None):
+            raise ValueError("sigv4 with a region where authentication is sigv4, and there alone")
+        if self.sigv4 and not self.credentials_secret_ref:
+            raise ValueError("a credentialsSecretRef with an access key, because authentication is sigv4")
         return self
 
     @model_validator(mode="after")

@@ -100,6 +100,7 @@ CHANGES: dict[str, tuple[Any, frozenset[RunKind]] | None] = {
     "sink.iceberg.catalog.credentialsSecretRef": ({"name": "account"}, ALL),
     "sink.iceberg.catalog.oauth2.serverUri": ("https://tokens", ALL),
     "sink.iceberg.catalog.oauth2.scope": ("all", ALL),
+    "sink.iceberg.catalog.sigv4": ({"region": "eu-west-1"}, ALL),
     "sink.iceberg.catalog.tls": ({"caSecretRef": {"name": "ca"}}, ALL),
     "sink.iceberg.namespace": ("lake.shop", ALL),
     "sink.iceberg.formatVersion": (2, ALL),
@@ -256,7 +257,9 @@ def _base(field: str) -> Spec:
     if field == "source.hosts":
         return resource(source={"hosts": ["a", "b"], "credentialsSecretRef": {"name": "login"}}).spec
     if field.startswith("sink.iceberg."):
-        return resource(sink={"iceberg": {"catalog": {"uri": "https://catalog"}}}).spec
+        signed = {"authentication": "sigv4", "credentialsSecretRef": {"name": "a"}, "sigv4": {"region": "eu-central-1"}}
+        catalog = {"uri": "https://catalog"} | (signed if "sigv4" in field else {})
+        return resource(sink={"iceberg": {"catalog": catalog}}).spec
     if field.startswith(("sink.mysql.", "sink.postgresql.")):
         server = {"host": "serving", "credentialsSecretRef": {"name": "serving"}}
         kind = field.split(".")[1]

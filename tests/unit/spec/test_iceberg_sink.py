@@ -14,6 +14,7 @@ from cdcsync_core.tables.event_columns import EventColumns
 
 ACCOUNT = {"credentialsSecretRef": {"name": "account"}}
 AUTHORITY = {"tls": {"caSecretRef": {"name": "ca"}}}
+SIGNED = {"authentication": "sigv4", "sigv4": {"region": "eu-central-1"}}
 FILE = {"type": "jdbc", "uri": "jdbc:sqlite:/lake/catalog.db", "warehouse": "/lake/tables"}
 METASTORE = {"type": "hive", "uri": "thrift://metastore.example:9083", "warehouse": "s3://lake/tables"}
 
@@ -26,7 +27,12 @@ def iceberg(catalog: dict[str, Any] | None = None, **more: Any) -> Iceberg:
     ("catalog", "more", "fault"),
     [
         ({"type": "glue"}, {}, "type glue is not there yet; needed: rest, jdbc or hive"),
-        ({"authentication": "sigv4"}, {}, "authentication sigv4 is not there yet; needed: oauth2 or token"),
+        ({"authentication": "basic"}, {}, "authentication basic is not there yet; needed: oauth2, token or sigv4"),
+        ({"authentication": "sigv4"} | ACCOUNT, {}, "sigv4 with a region where authentication is sigv4"),
+        (SIGNED | ACCOUNT | {"authentication": "oauth2"}, {}, "sigv4 with a region where .* and there alone"),
+        (SIGNED, {}, "a credentialsSecretRef with an access key, because authentication is sigv4"),
+        (SIGNED | ACCOUNT | {"sigv4": {"region": "eu/x"}}, {}, "pattern"),
+        (SIGNED | ACCOUNT | {"uri": "http://catalog.example"}, {}, "an https uri, because the account is sent"),
         ({}, {"formatVersion": 1}, "Input should be 2 or 3"),
         ({}, {"historyColumns": {"op": "TS", "ts": "ts"}}, "historyColumns are different names"),
         ({"type": "jdbc"}, {}, "type jdbc with a uri like jdbc:sqlite:/folder/catalog.db"),
@@ -78,6 +84,9 @@ def test_a_catalog_answers_whom_its_account_is_for() -> None:
     )
     assert sink.stores() == (), "where its tables lie is the catalog's choice"
     assert iceberg(ACCOUNT | {"authentication": "token"}).secrets() == {"account": {"password"}}
+    signed = iceberg(ACCOUNT | SIGNED)
+    assert signed.secrets() == {"account": {"username", "password"}}
+    assert signed.secret_hosts() == {"account": ("catalog.example",)}
 
 
 def test_folders_that_all_runs_share() -> None:

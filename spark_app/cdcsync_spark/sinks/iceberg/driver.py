@@ -15,6 +15,7 @@ from cdcsync_core.tables.source_table import TableId
 from cdcsync_spark.sinks.contract.driver import READER, Role
 from cdcsync_spark.sinks.iceberg.catalog.login import Bearer, Login, OAuth2
 from cdcsync_spark.sinks.iceberg.catalog.rest import RestCatalog, RestSettings
+from cdcsync_spark.sinks.iceberg.catalog.sigv4 import SigV4
 from cdcsync_spark.sinks.iceberg.catalog.sqlite import SqliteCatalog
 from cdcsync_spark.sinks.iceberg.catalog.stores import TableStores
 from cdcsync_spark.sinks.iceberg.history.target import IcebergHistorySink
@@ -98,5 +99,8 @@ def _login(catalog: IcebergCatalog, secrets_dir: Path) -> Login | None:
     folder = secrets_dir / account.name
     if catalog.authentication == "token":
         return Bearer(folder / account.password_key)
+    if catalog.sigv4 is not None:
+        signed = catalog.sigv4
+        return SigV4(folder / account.username_key, folder / account.password_key, signed.region, signed.service)
     oauth2 = catalog.oauth2
     return OAuth2(folder / account.username_key, folder / account.password_key, oauth2.server_uri, oauth2.scope)

@@ -65,7 +65,7 @@ def test_the_configuration_is_asked_once_with_the_warehouse_and_decides_over_pat
     server.answers[path] = [(200, {"metadata": METADATA})]
     rest = catalog(server, warehouse="lake house")
     assert [rest.load(TABLE), rest.load(TABLE)] == [rest.load(TABLE)] * 2
-    assert [asked.path for asked in server.of(CONFIG)] == ["/v1/config?warehouse=lake+house"]
+    assert [asked.path for asked in server.of(CONFIG)] == ["/v1/config?warehouse=lake%20house"]
     assert not any("Authorization" in asked.headers for asked in server.asked)
 
 

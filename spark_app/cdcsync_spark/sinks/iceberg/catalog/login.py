@@ -1,5 +1,5 @@
-"""How a catalog knows who asks: a token of the Secret, or one by OAuth2 with the account of the
-Secret (RFC 6749, client credentials).
+"""How a catalog knows who asks: a token of the Secret, one by OAuth2 with the account of the Secret
+(RFC 6749, client credentials), or signatures with its access key (`sigv4`).
 
 Why it is right: what is in the Secret is read when it is needed and is in no object that is shown.
 A token by OAuth2 is used until a minute before its end, or half of its life where that is less.
@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
-from cdcsync_core.errors import RUN_AGAIN, Reason, fail
 from cdcsync_spark.sinks.iceberg.catalog.connection import Request
+from cdcsync_spark.sinks.iceberg.catalog.credential import secret
+from cdcsync_spark.sinks.iceberg.catalog.sigv4 import SigV4
 
 #: seconds before its end at which a token is renewed, and the life of one that names none
 _MARGIN, _LIFE = 60.0, 3600.0
@@ -50,7 +51,7 @@ class OAuth2:
         return Request("POST", path, headers, urlencode(form).encode())
 
 
-Login = Bearer | OAuth2
+Login = Bearer | OAuth2 | SigV4
 
 
 @dataclass(frozen=True)
@@ -67,19 +68,3 @@ class AccessToken:
         life = answer.get("expires_in")
         seconds = float(life) if type(life) in (int, float) and 0 < life < _LONGEST_LIFE else _LIFE
         return cls(text, clock() + max(seconds - _MARGIN, seconds / 2))
-
-
-def secret(file: Path) -> str:
-    """A line end that an editor added is no part of it."""
-    try:
-        text = file.read_text(encoding="utf-8").rstrip("\r\n")
-    except (OSError, UnicodeDecodeError):
-        text = ""
-    if not text or not text.isprintable():
-        raise fail(
-            Reason.SPEC_INVALID,
-            f"no readable credential in {file.parent.name}/{file.name}",
-            needed="the Secret of spec.sink.iceberg.catalog.credentialsSecretRef, with its keys",
-            remedy=f"correct the Secret, {RUN_AGAIN}",
-        )
-    return text

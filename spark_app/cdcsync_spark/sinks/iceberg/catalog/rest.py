@@ -17,7 +17,7 @@ import ssl
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, NoReturn
@@ -28,8 +28,9 @@ from cdcsync_core.peer_json import parse_json
 from cdcsync_core.quoting import quoted
 from cdcsync_spark.memory import memory_limit
 from cdcsync_spark.sinks.iceberg.catalog.connection import CatalogServer, HttpAnswer, NoAnswer, Request
+from cdcsync_spark.sinks.iceberg.catalog.credential import secret
 from cdcsync_spark.sinks.iceberg.catalog.file_settings import file_settings, other_credentials
-from cdcsync_spark.sinks.iceberg.catalog.login import AccessToken, Bearer, Login, OAuth2, secret
+from cdcsync_spark.sinks.iceberg.catalog.login import AccessToken, Bearer, Login, OAuth2
 from cdcsync_spark.sinks.iceberg.catalog.port import (
     CatalogTableName,
     CommitLost,
@@ -38,6 +39,7 @@ from cdcsync_spark.sinks.iceberg.catalog.port import (
     NewTable,
     OutcomeUnknown,
 )
+from cdcsync_spark.sinks.iceberg.catalog.sigv4 import SigV4
 
 _SINK = "spec.sink.iceberg"
 FIELD = f"{_SINK}.catalog"
@@ -202,7 +204,9 @@ class RestCatalog:
 
     def _asked_configuration(self) -> tuple[str, str]:
         doing = "did not give its configuration"
-        query = f"?{urlencode({'warehouse': self.settings.warehouse})}" if self.settings.warehouse else ""
+        query = (
+            f"?{urlencode({'warehouse': self.settings.warehouse}, quote_via=quote)}" if self.settings.warehouse else ""
+        )
         try:
             answer = self._authorised("GET", f"config{query}", None, prefix="")
         except NoAnswer as error:
@@ -244,15 +248,24 @@ class RestCatalog:
 
     def _sent(self, method: str, path: str, body: Json | None, more: Json | None) -> HttpAnswer:
         headers = {"Accept": "application/json", "User-Agent": "cdcsync", **(more or {})}
-        if self.settings.login is not None:
-            headers["Authorization"] = f"Bearer {self._token(self.settings.login)}"
         content = None if body is None else json.dumps(body).encode()
         headers |= {"Content-Type": "application/json"} if content else {}
         target = f"{urlsplit(self.settings.uri).path.rstrip('/')}/{path}"
-        answer = self._server(self.settings.uri, "uri").ask(Request(method, target, headers, content))
-        return answer if answer.status == 200 else answer.without(headers.get("Authorization", "").partition(" ")[2])
+        request = self._identified(Request(method, target, headers, content))
+        answer = self._server(self.settings.uri, "uri").ask(request)
+        credential = request.headers.get("Authorization", "").partition(" ")[2]
+        return answer if answer.status == 200 else answer.without(credential)
 
-    def _token(self, login: Login) -> str:
+    def _identified(self, request: Request) -> Request:
+        """The request with what the catalog knows this sync by."""
+        login = self.settings.login
+        if login is None:
+            return request
+        if isinstance(login, SigV4):
+            return login.signed(request, host_of(self.settings.uri))
+        return replace(request, headers={**request.headers, "Authorization": f"Bearer {self._token(login)}"})
+
+    def _token(self, login: Bearer | OAuth2) -> str:
         if isinstance(login, Bearer):
             return secret(login.token)
         with self._session.lock:
@@ -316,6 +329,8 @@ class RestCatalog:
             found = "it answered 404 and named no table or namespace"
             raise self._fail(doing, Reason.SINK_UNREACHABLE, found, _AWAY)
         reason, remedy = _REFUSALS.get(answer.status, (Reason.SPEC_INVALID, _NOT_ONE))
+        if answer.status == 403 and isinstance(self.settings.login, SigV4):
+            remedy = f"{_SIGNED}; or {remedy}"
         raise self._fail(doing, reason, _answered(answer), remedy)
 
     def _unanswered(self, doing: str, error: NoAnswer) -> CdcError:
@@ -348,6 +363,9 @@ _UNTRUSTED = (
     "or the host of the uri to one that the certificate names"
 )
 _ACCOUNT = f"correct the Secret of {FIELD}.credentialsSecretRef"
+_SIGNED = (
+    f"correct the access key in the Secret of {FIELD}.credentialsSecretRef, {FIELD}.sigv4, or this machine's clock"
+)
 _REFUSALS: Mapping[int, tuple[Reason, str]] = {
     400: (Reason.SINK_CONFLICT, "compare the catalog's text with the table and with spec.sink.iceberg"),
     401: (Reason.AUTHENTICATION_FAILED, _ACCOUNT),
@@ -359,6 +377,12 @@ _REFUSALS: Mapping[int, tuple[Reason, str]] = {
     406: (Reason.SPEC_INVALID, "use a catalog that can do this"),
     501: (Reason.SPEC_INVALID, "use a catalog that can do this"),
 }
+
+
+def host_of(url: str) -> str:
+    """As a request's header names it."""
+    parts = urlsplit(url)
+    return parts.netloc.removesuffix(":443" if parts.scheme == "https" else ":80")
 
 
 def _target(url: str) -> str:
