@@ -127,12 +127,12 @@ images: setup ## build the images of operator and drivers and their bills of mat
 	@tests/cluster/images.sh sbom $(CURDIR)/.cache/sbom
 	@tests/cluster/images.sh key
 
-# RELEASE= is the folder, which must not be there yet.
+# RELEASE= is the folder, which must not be there yet; IMAGES=yes adds the images (root; builds them).
 RELEASE ?= dist
 
-release: venv ## make the files of a release: wheel, source, tested versions, chart, notes, bill of materials, checksums
+release: venv $(if $(IMAGES),images) ## make the files of a release: wheel, source, tested versions, chart, notes, bills of materials, checksums; IMAGES=yes: images
 	@tests/cluster/helm.sh
-	@$(BIN)/python tools/release.py $(RELEASE) --helm .cache/node/helm
+	@$(BIN)/python tools/release.py $(RELEASE) --helm .cache/node/helm $(if $(IMAGES),--images tests/cluster/images.sh)
 
 bench: setup servers ## measure; prints tables
 	@$(PYTEST) tests/bench -s $(ARGS)

@@ -1,9 +1,10 @@
-"""The files of a release: `python tools/release.py FOLDER --helm HELM`.
+"""The files of a release: `python tools/release.py FOLDER --helm HELM [--images PROGRAM]`.
 
 A wheel and a source distribution, the versions that were tested with it (for `pip install -c`), a
 bill of materials of these, the chart as a package, the notes of the version from the changelog, and
-the checksums of all. Images are `make images`; where to push, and by whose key to sign, is the
-owner's: `cosign sign-blob SHA256SUMS` signs all of it at once.
+the checksums of all. With the program that built the images (`tests/cluster/images.sh`) there is an
+OCI archive of each, its bill of materials, and their digests as values of the chart. Where to push,
+and by whose key to sign, is the owner's: `cosign sign-blob SHA256SUMS` signs all of it at once.
 
 Why it is right: each version is written once in the project and once in the chart, and a release
 whose two differ is refused; the same commit gives the same files, because times are the commit's;
@@ -87,9 +88,9 @@ def _component(name: str, number: str) -> dict[str, str]:
     return {"type": "library", "name": name, "version": number, "purl": purl, "bom-ref": purl}
 
 
-def build(folder: Path, helm: Path) -> list[str]:
-    """Writes all into a new folder; returns the names of its files. Raises ValueError,
-    CalledProcessError."""
+def build(folder: Path, helm: Path, images: Path | None = None) -> list[str]:
+    """Writes all into a new folder, with `images` the images, too; returns the names of its files.
+    Raises ValueError, CalledProcessError."""
     if folder.exists():
         raise ValueError(f"found {folder}; needed: a folder that is not there yet; remedy: remove it")
     of = version()
@@ -97,6 +98,8 @@ def build(folder: Path, helm: Path) -> list[str]:
     making.mkdir(parents=True)
     try:
         _write(making, of, helm)
+        if images is not None:
+            _write_images(making, of, images)
         names = sorted(path.name for path in making.iterdir())
         sums = [f"{hashlib.sha256((making / name).read_bytes()).hexdigest()}  {name}\n" for name in names]
         (making / "SHA256SUMS").write_text("".join(sums))
@@ -123,13 +126,19 @@ def _write(folder: Path, of: str, helm: Path) -> None:
     (folder / f"cdcsync-{of}-notes.md").write_text(notes((ROOT / "CHANGELOG.md").read_text(), of))
 
 
+def _write_images(folder: Path, of: str, images: Path) -> None:
+    for arguments in (["archives", str(folder), of], ["sbom", str(folder)]):
+        subprocess.run([str(images), *arguments], cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description="Make the files of a release.")
     parser.add_argument("folder", type=Path)
     parser.add_argument("--helm", type=Path, required=True)
+    parser.add_argument("--images", type=Path, help="the program that makes archives of the images that it built")
     given = parser.parse_args()
     try:
-        names = build(given.folder, given.helm.resolve())
+        names = build(given.folder, given.helm.resolve(), given.images and given.images.resolve())
     except (ValueError, OSError, subprocess.CalledProcessError) as error:
         sys.stderr.write(f"release: {error}\n")
         return 1

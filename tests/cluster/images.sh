@@ -1,7 +1,8 @@
 #!/bin/bash
-# images.sh build|check|sbom FOLDER|load|hand COMMAND|key: the project's images, built from its Dockerfile by buildah on a base made by
+# images.sh build|check|sbom FOLDER|archives FOLDER VERSION|load|hand COMMAND|key: the project's images, built from its Dockerfile by buildah on a base made by
 # debootstrap, and one of a tenant for the tests; `build` ends with `check`: no setuid or
-# setgid programs, and no image larger than docker/budget says; `sbom` leaves a bill of materials of each in FOLDER, `load` brings them into the running node's containerd, `hand` calls COMMAND
+# setgid programs, and no image larger than docker/budget says; `sbom` leaves a bill of materials of each in FOLDER, `archives` an OCI archive of each and
+# their digests as values of the chart, `load` brings them into the running node's containerd, `hand` calls COMMAND
 # with an archive of each, `key` says their tag.
 #
 # buildah and containerd keep their layers in the cache, so a change of the product makes and unpacks its own layer only.
@@ -57,6 +58,16 @@ sbom() { # FOLDER
     container=$(buildah from --pull-never "localhost/cdcsync-$target:$key")
     python3 "$root/tools/sbom.py" "$(buildah mount "$container")" "cdcsync-$target" "$key" > "$1/cdcsync-$target.cdx.json"
     buildah rm "$container" > /dev/null
+  done
+}
+
+archives() { # FOLDER VERSION
+  storage
+  local values="$1/cdcsync-$2-images.yaml"
+  echo "# Values of the chart: the images of this release by digest. Add the repositories that you pushed them to." > "$values"
+  for target in operator spark; do
+    buildah push --quiet --digestfile "$CACHE/$target.digest" "localhost/cdcsync-$target:$key" "oci-archive:$1/cdcsync-$target-$2.oci.tar:$2"
+    echo "$([ $target = operator ] && echo image || echo driverImage): {digest: \"$(cat "$CACHE/$target.digest")\"}" >> "$values"
   done
 }
 

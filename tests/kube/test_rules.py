@@ -342,6 +342,15 @@ def test_the_examples_are_accepted(api: Api, namespace: str) -> None:
     assert created >= 2
 
 
+def test_the_charts_example_is_accepted(api: Api, namespace: str) -> None:
+    """Artifact Hub shows it beside the kind's description."""
+    annotations = yaml.safe_load((CRD.parents[1] / "helm" / "cdcsync" / "Chart.yaml").read_text())["annotations"]
+    (crd,) = yaml.safe_load(annotations["artifacthub.io/crds"])
+    (example,) = yaml.safe_load(annotations["artifacthub.io/crdsExamples"])
+    assert f"{crd['name']}/{crd['version']}" == f"cdcsyncs.{example['apiVersion']}"
+    api.create(of_version(crd["version"], namespace) + "?fieldValidation=Strict", example)
+
+
 def test_every_field_of_a_pod_template_is_one_of_kubernetes(api: Api) -> None:
     """Compares each field and its type with the API server's own description of a
     PodTemplateSpec."""
