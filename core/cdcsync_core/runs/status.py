@@ -396,7 +396,8 @@ class TableStatus(StatusPart):
 
 
 class Status(StatusPart):
-    """The whole. `observed_generation` -1: not reconciled yet."""
+    """The whole. `observed_generation` -1: not reconciled yet. `table_digest` is that of the shards
+    (see `table_shards`) of a written status which does not have all tables itself."""
 
     observed_generation: int = -1
     phase: Phase = Phase.PENDING
@@ -410,6 +411,7 @@ class Status(StatusPart):
     lag_seconds: float | None = None
     schedule: ScheduleStatus | None = None
     verification: VerificationStatus | None = None
+    table_digest: Word = ""
     table_status: tuple[TableStatus, ...] = ()
 
     def with_(self, **changes: Any) -> Status:

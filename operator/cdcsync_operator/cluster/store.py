@@ -28,7 +28,7 @@ from cdcsync_core.runs.status import Status, TableStatus
 from cdcsync_kube.client import Api, ApiError, Object
 from cdcsync_operator.cluster.objects.driver_pod import Image
 from cdcsync_operator.cluster.objects.owned import Owned, is_owned_by
-from cdcsync_operator.cluster.objects.run_objects import PART_LABEL, SYNC_LABEL
+from cdcsync_operator.cluster.objects.run_objects import PART_LABEL, SYNC_LABEL, shard_name
 from cdcsync_operator.cluster.policy.pod_policy import PodPolicy, violations
 from cdcsync_operator.cluster.policy.secret_reader import SecretReader
 from cdcsync_operator.cluster.quota.room import SECRETS, Room
@@ -212,7 +212,7 @@ class KubeTableShards:
         shards."""
         shown, shards = packed(status, {})
         for number, text in enumerate(shards):
-            self._write(f"{self._name}-tables-{number}", text)
+            self._write(shard_name(self._name, number), text)
         for name in [n for n in self._written if int(n.rpartition("-")[2]) >= len(shards)]:
             Owned(self._api, self.owner["uid"]).delete(f"{self._path}/{name}")
             del self._written[name]
@@ -229,12 +229,13 @@ class KubeTableShards:
         tables: list[TableStatus] = []
         self._written = dict.fromkeys(self._names(), "")
         for number in itertools.count():
-            entries = self._entries(f"{self._name}-tables-{number}") if len(tables) < expected else []
+            entries = self._entries(shard_name(self._name, number)) if len(tables) < expected else []
             if not entries:
                 break
             tables += [TableStatus.model_validate(entry) for entry in entries]
         complete = expected == len(tables)
-        return status.with_(table_status=tuple(sorted(tables, key=lambda t: t.name)) if complete else ())
+        ordered = tuple(sorted(tables, key=lambda t: t.name))
+        return status.with_(table_status=ordered if complete else (), table_digest="")
 
     def _entries(self, name: str) -> list[Object]:
         """The entries of one shard; none where it is not there, or another one's."""

@@ -18,6 +18,7 @@ from typing import TypeAlias
 
 from cdcsync_core.runs.run import TablePhase
 from cdcsync_core.runs.status import Status, TableStatus
+from cdcsync_core.runs.table_shards import digest_of
 from cdcsync_operator.reconcile.files import write_atomically
 
 #: tables of which a status shows all, and how many it shows of more: few enough to be read
@@ -72,7 +73,7 @@ class TableShards:
             return status
         tables = [TableStatus.model_validate(entry) for path in self._found() for entry in _entries(path)]
         complete = counts.total + counts.unassigned == len(tables)
-        return status.with_(table_status=tuple(tables) if complete else ())
+        return status.with_(table_status=tuple(tables) if complete else (), table_digest="")
 
     def _write(self, path: Path, text: str) -> None:
         if self._written.get(path) != text:
@@ -92,8 +93,9 @@ def packed(status: Status, texts: Texts) -> tuple[Status, list[str]]:
     itself. `texts` is what was made before, and is brought up to date."""
     entries = {t.name: _text(t, texts) for t in status.table_status}
     if len(entries) <= SHOWN and _fits(entries.values()):
-        return status, []
-    return status.with_(table_status=_worst(status.table_status, entries)), _cut(list(entries.values()))
+        return status.with_(table_digest=""), []
+    shards = _cut(list(entries.values()))
+    return status.with_(table_digest=digest_of(shards), table_status=_worst(status.table_status, entries)), shards
 
 
 def _cut(entries: list[str]) -> list[str]:

@@ -29,7 +29,8 @@ from cdcsync_spark.verify.digest import Digesters
 from cdcsync_spark.verify.keys import refuse_other_definition
 from cdcsync_spark.verify.reading import Candidates, Work, compare_table, count_rows, spool_for, start_workers
 from cdcsync_spark.verify.report import differences
-from cdcsync_spark.verify.target_position import Opened, StatusFile, SyncStatus, open_target
+from cdcsync_spark.verify.sync_status import StatusFile, SyncStatus
+from cdcsync_spark.verify.target_position import Opened, open_target
 
 _MOST_WORKERS = 8
 _TOO_MANY = "there are too many to confirm all of them"

@@ -31,7 +31,8 @@ from cdcsync_spark.verify.digest import Digesters, Digests, DigestSet
 from cdcsync_spark.verify.independent_reader import IndependentSearch
 from cdcsync_spark.verify.key_history import BinlogSearch, KeyHistory, State, Watched
 from cdcsync_spark.verify.keys import matching, scan_keys, select_keys
-from cdcsync_spark.verify.target_position import SyncStatus, open_target, position_of
+from cdcsync_spark.verify.sync_status import SyncStatus
+from cdcsync_spark.verify.target_position import open_target, position_of
 
 _POLL_SECONDS = 0.3
 #: phases in which no driver brings the targets on

@@ -12,29 +12,22 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
-from contextlib import suppress
-from dataclasses import dataclass, field
 from pathlib import Path
 
-from cdcsync_core.errors import CdcError, Reason, fail, from_json
+from cdcsync_core.errors import from_json
 from cdcsync_core.quoting import visible
-from cdcsync_core.resource.spec import API_VERSION
 from cdcsync_core.runs.report import TableReport
-from cdcsync_core.runs.status import Status, VerifiedResult
+from cdcsync_core.runs.status import VerifiedResult
 from cdcsync_core.runs.verification import DifferenceKind, TableResult, VerificationProgress, VerifyConfig
 from cdcsync_core.timestamps import utc
 from cdcsync_kube.access import in_pod
-from cdcsync_kube.client import ApiError
 from cdcsync_spark.logs import get_logger
 from cdcsync_spark.run.context import RunContext
 from cdcsync_spark.verify.comparison import Comparison
-from cdcsync_spark.verify.target_position import read_status
+from cdcsync_spark.verify.sync_status import RecentStatus, read_resource, read_status
 
 #: seconds that the stream may take to pass the position at which keys were compared again
 _STREAM_SECONDS = 300.0
-#: seconds for which a status counts as the present one
-_FRESH = 1.0
 _log = get_logger()
 
 
@@ -95,38 +88,9 @@ def _message(result: TableResult) -> str:
     return result.skipped or (f"{result.unconfirmed:,} keys differ, but {result.why}" if result.unconfirmed else "")
 
 
-@dataclass
-class RecentStatus:
-    """What `load` has given within the last second, or before it raised CdcError: the status of
-    before is a lower bound, too. Targets are brought on by a live stream."""
-
-    load: Callable[[], Status]
-    _loaded: tuple[float, Status] | None = field(default=None, init=False)
-
-    def read(self) -> Status:
-        if self._loaded is None:
-            self._loaded = (time.monotonic(), self.load())
-        elif time.monotonic() - self._loaded[0] >= _FRESH:
-            with suppress(CdcError):
-                self._loaded = (time.monotonic(), self.load())
-        return self._loaded[1]
-
-    @property
-    def running(self) -> bool:
-        return self.read().runs.stream is not None
-
-
 def _status(context: RunContext) -> RecentStatus:
     """That of the file of a laptop, else of the resource on the cluster."""
     if context.config.status_file:
         return RecentStatus(lambda: read_status(Path(context.config.status_file)))
-    about = context.resource.metadata
-    api, path = in_pod(), f"/apis/{API_VERSION}/namespaces/{about.namespace}/cdcsyncs/{about.name}"
-
-    def load() -> Status:
-        try:
-            return Status.model_validate(api.get(path).get("status") or {})
-        except ApiError as error:
-            raise fail(Reason.INTERNAL_ERROR, f"the status of the sync cannot be read: {error}") from None
-
-    return RecentStatus(load)
+    api = in_pod()
+    return RecentStatus(lambda: read_resource(api, context.resource.metadata))

@@ -179,10 +179,12 @@ def test_an_executor_has_no_token_and_the_stream_no_executors() -> None:
 
 def test_a_verification_reads_its_own_sync_alone_and_few_splits_at_once() -> None:
     start = action(RunKind.VERIFY)
-    reports, sync = run_objects.role(resource(), start)["rules"]
+    reports, sync, tables = run_objects.role(resource(), start, tables=100)["rules"]
     assert reports["verbs"] == ["get", "patch"]
     expected = {"apiGroups": ["cdcsync.io"], "resources": ["cdcsyncs"], "resourceNames": ["shop"], "verbs": ["get"]}
     assert sync == expected
+    assert (tables["resources"], tables["verbs"]) == (["configmaps"], ["get"])
+    assert tables["resourceNames"] == ["shop-tables-0", "shop-tables-1", "shop-tables-2"]
     assert as_driven(resource(), start).spec.snapshot.parallelism == 2
 
 

@@ -38,7 +38,7 @@ def test_the_names_are_those_of_the_interface() -> None:
     data = Status(table_status=(TableStatus(name="shop.a"),)).to_dict()
     assert list(data) == [
         "observedGeneration", "phase", "conditions", "runs", "restarts", "source", "tables", "snapshot", "position",
-        "lagSeconds", "schedule", "verification", "tableStatus",
+        "lagSeconds", "schedule", "verification", "tableDigest", "tableStatus",
     ]  # fmt: skip
     assert data["observedGeneration"] == -1
     assert data["phase"] == "Pending"

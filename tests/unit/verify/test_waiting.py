@@ -14,7 +14,7 @@ import yaml
 from cdcsync_core.positions.position import Place
 from cdcsync_core.runs.verification import ReaderName
 from cdcsync_spark.verify.confirm import DifferenceConfirmation, Suspect
-from cdcsync_spark.verify.target_position import StatusFile
+from cdcsync_spark.verify.sync_status import StatusFile
 from contract.sinkcase import ORDERS, whole_snapshot
 from support.memory_target import MemorySink
 

@@ -85,6 +85,11 @@ def report_names(run: str, tables: int) -> list[str]:
     return [f"{run}-report-{n}" for n in range(max(1, -(-tables // LEAST_REPORT_TABLES)))]
 
 
+def shard_name(sync: str, number: int) -> str:
+    """A ConfigMap with tables of a sync's status."""
+    return f"{sync}-tables-{number}"
+
+
 def reports(resource: CdcSync, action: StartRun, unknown: list[TableReport]) -> list[Object]:
     """`unknown`: entries of the tables that it is started without. The run's tables are in the
     first shard, and where they are too many for it, in those behind it, too."""
@@ -218,9 +223,12 @@ def _egress(refused: tuple[str, ...]) -> list[Object]:
     return [{"ports": dns}, {"to": [{"namespaceSelector": {}}, *blocks]}]
 
 
-def role(resource: CdcSync, action: StartRun, secrets: Sequence[str] = (), release: str = "") -> Object:
+def role(
+    resource: CdcSync, action: StartRun, secrets: Sequence[str] = (), release: str = "", tables: int = 0
+) -> Object:
     """Its own reports; a snapshot also reads its plan, whose length is not known at first, and
-    creates its executors, if it has some; a verification reads the status of its sync.
+    creates its executors, if it has some; a verification reads the status of its sync, which has
+    so many `tables`.
 
     `secrets` are those that its executors mount, `release` is the operator's. `mount` and `run` are
     verbs of ours: the ValidatingAdmissionPolicies ask for them, that of a release for `run` on its
@@ -233,8 +241,7 @@ def role(resource: CdcSync, action: StartRun, secrets: Sequence[str] = (), relea
     if RUNS[action.kind].by_splits:
         rules += [{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get"]}]
     if not action.kind.copies:
-        own = [resource.metadata.name]
-        rules += [{"apiGroups": [GROUP], "resources": ["cdcsyncs"], "resourceNames": own, "verbs": ["get"]}]
+        rules += _status_rules(resource.metadata.name, tables)
     if action.executors:
         pod_verbs = ["get", "list", "watch", "create", "patch", "delete", "deletecollection"]
         rules += [
@@ -250,6 +257,15 @@ def role(resource: CdcSync, action: StartRun, secrets: Sequence[str] = (), relea
         "metadata": metadata(resource, action.id, action.id, "access"),
         "rules": rules,
     }
+
+
+def _status_rules(sync: str, tables: int) -> list[Object]:
+    """For the status of a sync and its shards; there are more for tables that are still to come."""
+    shards = [shard_name(sync, n) for n in range(-(-tables // LEAST_REPORT_TABLES) + 1)]
+    return [
+        {"apiGroups": [GROUP], "resources": ["cdcsyncs"], "resourceNames": [sync], "verbs": ["get"]},
+        {"apiGroups": [""], "resources": ["configmaps"], "resourceNames": shards, "verbs": ["get"]},
+    ]
 
 
 def binding(resource: CdcSync, run: str, service_account: str) -> Object:

@@ -266,7 +266,7 @@ class KubeDrivers:
         self._bounds.start(action.id, bodies)
         reports = [self._calls.create("configmaps", body) for body in bodies]
         gate("report-made")
-        account = self._make_access(resource, action, reports[0])
+        account = self._make_access(resource, action, reports[0], len(status.table_status))
         configs = run_objects.config_maps(
             resource, action.id, self._config(resource, action, assignments), self._extra(resource, action)
         )
@@ -279,7 +279,7 @@ class KubeDrivers:
         if RUNS[action.kind].by_splits and self._run(action.id).planner is None:
             self._begin_plan(resource, action, status, assignments)
 
-    def _make_access(self, resource: CdcSync, action: StartRun, report: Object) -> str:
+    def _make_access(self, resource: CdcSync, action: StartRun, report: Object, tables: int) -> str:
         """The run's rights, its secret and its NetworkPolicy; the name of its account."""
         bindings, roles, accounts, *network = self._access
         chosen = resource.spec.driver.service_account_name
@@ -290,7 +290,7 @@ class KubeDrivers:
         if action.executors:
             self._calls.create("secrets", run_objects.auth_secret(resource, action.id, token_hex(32), report))
             mounted = mounted_secrets(executor_pod(resource, action, self.image))
-        self._calls.create(roles, run_objects.role(resource, action, sorted(mounted), self.release))
+        self._calls.create(roles, run_objects.role(resource, action, sorted(mounted), self.release, tables))
         self._calls.create(bindings, run_objects.binding(resource, action.id, account))
         for path in network:
             self._calls.create(path, run_objects.network_policy(resource, action.id, self.refused_egress))
