@@ -45,6 +45,8 @@ _PREFIXES = ("cdcsync.io/", "app.kubernetes.io/")
 _MOST_ENTRIES, _LONGEST_VALUE = 32, 1024
 _TOO_LARGE = "AnswerTooLarge"
 _JSON = "application/json"
+#: names this program to the API server, also as the manager of the fields that it has written
+MANAGER = "cdcsync"
 METADATA_LIST = f"{_JSON};as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 METADATA_ONLY = f"{_JSON};as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
 Object = dict[str, Any]
@@ -101,7 +103,7 @@ class Api:
     def text(self, path: str, **query: str) -> str:
         """An answer that is no JSON: a log. It is bounded like any other."""
         target = path + (f"?{urllib.parse.urlencode(query)}" if query else "")
-        status, text = self._authorized("GET", target, None, {"Accept": "*/*", "User-Agent": "cdcsync"})
+        status, text = self._authorized("GET", target, None, {"Accept": "*/*", "User-Agent": MANAGER})
         if status >= http.client.MULTIPLE_CHOICES:
             raise _refusal(status, text)
         return text.decode(errors="replace")
@@ -163,7 +165,7 @@ class Api:
     ) -> Object:
         target = path + (f"?{urllib.parse.urlencode(query)}" if query else "")
         content = None if body is None else json.dumps(body, ensure_ascii=False).encode()
-        headers = {"Accept": accept, "User-Agent": "cdcsync", "Content-Type": kind}
+        headers = {"Accept": accept, "User-Agent": MANAGER, "Content-Type": kind}
         status, text = self._authorized(method, target, content, headers)
         if status >= http.client.MULTIPLE_CHOICES:
             raise _refusal(status, text)

@@ -72,9 +72,25 @@ def test_a_change_is_made_or_printed_as_a_patch_that_makes_it(sync: InProcessSyn
 
 
 def test_a_patch_names_the_version_of_the_manifest(sync: InProcessSync, call: Call) -> None:
+    """Whatever has changed the spec since: this program, or a field that somebody edited."""
+    path = f"{sync.syncs.replace('v1alpha1', 'v1beta1')}/shop"
     body = {"apiVersion": "cdcsync.io/v1beta1", "kind": "CdcSync", "metadata": {"name": "shop"}, "spec": sync.spec}
-    sync.api.create(sync.syncs.replace("v1alpha1", "v1beta1"), body)
-    assert yaml.safe_load(call("pause", "shop", "--print").stdout)["apiVersion"] == "cdcsync.io/v1beta1"
+    assert sync.api.create(sync.syncs.replace("v1alpha1", "v1beta1"), body)["metadata"]
+    assert _printed_version(call) == "cdcsync.io/v1alpha1", "it is this program that has created it"
+    sync.api._call(
+        "PATCH", path, {"fieldManager": "argocd-controller", "force": "true"}, body, "application/apply-patch+yaml"
+    )
+    assert call("restart", "shop").exit_code == 0
+    assert _printed_version(call) == "cdcsync.io/v1beta1"
+    edit = {"spec": {"restartNonce": 9}}
+    sync.api._call(
+        "PATCH", f"{sync.syncs}/shop", {"fieldManager": "kubectl-edit"}, edit, "application/merge-patch+json"
+    )
+    assert _printed_version(call) == "cdcsync.io/v1beta1"
+
+
+def _printed_version(call: Call) -> Any:
+    return yaml.safe_load(call("pause", "shop", "--print").stdout)["apiVersion"]
 
 
 def test_a_resnapshot_raises_the_nonce_of_its_tables_alone(

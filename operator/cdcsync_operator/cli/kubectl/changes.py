@@ -17,7 +17,7 @@ from cdcsync_core.errors import Reason, fail
 from cdcsync_core.quoting import visible
 from cdcsync_core.resource.spec import API_VERSION, KIND
 from cdcsync_core.runs.run import ExitCode
-from cdcsync_kube.client import ApiError, Object
+from cdcsync_kube.client import MANAGER, ApiError, Object
 from cdcsync_operator.cli.cluster_syncs import ClusterSyncs, resource_of
 from cdcsync_operator.cli.kubectl.options import of_cluster, print_option
 from cdcsync_operator.cli.views.output import Output
@@ -157,11 +157,12 @@ def _print_patch(output: Output, sync: Object, change: Object) -> None:
 
 
 def applied_version(sync: Object) -> str:
-    """The version of the manifest that wrote the spec last, as a patch of kustomize has to name
-    it."""
+    """The version of the manifest, as a patch of kustomize has to name it: of what was applied
+    last, else of the last change of the spec that this program did not make."""
     entries = sync["metadata"].get("managedFields") or []
-    versions = [str(e.get("apiVersion")) for e in entries if "f:spec" in (e.get("fieldsV1") or {})]
-    return versions[-1] if versions else API_VERSION
+    of_spec = [e for e in entries if "f:spec" in (e.get("fieldsV1") or {}) and e.get("manager") != MANAGER]
+    of_spec.sort(key=lambda e: (e.get("operation") == "Apply", str(e.get("time"))))
+    return str(of_spec[-1]["apiVersion"]) if of_spec else API_VERSION
 
 
 def _report(output: Output, changed: Object, change: Object) -> None:
