@@ -18,7 +18,8 @@ import psutil
 import pytest
 import yaml
 
-from cdcsync_core.runs.status import Phase, Restarts, Status, TableCounts, with_condition
+from cdcsync_core.runs.status import Phase, Status, TableCounts, with_condition
+from cdcsync_core.runs.status_part import Restarts
 from cdcsync_kube.client import Api
 from cdcsync_kube.pages import serve
 from cdcsync_operator.cluster.metrics import Metrics

@@ -12,8 +12,8 @@ from pathlib import Path
 import pyarrow as pa
 
 from cdcsync_core.runs.run import ExitCode, Report, RunConfig, RunKind, TableAssignment
-from cdcsync_core.runs.status import VerifiedResult, VerifiedStatus
 from cdcsync_core.runs.verification import DifferenceKind
+from cdcsync_core.runs.verification_status import VerifiedResult, VerifiedStatus
 from cdcsync_spark.sinks.contract.changes import Commit, Upsert
 from support.fixtures import FreshDatabase
 from support.servers import Server

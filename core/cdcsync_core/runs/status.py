@@ -26,6 +26,7 @@ from cdcsync_core.positions.position import LogOffset, binlog_of
 from cdcsync_core.quoting import visible
 from cdcsync_core.runs.run import RunKind, TablePhase
 from cdcsync_core.runs.status_part import (
+    Restarts,
     StatusPart,
     StatusPosition,
     StatusServer,
@@ -34,6 +35,7 @@ from cdcsync_core.runs.status_part import (
     Text,
     Word,
 )
+from cdcsync_core.runs.verification_status import VerificationStatus, VerifiedStatus
 from cdcsync_core.timestamps import unix_time, utc
 
 #: long enough for several failures with their remedies, short enough for an event and a terminal
@@ -130,16 +132,6 @@ class Runs(RootModel[dict[RunKind, RunRef]]):
         return self.get(RunKind.STREAM)
 
 
-class Restarts(StatusPart):
-    """Failures in a row; `reason` and `message` are the last one's, `next_attempt_at` is None when
-    nothing waits."""
-
-    consecutive: int = 0
-    reason: Word = ""
-    message: Text = ""
-    next_attempt_at: str | None = None
-
-
 class ScheduleStatus(StatusPart):
     """The times of a stream with a schedule that has caught up once. `next_time` is the first time
     that is not caught up, so one that is past is due; `last_start` is when the run began that
@@ -224,88 +216,6 @@ class ResnapshotStatus(StatusPart):
     reason: Word = ""
     message: Text = ""
     at: tuple[str, ...] = ()
-
-
-class VerifiedResult(StrEnum):
-    """What a verification found of a table; NOT_COMPARED: nothing is proven, or not of all keys."""
-
-    EQUAL = "Equal"
-    DIFFERENT = "Different"
-    NOT_COMPARED = "NotCompared"
-
-
-class VerifiedStatus(StatusPart):
-    """What the last verification of a table found, for the request `nonce` (0 once another run has
-    begun), at `at`, of the content `generation` as of `position`: rows of both sides, and the keys
-    that are `missing` in the target, `extra` there, `different`, or there more than once
-    (`duplicate`). `unconfirmed` keys could not be compared again; `message` is why a table was not
-    compared. `differs_since` is when it was first found to differ, empty once it was found equal.
-    It never has values of rows.
-    """
-
-    nonce: int = 0
-    at: str = ""
-    result: VerifiedResult = VerifiedResult.NOT_COMPARED
-    generation: int = 0
-    source_rows: int = 0
-    target_rows: int = 0
-    missing: int = 0
-    extra: int = 0
-    different: int = 0
-    duplicate: int = 0
-    unconfirmed: int = 0
-    position: Word = ""
-    message: Text = ""
-    differs_since: str = ""
-
-    @property
-    def differences(self) -> int:
-        """Keys that are not equal on both sides."""
-        return self.missing + self.extra + self.different + self.duplicate
-
-    def after(self, before: VerifiedStatus | None) -> VerifiedStatus:
-        """Keeps what an earlier verification found where this one has proven nothing."""
-        if self.result is VerifiedResult.DIFFERENT:
-            since = before.differs_since if before and before.generation == self.generation else ""
-            return self.model_copy(update={"differs_since": since or self.at})
-        if self.result is VerifiedResult.NOT_COMPARED and before is not None:
-            return self.model_copy(update={"generation": before.generation, "differs_since": before.differs_since})
-        return self
-
-
-class VerificationState(StrEnum):
-    """PENDING: it waits for its run. INCOMPLETE: nothing was found to differ, but not all was
-    compared. FAILED: no run of it came to its end."""
-
-    PENDING = "Pending"
-    RUNNING = "Running"
-    EQUAL = "Equal"
-    DIFFERENT = "Different"
-    INCOMPLETE = "Incomplete"
-    FAILED = "Failed"
-
-    @property
-    def final(self) -> bool:
-        return self not in (VerificationState.PENDING, VerificationState.RUNNING)
-
-
-class VerificationStatus(StatusPart):
-    """The last request to verify: `nonce` is that of `spec.verify`, `total` counts its tables, and
-    the next numbers their results. `restarts` are the failures of its runs in a row, `message` is
-    why it waits, is incomplete or has failed."""
-
-    nonce: int
-    state: VerificationState = VerificationState.PENDING
-    started_at: str | None = None
-    finished_at: str | None = None
-    total: int = 0
-    equal: int = 0
-    different: int = 0
-    not_compared: int = 0
-    rows: int = 0
-    differences: int = 0
-    message: Text = ""
-    restarts: Restarts = Field(default_factory=Restarts)
 
 
 class TableStatus(StatusPart):

@@ -56,6 +56,16 @@ class StatusPart(BaseModel):
     model_config = ConfigDict(frozen=True, extra="ignore", alias_generator=to_camel, populate_by_name=True)
 
 
+class Restarts(StatusPart):
+    """Failures in a row; `reason` and `message` are the last one's, `next_attempt_at` is None when
+    nothing waits."""
+
+    consecutive: int = 0
+    reason: Word = ""
+    message: Text = ""
+    next_attempt_at: str | None = None
+
+
 class _AsWritten(StatusPart):
     """A piece of which only those fields go out that came in."""
 

@@ -17,7 +17,8 @@ from cdcsync_core.errors import CdcError, Reason
 from cdcsync_core.quoting import visible
 from cdcsync_core.resource.spec import API_VERSION, KIND, CdcSync
 from cdcsync_core.runs.run import RunKind, TablePhase
-from cdcsync_core.runs.status import Status, VerificationState, shown_message
+from cdcsync_core.runs.status import Status, shown_message
+from cdcsync_core.runs.verification_status import VerificationState
 from cdcsync_kube.client import Api, ApiError, Object
 from cdcsync_operator.cluster.store import KubeStore
 from cdcsync_operator.decision.data_flow import SILENT, SINK_SLOW, SOURCE_SILENT, STARTING

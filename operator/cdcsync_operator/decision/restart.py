@@ -10,7 +10,8 @@ start still backs off. Pure: time comes in as unix seconds.
 from __future__ import annotations
 
 from cdcsync_core.resource.spec import AutoRestart, CdcSync
-from cdcsync_core.runs.status import Restarts, shown_message
+from cdcsync_core.runs.status import shown_message
+from cdcsync_core.runs.status_part import Restarts
 from cdcsync_core.timestamps import unix_time, utc
 
 _MIN_STABLE = 60.0

@@ -22,7 +22,8 @@ from pydantic import ValidationError
 from cdcsync_core.errors import CdcError, Reason, fail
 from cdcsync_core.resource.manifest import Manifest, load_manifest
 from cdcsync_core.resource.spec import CdcSync, Spec
-from cdcsync_core.runs.status import Phase, Restarts, Status, only_tables
+from cdcsync_core.runs.status import Phase, Status, only_tables
+from cdcsync_core.runs.status_part import Restarts
 from cdcsync_operator.decision.tables.assignment import reset_failure
 from cdcsync_operator.local.state_folder import StateFolder
 from cdcsync_operator.reconcile.files import write_atomically

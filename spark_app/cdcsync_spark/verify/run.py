@@ -17,8 +17,8 @@ from pathlib import Path
 from cdcsync_core.errors import from_json
 from cdcsync_core.quoting import visible
 from cdcsync_core.runs.report import TableReport
-from cdcsync_core.runs.status import VerifiedResult
 from cdcsync_core.runs.verification import DifferenceKind, TableResult, VerificationProgress, VerifyConfig
+from cdcsync_core.runs.verification_status import VerifiedResult
 from cdcsync_core.timestamps import utc
 from cdcsync_kube.access import in_pod
 from cdcsync_spark.logs import get_logger

@@ -4,19 +4,9 @@ to know is left out."""
 from __future__ import annotations
 
 from cdcsync_core.runs.run import RunKind, TablePhase
-from cdcsync_core.runs.status import (
-    Phase,
-    ResnapshotStatus,
-    Restarts,
-    RunRef,
-    SchemaStatus,
-    Status,
-    TableStatus,
-    VerificationState,
-    VerificationStatus,
-    with_condition,
-)
-from cdcsync_core.runs.status_part import StatusPosition
+from cdcsync_core.runs.status import Phase, ResnapshotStatus, RunRef, SchemaStatus, Status, TableStatus, with_condition
+from cdcsync_core.runs.status_part import Restarts, StatusPosition
+from cdcsync_core.runs.verification_status import VerificationState, VerificationStatus
 from cdcsync_operator.cluster.events import events_between
 
 BEFORE = Status(phase=Phase.STREAMING)

@@ -78,10 +78,11 @@ class ControllerHarness:
     closing: bool = False
     log: list[Action] = field(default_factory=list)
 
-    def step(self, seconds: float = 1.0) -> Decision:
-        """Decides once and does what was decided."""
+    def step(self, seconds: float = 1.0, **observed: Any) -> Decision:
+        """Decides once and does what was decided; `observed` are further fields of `Observed`."""
         self.now += seconds
-        seen = Observed(self.status, tuple(self.runs.values()), self.preflight, closing=self.closing, token="ab12")
+        parts: dict[str, Any] = {"closing": self.closing, "token": "ab12"}
+        seen = Observed(self.status, tuple(self.runs.values()), self.preflight, **parts | observed)
         decision = decide(self.resource, seen, self.now)
         self.status = decision.status
         for action in decision.actions:

@@ -7,7 +7,7 @@ import pytest
 
 from cdcsync_core.errors import CdcError
 from cdcsync_core.resource.spec import AutoRestart, Backoff
-from cdcsync_core.runs.status import Restarts
+from cdcsync_core.runs.status_part import Restarts
 from cdcsync_operator.cluster.settings import from_environment
 from cdcsync_operator.decision.restart import after_failure, delay, exhausted, floored, is_stable, wait_left
 from unit.controller.harness import resource

@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
+from cdcsync_core.errors import Reason, fail
 from cdcsync_core.runs.run import RunKind
-from cdcsync_core.runs.status import VerificationState as State
-from cdcsync_core.runs.status import VerificationStatus
+from cdcsync_core.runs.verification_status import VerificationState as State
+from cdcsync_core.runs.verification_status import VerificationStatus
 from unit.controller.harness import ControllerHarness, resource
 
 SNAPSHOT, STREAM, VERIFY = RunKind.SNAPSHOT, RunKind.STREAM, RunKind.VERIFY
@@ -248,6 +249,46 @@ def test_a_paused_sync_keeps_the_request_until_it_goes_on() -> None:
     harness.change(verify={"nonce": 1})
     harness.steps()
     assert harness.kinds() == {"stream", "verify"}
+
+
+def test_a_request_says_what_holds_it_back() -> None:
+    """Whatever holds back runs of the sync holds it back, too, and is named in its message."""
+    harness, verify = flowing(), {"nonce": 1}
+
+    def message(**observed: Any) -> str:
+        for _ in range(3):
+            harness.step(**observed)
+        return verification(harness).message
+
+    harness.change(verify=verify)
+    assert message(refusal="policy.allowedImages refuses it") == "policy.allowedImages refuses it"
+    assert message(missing_secrets=("no Secret login",)) == "no Secret login"
+    harness.errors = (fail(Reason.SOURCE_UNREACHABLE, "no answer of db.example"),)
+    harness.change(verify=verify, restartNonce=1)
+    assert "no answer of db.example" in message()
+    harness.errors = ()
+    harness.step(1000.0)
+    message()
+    assert verification(harness).state is State.RUNNING
+    assert message() == ""
+    harness.change(verify=verify | {"nonce": 2})
+    assert message() == "the run of another request, or of an earlier spec, has to end first"
+    harness.change(verify=verify | {"nonce": 2}, state="paused")
+    for kind in (STREAM, VERIFY):
+        harness.end(kind)
+    assert message() == "spec.state is paused"
+    harness.change(verify=verify | {"nonce": 2})
+    message()
+    harness.end(VERIFY, 3, "PrivilegeMissing", "no SELECT")
+    harness.end(STREAM, 1, "SourceUnreachable", "no answer")
+    harness.change(verify=verify | {"nonce": 3})
+    assert "after SourceUnreachable: no answer" in message()
+    harness.step(1000.0)
+    message()
+    harness.end(VERIFY, 1, "DriverLost", "evicted")
+    assert message().startswith("DriverLost: evicted; next attempt at ")
+    harness.end(STREAM, 3, "SpecInvalid", "no such host")
+    assert message() == "the sync has failed"
 
 
 @pytest.mark.parametrize("phase", ["Completed"])

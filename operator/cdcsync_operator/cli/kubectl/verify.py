@@ -13,7 +13,8 @@ from rich.table import Table as Grid
 from cdcsync_core.errors import Reason, fail
 from cdcsync_core.resource.quantity import parse_seconds
 from cdcsync_core.runs.run import ExitCode
-from cdcsync_core.runs.status import Status, TableStatus, VerificationState, VerificationStatus, VerifiedResult
+from cdcsync_core.runs.status import Status, TableStatus
+from cdcsync_core.runs.verification_status import VerificationState, VerificationStatus, VerifiedResult
 from cdcsync_kube.client import Object
 from cdcsync_operator.cli.cluster_syncs import ClusterSyncs
 from cdcsync_operator.cli.kubectl.changes import check_names, send

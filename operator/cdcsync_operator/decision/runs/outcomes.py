@@ -11,7 +11,8 @@ from __future__ import annotations
 
 from cdcsync_core.errors import Reason
 from cdcsync_core.runs.run import ExitCode, RunKind, TablePhase
-from cdcsync_core.runs.status import Restarts, RunRef
+from cdcsync_core.runs.status import RunRef
+from cdcsync_core.runs.status_part import Restarts
 from cdcsync_core.timestamps import unix_time
 from cdcsync_operator.decision import restart
 from cdcsync_operator.decision.observed import Exit, ObservedRun

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from cdcsync_core.errors import Reason
 from cdcsync_core.runs.run import RunKind, TablePhase
-from cdcsync_core.runs.status import Phase, Restarts, only_tables
-from cdcsync_core.runs.status_part import StatusServer
+from cdcsync_core.runs.status import Phase, only_tables
+from cdcsync_core.runs.status_part import Restarts, StatusServer
 from cdcsync_core.timestamps import unix_time
 from cdcsync_operator.decision.data_flow import STARTING, flow_problem, sink_doubt, source_doubt
 from cdcsync_operator.decision.needs import asked

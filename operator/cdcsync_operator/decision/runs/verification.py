@@ -17,17 +17,9 @@ from collections.abc import Iterable
 
 from cdcsync_core.quoting import visible
 from cdcsync_core.runs.run import ExitCode, RunKind
-from cdcsync_core.runs.status import (
-    Phase,
-    Restarts,
-    RunRef,
-    TableStatus,
-    VerificationState,
-    VerificationStatus,
-    VerifiedResult,
-    VerifiedStatus,
-    shown_message,
-)
+from cdcsync_core.runs.status import Phase, RunRef, TableStatus, shown_message
+from cdcsync_core.runs.status_part import Restarts
+from cdcsync_core.runs.verification_status import VerificationState, VerificationStatus, VerifiedResult, VerifiedStatus
 from cdcsync_core.timestamps import utc
 from cdcsync_operator.decision import restart
 from cdcsync_operator.decision.needs import Generations, is_read
@@ -182,7 +174,9 @@ def show_progress(s: Situation) -> Situation:
         return s.with_status(verification=recorded.model_copy(update=none))
     state = VerificationState.PENDING if ref is None else VerificationState.RUNNING
     begun = {"started_at": ref.started_at if ref else recorded.started_at, "state": state}
-    return s.with_status(verification=recorded.model_copy(update=begun | {"message": _waiting_for(s, recorded)}))
+    return s.with_status(
+        verification=recorded.model_copy(update=begun | {"message": shown_message(_waiting_for(s, recorded))})
+    )
 
 
 _NO_TABLE = "found no table of this sync that spec.verify.tables matches; needed: at least one"
@@ -191,17 +185,42 @@ _NO_TABLE = "found no table of this sync that spec.verify.tables matches; needed
 def _waiting_for(s: Situation, recorded: VerificationStatus) -> str:
     """Empty where its run is at work."""
     run = s.named(RunKind.VERIFY)
+    if run is not None and run.stop_asked:
+        return "the run of another request, or of an earlier spec, has to end first"
     if run is not None:
         return run.waiting[1]
     if s.status.runs.get(RunKind.VERIFY) is not None:
         return ""
-    restarts = recorded.restarts
-    if restarts.reason:
-        again = f"; next attempt at {restarts.next_attempt_at}" if restarts.next_attempt_at else ""
-        return f"{restarts.reason}: {restarts.message}{again}"
+    return _held_back_by_sync(s) or _own_failure(recorded) or _unread(s) or "its run has not begun"
+
+
+def _held_back_by_sync(s: Situation) -> str:
+    """Why no run of such a kind begins, as `schedule.permit` decides; empty where one may."""
+    preflight, restarts = s.preflight, s.status.restarts
     if s.spec.state == "paused":
         return "spec.state is paused"
-    if s.status.phase is Phase.FAILED:
+    if s.observed.closing:
+        return "the controller was asked to stop"
+    if s.observed.refusal or s.observed.missing_secrets:
+        return s.observed.refusal or "; ".join(s.observed.missing_secrets)
+    if s.has_failed or s.status.phase is Phase.FAILED:
         return "the sync has failed"
+    if preflight is not None and preflight.failures:
+        return "\n".join(error.message for error in preflight.failures)
+    if s.is_waiting:
+        return f"the sync is tried again at {restarts.next_attempt_at} after {restarts.reason}: {restarts.message}"
+    finished = s.status.phase is Phase.COMPLETED and not s.changed
+    return "" if finished or s.preflight_passed else "source and sink are not checked yet"
+
+
+def _own_failure(recorded: VerificationStatus) -> str:
+    restarts = recorded.restarts
+    if not restarts.reason:
+        return ""
+    again = f"; next attempt at {restarts.next_attempt_at}" if restarts.next_attempt_at else ""
+    return f"{restarts.reason}: {restarts.message}{again}"
+
+
+def _unread(s: Situation) -> str:
     unread = [t.name for t in _requested(s) if not (t.failed or is_read(s.spec, t))]
-    return f"{len(unread)} tables are not read to the end" if unread else "its run has not begun"
+    return f"{len(unread)} tables are not read to the end" if unread else ""

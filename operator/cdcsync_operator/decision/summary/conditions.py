@@ -20,11 +20,11 @@ from cdcsync_core.runs.status import (
     SinkWriteStatus,
     Status,
     TableStatus,
-    VerifiedStatus,
     effective_lag,
     with_condition,
 )
 from cdcsync_core.runs.status_part import StatusPosition
+from cdcsync_core.runs.verification_status import VerifiedStatus
 from cdcsync_core.timestamps import utc
 from cdcsync_operator.decision.data_flow import STARTING, Doubt, flow_problem, sink_doubt, source_doubt
 from cdcsync_operator.decision.needs import all_consistent, is_read
