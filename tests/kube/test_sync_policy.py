@@ -15,6 +15,7 @@ import yaml
 
 from cdcsync_core.resource.manifest import parse_resource
 from cdcsync_core.resource.secret_hosts import misdirected
+from cdcsync_core.resource.spec import API_VERSIONS
 from cdcsync_kube.client import Api, ApiError, Object
 from cdcsync_operator.cluster.objects.driver_pod import Image
 from cdcsync_operator.cluster.policy.pod_policy import PodPolicy, violations
@@ -217,6 +218,7 @@ def refused_by_the_operator(resource: Object) -> list[str]:
         ({"delta": {"path": "s3://a/b", "options": {"endpoint": "http://[::1]:9000"}}}, "endpoint"),
         ({"delta": {"path": "s3://a/b", "options": {"endpoint": "http://[::ffff:127.0.0.1]:9000"}}}, "endpoint"),
         (_iceberg(uri="http://169.254.169.254/v1"), "catalog.uri"),
+        (_iceberg(uri="thrift://169.254.169.254:9083", type="hive", warehouse="s3://a/b"), "catalog.uri"),
         (_iceberg(uri="https://c.example", oauth2={"serverUri": "https://100.100.100.200/t"}), "oauth2.serverUri"),
         ({"iceberg": {"catalog": {"uri": "https://c.example"}, "options": {"endpoint": "http://168.63.129.16"}}},
          "options.endpoint"),
@@ -231,7 +233,8 @@ def test_a_sinks_host_that_the_operator_refuses_is_refused(
     resource["spec"]["sink"] = sink
     (refused,) = refused_by_the_operator(resource)
     assert field in refused.partition(": ")[0]
-    assert "policy.refusedSourceNetworks" in applied(api, namespace, resource)
+    for version in API_VERSIONS:
+        assert "policy.refusedSourceNetworks" in applied(api, namespace, resource | {"apiVersion": version})
 
 
 def test_a_folder_that_the_operator_refuses_is_refused(api: Api, namespace: str, in_force: None) -> None:

@@ -15,6 +15,7 @@ from cdcsync_core.errors import CdcError, Reason
 from cdcsync_core.resource.networks import VARIABLE
 from cdcsync_lake.location import Location
 from cdcsync_mysql.sessions.connection import Source, connect
+from cdcsync_spark.sinks.iceberg.catalog.hive import HiveCatalog
 from cdcsync_spark.sinks.iceberg.catalog.login import OAuth2
 from cdcsync_spark.sinks.iceberg.catalog.rest import RestCatalog, RestSettings
 from cdcsync_spark.sinks.iceberg.catalog.stores import TableStores
@@ -68,6 +69,13 @@ def test_a_source(host: str, inside: tuple[Hostile, int], tmp_path: Path) -> Non
     (tmp_path / "login").write_text("x")
     with pytest.raises(CdcError) as found:
         connect(Source(host, inside[1], tmp_path / "login", tmp_path / "login"))
+    _refusal(found.value)
+
+
+@pytest.mark.usefixtures("refused")
+def test_a_metastore(inside: tuple[Hostile, int], tmp_path: Path) -> None:
+    with pytest.raises(CdcError) as found:
+        HiveCatalog(f"thrift://localhost:{inside[1]}", "s3://lake/tables", TableStores()).check()
     _refusal(found.value)
 
 

@@ -3,6 +3,9 @@ and memory, and with none of its text beyond a quotation."""
 
 from __future__ import annotations
 
+import pickle
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -152,12 +155,10 @@ def test_a_server_of_postgresql_that_hangs_or_drips_ends_by_the_clock(
 
 
 def test_a_login_to_postgresql_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also one whose password would take libpq minutes."""
     monkeypatch.setattr(postgresql_login, "LOGIN_SECONDS", _SECONDS)
     cases: list[tuple[hostile_postgresql.Way, str]] = [
         (hostile.silence, "no login within"),
         (before_the_login(message(b"R", length=1000), drips=True), "no login within"),
-        (hostile_postgresql.scram(rounds=2_000_000), "no login within"),
     ]
     for way, excerpt in cases:
         with _postgresql(way, tmp_path) as (_, dialect):
@@ -167,6 +168,31 @@ def test_a_login_to_postgresql_is_bounded(tmp_path: Path, monkeypatch: pytest.Mo
     for repeated in (_PARAMETERS, notice(b"x" * 20_000)):
         with _postgresql(before_the_login(hostile_postgresql.LOGGED_IN, repeated=repeated), tmp_path) as (_, dialect):
             assert "more than 1048576 bytes before the login" in _fault(dialect, _read).found
+
+
+#: opens the dialect of its input, and prints the fault
+_LOGIN = """
+import pickle, sys
+from cdcsync_core.errors import CdcError
+from cdcsync_spark.sinks.sql.dialects import postgresql_login
+
+postgresql_login.LOGIN_SECONDS = 1.0
+try:
+    pickle.load(sys.stdin.buffer).open()
+except CdcError as error:
+    print(error.reason.value, error.found)
+"""
+
+
+def test_a_hash_of_a_password_that_takes_libpq_half_an_hour_is_a_login_that_is_late(tmp_path: Path) -> None:
+    """The process of the run ends, too, although the hash is still being computed."""
+    with _postgresql(hostile_postgresql.scram(rounds=2_000_000_000), tmp_path) as (_, dialect):
+        process = subprocess.run(
+            [sys.executable, "-c", _LOGIN], input=pickle.dumps(dialect), capture_output=True, timeout=200, check=False
+        )
+    assert (process.returncode, process.stderr) == (0, b"")
+    assert process.stdout.startswith(b"SinkUnreachable ")
+    assert b"no login within" in process.stdout
 
 
 def test_the_rest_of_an_answer_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,6 +22,8 @@ from cdcsync_spark.sinks.iceberg.catalog.stores import TableStores
 TABLE = CatalogTableName(("shop",), "orders")
 #: the head of an answer to `get_table`: strict binary protocol, a reply
 REPLY = struct.pack("!II9sI", 0x80010002, 9, b"get_table", 0)
+#: the table of an answer, its storage, and the head of the list of its columns
+LIST = b"\x0c\x00\x00" + b"\x0c\x00\x07" + b"\x0f\x00\x01\x0c"
 
 
 @contextmanager
@@ -54,6 +56,8 @@ ANSWERS: dict[str, Callable[[socket.socket], None]] = {
     "no Thrift": lambda connection: connection.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n"),
     "an end in the middle": lambda connection: connection.sendall(REPLY[:10]),
     "a long text": lambda connection: connection.sendall(struct.pack("!II", 0x80010002, 2**31 - 1) + b"x" * 100),
+    "a list without end": lambda connection: connection.sendall(REPLY + LIST + struct.pack("!I", 2**31 - 1)),
+    "a negative list": lambda connection: connection.sendall(REPLY + LIST + struct.pack("!i", -5)),
     "deep": lambda connection: connection.sendall(REPLY + b"\x0c\x00\x63" * 100_000),
     "drips": dripping,
 }
@@ -66,6 +70,34 @@ def test_what_is_no_answer_is_an_error_in_time(answer: str, tmp_path: Path) -> N
         with pytest.raises(CdcError, match=f'the metastore {uri} did not give the table "shop.orders"') as error:
             catalog.load(TABLE)
     assert error.value.reason is Reason.SINK_UNREACHABLE
+
+
+def located(place: str) -> Callable[[socket.socket], None]:
+    """Answers `get_table` by an Iceberg table whose newest metadata are at `place`."""
+    parameters = {"table_type": "ICEBERG", "metadata_location": place}
+    texts = b"".join(struct.pack("!I", len(t)) + t.encode() for pair in parameters.items() for t in pair)
+    fields = b"\x0d\x00\x09\x0b\x0b" + struct.pack("!I", len(parameters)) + texts
+    return lambda connection: connection.sendall(REPLY + b"\x0c\x00\x00" + fields + b"\x00\x00")
+
+
+@pytest.mark.parametrize(
+    "place", ["/etc/metadata/passwd", "file:{0}/../x/metadata/a", "{0}/%2e%2e/metadata/a", "http://host/x/metadata/a"]
+)
+def test_no_folder_outside_of_the_warehouse_is_read(place: str, tmp_path: Path) -> None:
+    with answering(located(place.format(tmp_path))) as uri:
+        catalog = HiveCatalog(uri, str(tmp_path), TableStores(folder=str(tmp_path)), 60.0)
+        with pytest.raises(CdcError, match="the catalog puts a table at") as error:
+            catalog.load(TABLE)
+    assert error.value.reason is Reason.SPEC_INVALID
+
+
+@pytest.mark.parametrize("place", ["{0}/orders/metadata/..", "{0}/orders/elsewhere/a", "{0}/orders/metadata/a/b", "x"])
+def test_what_is_no_place_of_metadata_is_a_conflict(place: str, tmp_path: Path) -> None:
+    with answering(located(place.format(tmp_path))) as uri:
+        catalog = HiveCatalog(uri, str(tmp_path), TableStores(folder=str(tmp_path)), 60.0)
+        with pytest.raises(CdcError) as error:
+            catalog.load(TABLE)
+    assert error.value.reason in (Reason.SINK_CONFLICT, Reason.SPEC_INVALID)
 
 
 def exception(number: int, text: bytes) -> Callable[[socket.socket], None]:

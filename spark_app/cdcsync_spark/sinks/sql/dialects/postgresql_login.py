@@ -2,21 +2,25 @@
 
 Why it exists: the time-out of libpq is asked between two messages alone, and a server that sends
 parameters without end fills the memory. Why it is right: a login is made in a thread of its own,
-which is given up at the end of its time; what it opens afterwards is closed by it. What cannot be
-interrupted is the hash of a password that the server asks for with thousands of millions of rounds
-(SCRAM): libpq computes it first, under Python's lock, and the login is late then whatever follows.
+which is given up at the end of its time; what it opens afterwards is closed by it. A server can
+ask for a password's hash of thousands of millions of rounds (SCRAM), which libpq computes in one
+call that nothing interrupts. That call is made without Python's lock, so that who waits for the
+login goes on at its end; the thread ends with the hash, or with the process.
 """
 
 from __future__ import annotations
 
+import ctypes
 import select
 import socket
 import threading
 import time
 from contextlib import suppress
-from typing import Any
+from pathlib import Path
+from typing import Any, cast
 
 import psycopg
+import psycopg_binary
 from psycopg import pq
 from psycopg.conninfo import make_conninfo
 
@@ -26,8 +30,23 @@ LOGIN_SECONDS = 30.0
 #: before the login's end; a server's parameters and errors are a few KiB
 _LOGIN_BYTES = 2**20
 _LOOK_SECONDS = 0.1
+#: OPENSSL_INIT_NO_ATEXIT
+_NO_ATEXIT = 0x80000
 _LATE = f"no login within {LOGIN_SECONDS:g} s"
 Connection = psycopg.Connection[tuple[Any, ...]]
+
+
+def _connect_poll() -> Any:
+    """`PQconnectPoll` of the library that psycopg has loaded, whose own call of it holds Python's
+    lock. OpenSSL's tables stay at the end of the process: a hash may still be computed by them."""
+    folder = Path(psycopg_binary.__file__).parent.with_name("psycopg_binary.libs")
+    openssl, libpq = (ctypes.CDLL(str(next(folder.glob(f"{name}-*")))) for name in ("libcrypto", "libpq"))
+    openssl.OPENSSL_init_crypto(ctypes.c_uint64(_NO_ATEXIT), None)
+    libpq.PQconnectPoll.argtypes, libpq.PQconnectPoll.restype = [ctypes.c_void_p], ctypes.c_int
+    return libpq.PQconnectPoll
+
+
+_CONNECT_POLL = _connect_poll()
 
 
 class LoginFailed(Exception):
@@ -87,7 +106,7 @@ class PostgresLogin:
         return connection
 
     def _poll(self, connection: pq.abc.PGconn) -> pq.PollingStatus:
-        status = pq.PollingStatus(connection.connect_poll())
+        status = pq.PollingStatus(_CONNECT_POLL(cast("Any", connection).pgconn_ptr))
         if connection.status == pq.ConnStatus.BAD or status == pq.PollingStatus.FAILED:
             raise LoginFailed(connection.get_error_message("utf-8"))
         if _received(connection) > _LOGIN_BYTES:
