@@ -31,6 +31,7 @@ from cdcsync_core.gates import observed
 from cdcsync_core.positions.chunk import Bound, Split
 from cdcsync_core.positions.lineage import Lineage
 from cdcsync_core.positions.position import FilePosition, Place, Position
+from cdcsync_core.resource.snapshot_spec import MaxLoad, SnapshotSpec
 from cdcsync_core.resource.spec import Tables
 from cdcsync_core.runs.run import Decoder, PlanShard, TableAssignment
 from cdcsync_core.state import TableState
@@ -192,9 +193,7 @@ class Life:
             resource=SimpleNamespace(
                 spec=SimpleNamespace(
                     tables=Tables(include=(".*",)),
-                    snapshot=SimpleNamespace(
-                        chunk_size=2, parallelism=_PARALLELISM, max_split_seconds=60, delivery="consistent"
-                    ),
+                    snapshot=SnapshotSpec.model_validate({"chunkSize": 2, "parallelism": _PARALLELISM}),
                 )
             ),
             source=None,
@@ -277,6 +276,9 @@ class _Snapshot:
         high = at(len(self.source.done))
         self.life.passes("HIGH")
         return high
+
+    def excess(self, most: MaxLoad) -> str:
+        return ""
 
     @contextmanager
     def history(self) -> Iterator[Verify]:

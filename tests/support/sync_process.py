@@ -72,7 +72,7 @@ class Sync:
     """One sync of `server`; `tables` are the patterns, `spec` replaces parts of the manifest's spec
     (nested dictionaries are merged). `within` is a command that runs the program as its last words
     do (`unshare --mount`, say), `options` are more of `cdcsync run`. `secrets` are the manifest's
-    beside the source's, by their names.
+    beside the source's, by their names; `annotations` are those of the source's.
 
     All files lie in `folder`: the manifest, the state folder, the lake, the output.
     """
@@ -86,6 +86,7 @@ class Sync:
     within: Sequence[str] = ()
     options: Sequence[str] = ()
     secrets: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    annotations: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -122,7 +123,8 @@ class Sync:
                 {
                     "apiVersion": "v1",
                     "kind": "Secret",
-                    "metadata": {"name": name, "labels": {"cdcsync.io/source": "true"}},
+                    "metadata": {"name": name, "labels": {"cdcsync.io/source": "true"}}
+                    | ({"annotations": dict(self.annotations)} if name == "source" else {}),
                     "stringData": dict(data),
                 }
                 for name, data in secrets.items()

@@ -26,6 +26,7 @@ from pydantic import BaseModel, SecretStr, ValidationError
 
 from cdcsync_core.errors import CdcError, ManifestError, Reason
 from cdcsync_core.resource.secret_hosts import misdirected
+from cdcsync_core.resource.source_bounds import bounded, unreadable
 from cdcsync_core.resource.spec import API_VERSIONS, KIND, CdcSync, required_secrets
 
 SECRET_LABEL = "cdcsync.io/source"
@@ -34,7 +35,8 @@ Secrets = dict[str, dict[str, SecretStr]]
 
 @dataclass(frozen=True)
 class Manifest:
-    """One resource and the Secrets beside it: `secrets[name][key]`."""
+    """One resource, within the bounds of its source's Secret, and the Secrets beside it:
+    `secrets[name][key]`."""
 
     resource: CdcSync
     secrets: Secrets
@@ -54,10 +56,12 @@ def load_manifest(texts: Iterable[str]) -> Manifest:
     resource = parse_resource(syncs[0])
     by_name = _read_secrets(secrets, resource.metadata.namespace)
     annotations = {d["metadata"]["name"]: _annotations(d) for d in secrets}
-    faults = [*missing_secrets(resource, by_name), *misdirected(resource, annotations).values()]
+    refused = misdirected(resource, annotations) | unreadable(resource, annotations)
+    faults = [*missing_secrets(resource, by_name), *refused.values()]
     if faults:
         raise _invalid(faults)
-    return Manifest(resource, by_name)
+    own = annotations.get(resource.spec.source.credentials_secret_ref.name, {})
+    return Manifest(bounded(resource, own), by_name)
 
 
 def parse_resource(data: Any) -> CdcSync:

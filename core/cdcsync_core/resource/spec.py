@@ -21,6 +21,7 @@ from cdcsync_core.resource.connection_spec import CredentialsRef, SourceTls, is_
 from cdcsync_core.resource.cron_schedule import check_cron, check_zone, longest_gap, next_after
 from cdcsync_core.resource.pod_size import Driver, Executors, StreamDriver
 from cdcsync_core.resource.sink_spec import SinkSpec
+from cdcsync_core.resource.snapshot_spec import SnapshotSpec
 from cdcsync_core.resource.spark_conf import SparkConf
 from cdcsync_core.resource.spec_part import (
     DnsLabel,
@@ -197,16 +198,6 @@ class Tables(Part):
         """A scan of ten thousand overrides for each of ten thousand tables takes seconds of every
         reconciliation."""
         return {o.table: o for o in self.overrides}
-
-
-class SnapshotSpec(Part):
-    """`delivery` consistent: rows are shown as of one position; early: as soon as they are read."""
-
-    chunk_size: Annotated[Whole, Field(ge=1, le=10_000_000)] = 50_000
-    parallelism: Annotated[Whole, Field(ge=1, le=1024)] = 8
-    max_split_seconds: Annotated[Whole, Field(ge=1, le=3600)] = 60
-    only: Flag = False
-    delivery: Literal["consistent", "early"] = "consistent"
 
 
 class Schedule(Part):

@@ -149,6 +149,8 @@ class SnapshotReport(TypedDict, total=False):
     rowsPerSecond: float
     startedAt: str
     finishedAt: str
+    maxRowsPerSecond: int
+    throttled: str
 
 
 class ExitReport(TypedDict):

@@ -165,12 +165,17 @@ class TableCounts(StatusPart):
 
 
 class SnapshotProgress(StatusPart):
+    """`max_rows_per_second` is the bound that its run keeps, the source's own included (0: none);
+    `throttled` is why the run waits, empty where it does not."""
+
     splits_total: int = 0
     splits_finished: int = 0
     rows: int = 0
     rows_per_second: float = 0
     started_at: str | None = None
     finished_at: str | None = None
+    max_rows_per_second: int = 0
+    throttled: Text = ""
 
     @computed_field  # type: ignore[prop-decorator]
     @property

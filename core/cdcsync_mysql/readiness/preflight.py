@@ -12,20 +12,22 @@ import time
 from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 
-from cdcsync_core.errors import CdcError, Reason, fail
+from cdcsync_core.errors import CdcError, PermanentError, Reason, fail
 from cdcsync_core.quoting import quoted
+from cdcsync_core.resource.snapshot_spec import MaxLoad
 from cdcsync_core.resource.spec import Spec
 from cdcsync_core.tables.source_table import TableId, memory_of, too_many_tables
-from cdcsync_mysql.checks import Check, Level, failed, refused, warned
+from cdcsync_mysql.checks import Check, Level, failed, passed, refused, warned
 from cdcsync_mysql.lock_budget import LockBudget
 from cdcsync_mysql.rds import KEEP_BINLOG
 from cdcsync_mysql.readiness.hosts import check_hosts
+from cdcsync_mysql.readiness.load import excess
 from cdcsync_mysql.readiness.retention import check_schedule
 from cdcsync_mysql.readiness.servercheck import Server, check_server, read_server
 from cdcsync_mysql.readiness.tablecheck import TableCheck, check_table
 from cdcsync_mysql.reading.catalog import resolve
 from cdcsync_mysql.server import ServerFacts, log_retention_seconds, read_facts
-from cdcsync_mysql.sessions.connection import Source, connect
+from cdcsync_mysql.sessions.connection import Connection, Source, connect
 from cdcsync_mysql.sessions.failures import of_table
 
 #: rows a second and a parallel split, at the lower end of what was measured; for estimates only
@@ -75,7 +77,8 @@ def preflight(
             checks = check_server(server) + check_hosts(source, connection, facts)
             tables = _tables(server, spec, checks)
             read = [t for t in tables if not spec.begins_at_start(str(t.id))]
-            seconds = _estimate(readers or spec.snapshot.parallelism, read, unread)
+            seconds = _estimate(readers or spec.snapshot.parallelism, read, unread, spec.snapshot.max_rows_per_second)
+            checks += _load(connection, facts, spec.snapshot.max_load)
             retention = log_retention_seconds(connection)
             checks += _outlives(retention, seconds, server.rds)
             if spec.stream.schedule is not None:
@@ -136,7 +139,7 @@ def _check(server: Server, table: TableId, spec: Spec) -> TableCheck:
         server,
         table,
         tables.override(str(table)),
-        spec.snapshot.chunk_size,
+        spec.snapshot.rows_a_split,
         replaces_invalid=tables.replaces_invalid,
         metadata=spec.sink.kind.event_columns(),
         needs_key=spec.sink.kind.needs_row_key,
@@ -167,9 +170,20 @@ def _unknown_overrides(spec: Spec, names: Collection[TableId]) -> list[Check]:
     ]
 
 
-def _estimate(readers: int, tables: list[TableCheck], unread: Collection[str] | None) -> float:
+def _load(connection: Connection, facts: ServerFacts, most: MaxLoad) -> list[Check]:
+    if not most.is_set:
+        return []
+    try:
+        found = excess(connection, facts.flavor, most)
+    except PermanentError as e:
+        return [refused("snapshot.maxLoad", e)]
+    return [passed("snapshot.maxLoad", found or "the load is within it now")]
+
+
+def _estimate(readers: int, tables: list[TableCheck], unread: Collection[str] | None, most: int | None) -> float:
     rows = sum(t.rows for t in tables if t.error is None and (unread is None or str(t.id) in unread))
-    return rows / (_ROWS_PER_SECOND * readers)
+    rate = _ROWS_PER_SECOND * readers
+    return rows / (rate if most is None else min(rate, most))
 
 
 def _outlives(retention: float, seconds: float, rds: bool = False) -> list[Check]:

@@ -42,6 +42,8 @@ def events_between(before: Status, after: Status) -> Iterator[EventText]:
     yield from _changed_tables(before, after)
     yield from _moved_tables(before, after)
     yield from _verifications(before, after)
+    if after.snapshot.throttled and not before.snapshot.throttled:
+        yield ("Normal", "SnapshotThrottled", visible(after.snapshot.throttled))
     if before.phase is not after.phase:
         yield ("Normal", after.phase.value, _words_of_phase(after) or f"was {before.phase.value}")
     stalled = after.condition("Stalled")

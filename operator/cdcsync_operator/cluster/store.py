@@ -23,6 +23,7 @@ from pydantic import ValidationError
 from cdcsync_core.errors import Reason, fail
 from cdcsync_core.resource.manifest import Secrets, parse_resource
 from cdcsync_core.resource.secret_hosts import destinations, sent_unverified
+from cdcsync_core.resource.source_bounds import bounded
 from cdcsync_core.resource.spec import API_VERSION, CdcSync, required_secrets
 from cdcsync_core.runs.status import Status, TableStatus
 from cdcsync_kube.client import Api, ApiError, Object
@@ -86,15 +87,20 @@ class KubeStore:
         self._judged: tuple[tuple[object, ...], str] | None = None
         self._written: Object | None = None
         self._saved: Status | None = None
+        self._bounds: dict[str, str] | None = None
         self._complete: tuple[object, ...] | None = None
         self._complete_at = 0.0
 
     def load(self) -> tuple[CdcSync, Status]:
-        """Raises ApiError (gone: the resource was deleted), SpecInvalid, StatusTakenOver,
-        ResourceReplaced, NotSelected."""
+        """The resource is within the bounds of its source's Secret as that was read last: an
+        operator that has not read it yet reads it first, so that it does not take what runs for
+        another spec's. Raises ApiError (gone: the resource was deleted), SpecInvalid,
+        StatusTakenOver, ResourceReplaced, NotSelected."""
         self.refresh()
         self._resource = floored(parse_resource(_known(self._object)), self._policy.least_restart_seconds)
-        return self._resource, self.status()
+        if self._bounds is None and self._resource.spec.state != "paused":
+            self.missing_secrets()
+        return bounded(self._resource, self._bounds or {}), self.status()
 
     def refusal(self) -> str:
         """Judges by the operator's policy; a resource that is as it was is not judged again."""
@@ -165,6 +171,7 @@ class KubeStore:
             return ()
         secrets = self._secrets.read(self._resource)
         self._on_secrets(secrets.values)
+        self._bounds = self._bounds if secrets.of_source is None else secrets.of_source
         self._complete, self._complete_at = (None if secrets.missing else asked), self._clock()
         return secrets.missing
 

@@ -133,7 +133,7 @@ def planning(resource: CdcSync, secrets: Path, question: Question | None = None)
 
         def splits(table: Capture, frontier: Bound) -> Iterator[Split]:
             with locks.asking(connection, table.id):
-                yield from plan(connection, table, resource.spec.snapshot.chunk_size, frontier)
+                yield from plan(connection, table, resource.spec.snapshot.rows_a_split, frontier)
 
         yield splits
 

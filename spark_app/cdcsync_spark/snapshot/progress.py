@@ -20,13 +20,15 @@ from cdcsync_spark.snapshot.wave_job import Counts
 
 @dataclass
 class SnapshotReports:
-    """Reports of one run over `tables`; `clock` gives unix seconds, `commits` are those of
-    waves."""
+    """Reports of one run over `tables`; `clock` gives unix seconds, `commits` are those of waves,
+    `bound` the most rows a second (0: none)."""
 
     tables: list[SnapshotTable]
     reporter: Reports
     clock: Callable[[], float] = time.time
     commits: int = 0
+    bound: int = 0
+    _throttled: str = ""
     _failed: set[str] = field(default_factory=set)
     _started: float = 0.0
     _rows_before: int = 0
@@ -44,6 +46,11 @@ class SnapshotReports:
     def committed(self, tables: Collection[int]) -> None:
         """A wave of these: the others are as they were."""
         self.reporter.report(tables=self._entries({}, only=set(tables)), snapshot=self._total({}), done=self._done())
+
+    def throttled(self, why: str) -> None:
+        """The run waits for its source; empty: it goes on."""
+        self._throttled = why
+        self.reporter.report(snapshot=self._total({}))
 
     def finished(self) -> None:
         total = self._total({})
@@ -78,6 +85,8 @@ class SnapshotReports:
             "rowsPerSecond": round((rows - self._rows_before) / seconds),
             "startedAt": _rfc3339(self._started),
             "finishedAt": "",
+            "maxRowsPerSecond": self.bound,
+            "throttled": self._throttled,
         }
 
 

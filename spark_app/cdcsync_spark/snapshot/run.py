@@ -44,11 +44,9 @@ from cdcsync_spark.snapshot.progress import SnapshotReports
 from cdcsync_spark.snapshot.source import LiveSource, SnapshotSource
 from cdcsync_spark.snapshot.splits.split_read import SplitReader
 from cdcsync_spark.snapshot.table import SnapshotTable, open_table
+from cdcsync_spark.snapshot.throttle import Throttle
 from cdcsync_spark.snapshot.wave_job import Counts, SplitResult, SplitTask, run_wave
 
-#: splits of a wave for each one that is read at once: enough to keep the readers busy, little to
-#: lose
-_WAVE_FACTOR = 2
 #: of the one SELECT that reads a table without a key
 _WHOLE_TABLE_SECONDS = 86_400
 #: what the source refuses to the run, whichever table meets it first
@@ -82,17 +80,23 @@ def run_snapshot(context: RunContext, source: SnapshotSource | None = None, read
     source = source or LiveSource(context.source, context.facts)
     tables = [t for t in (_open(context, source, i, a) for i, a in enumerate(context.config.tables)) if t]
     epoch = max([context.config.epoch, *(t.state.epoch + 1 for t in tables)])
-    progress = SnapshotReports(tables, context.reporter)
+    progress = SnapshotReports(tables, context.reporter, bound=context.resource.spec.snapshot.max_rows_per_second or 0)
     progress.begin(epoch)
     _begin(context, tables, epoch, progress)
     if any(not t.state.snapshot_complete and t.name not in context.failed for t in tables):
         with session_of(context.starting, context.config) as spark:
             executors = executors_of(spark, context.config, context.stopping)
-            SnapshotRun(context, source, read_wave, spark, executors, tables, epoch, progress).run()
+            throttle = _throttle(context, source, progress)
+            SnapshotRun(context, source, read_wave, spark, executors, tables, epoch, progress, throttle).run()
     if not context.stopping.is_set():
         for table in tables:
             _publish(context, source, table, epoch, progress)
         progress.finished()
+
+
+def _throttle(context: RunContext, source: SnapshotSource, progress: SnapshotReports) -> Throttle:
+    spec = context.resource.spec.snapshot
+    return Throttle(spec, lambda: source.excess(spec.max_load), progress.throttled, context.wait)
 
 
 def _begin(context: RunContext, tables: list[SnapshotTable], epoch: int, progress: SnapshotReports) -> None:
@@ -140,7 +144,7 @@ def _ends_the_run(error: CdcError) -> bool:
 
 def _open(context: RunContext, source: SnapshotSource, index: int, assignment: TableAssignment) -> SnapshotTable | None:
     """None for a table that is refused."""
-    folder, chunk_size = Path(context.config.plan_dir), context.resource.spec.snapshot.chunk_size
+    folder, chunk_size = Path(context.config.plan_dir), context.resource.spec.snapshot.rows_a_split
     feed = PlanFeed(source.splits, folder, index, assignment.table, chunk_size, context.wait)
     try:
         return open_table(
@@ -169,6 +173,7 @@ class SnapshotRun:
     tables: list[SnapshotTable]
     epoch: int
     progress: SnapshotReports
+    throttle: Throttle
     #: tables that met an error of which it is not known what it concerns -> the commits of the run
     #: before that
     _suspected: dict[str, int] = field(default_factory=dict)
@@ -222,7 +227,7 @@ class SnapshotRun:
     def _waves(self, numbers: Iterable[int]) -> Iterator[list[WaveSplit]]:
         """Splits of these tables one after the other; a wave may hold the end of one and the
         beginning of the next."""
-        size = _WAVE_FACTOR * self.context.resource.spec.snapshot.parallelism
+        size = self.context.resource.spec.snapshot.splits_a_wave
         wave: list[WaveSplit] = []
         for number in numbers:
             table = self.tables[number]
@@ -257,6 +262,7 @@ class SnapshotRun:
 
     def _run_wave(self, wave: list[WaveSplit]) -> list[list[WaveSplit]]:
         """The tables' parts of it that are to be tried alone."""
+        self.throttle.before_wave()
         wave, again = self._resumable(wave), list[list[WaveSplit]]()
         if not wave:
             return again
@@ -265,6 +271,7 @@ class SnapshotRun:
         gate("low-taken")
         with self.executors.reading():
             results = self.read_wave(self.spark, self._tasks(wave, low), self._running)
+        self.throttle.after_wave(sum(result.rows for result in results))
         high = self.source.high(self.context.facts.lineage, low)
         gate("wave-read")
         self._met_lock |= any(r.error is not None and r.error.reason is Reason.TABLE_BUSY for r in results)

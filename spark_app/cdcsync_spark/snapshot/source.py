@@ -14,9 +14,11 @@ from typing import Protocol
 from cdcsync_core.positions.chunk import Bound, Split
 from cdcsync_core.positions.lineage import Lineage
 from cdcsync_core.positions.position import LogOffset, Position
+from cdcsync_core.resource.snapshot_spec import MaxLoad
 from cdcsync_core.tables.capture import Capture
 from cdcsync_mysql.lock_budget import LockBudget
 from cdcsync_mysql.positions import watermark
+from cdcsync_mysql.readiness.load import excess
 from cdcsync_mysql.readiness.proof import open_session
 from cdcsync_mysql.reading.planner import plan
 from cdcsync_mysql.server import ServerFacts
@@ -39,6 +41,9 @@ class SnapshotSource(Protocol):
 
     def history(self) -> AbstractContextManager[Verify]:
         """The binlog as it is now, for several questions."""
+
+    def excess(self, most: MaxLoad) -> str:
+        """What of the load is more than it may be, in words; empty where nothing is."""
 
     def splits(self, table: Capture, chunk_size: int, frontier: Bound) -> Iterator[Split]:
         """From `frontier` (None: from the beginning) to the open end."""
@@ -63,6 +68,10 @@ class LiveSource:
         with open_session(self._source) as session:
             session.refuse_hidden_changes()
             yield session.proved
+
+    def excess(self, most: MaxLoad) -> str:
+        with open_session(self._source) as session:
+            return excess(session.proved(self._lineage), session.facts.flavor, most)
 
     def splits(self, table: Capture, chunk_size: int, frontier: Bound) -> Iterator[Split]:
         with open_session(self._source) as session:

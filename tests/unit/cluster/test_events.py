@@ -4,7 +4,16 @@ to know is left out."""
 from __future__ import annotations
 
 from cdcsync_core.runs.run import RunKind, TablePhase
-from cdcsync_core.runs.status import Phase, ResnapshotStatus, RunRef, SchemaStatus, Status, TableStatus, with_condition
+from cdcsync_core.runs.status import (
+    Phase,
+    ResnapshotStatus,
+    RunRef,
+    SchemaStatus,
+    SnapshotProgress,
+    Status,
+    TableStatus,
+    with_condition,
+)
 from cdcsync_core.runs.status_part import Restarts, StatusPosition
 from cdcsync_core.runs.verification_status import VerificationState, VerificationStatus
 from cdcsync_operator.cluster.events import events_between
@@ -25,6 +34,15 @@ def test_a_run_a_phase_a_failure_and_a_stop_are_posted() -> None:
     stalled = with_condition(BEFORE, "Stalled", True, "PositionLost", "purged", 0.0)
     assert list(events_between(BEFORE, stalled)) == [("Warning", "PositionLost", "purged")]
     assert list(events_between(stalled, stalled)) == []
+
+
+def test_a_snapshot_that_waits_for_its_source_is_posted_once() -> None:
+    waits = BEFORE.with_(snapshot=SnapshotProgress(throttled="Threads_running is 9, at most 5 allowed"))
+    still = BEFORE.with_(snapshot=SnapshotProgress(throttled="Threads_running is 7, at most 5 allowed"))
+    shown = ("Normal", "SnapshotThrottled", "Threads_running is 9, at most 5 allowed")
+    assert list(events_between(BEFORE, waits)) == [shown]
+    assert list(events_between(waits, still)) == []
+    assert list(events_between(still, BEFORE)) == []
 
 
 def test_tables_that_come_and_go_by_themselves_are_posted_once() -> None:

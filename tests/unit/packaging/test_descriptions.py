@@ -51,7 +51,8 @@ WITHOUT_UNIT = {
     "spec.verify.nonce",
 }
 _UNIT = re.compile(
-    r"\b(bytes|a duration like|seconds|rows|splits|cores|executors|partitions|replicas|failed runs)\b", re.IGNORECASE
+    r"\b(bytes|a duration like|seconds|rows|splits|sessions|entries|cores|executors|partitions|replicas|failed runs)\b",
+    re.IGNORECASE,
 )
 
 

@@ -115,12 +115,14 @@ def test_a_written_resource_reads_back_equal() -> None:
 
 def test_all_faults_at_once_with_path_found_and_needed() -> None:
     text = SYNC.replace("{host: mysql.shop.svc,", "{host: mysql.shop.svc, port: '3306',")
-    text += "  state: stopped\n  stream: {interval: 5 minutes}\n  snapshot: {maxRowsPerSecond: 5}\n  start: {from: Earliest}\n"
+    text += (
+        "  state: stopped\n  stream: {interval: 5 minutes}\n  snapshot: {rowsPerSecond: 5}\n  start: {from: Earliest}\n"
+    )
     found = faults(SECRET, text)
     assert "spec.state is 'stopped'; needed: 'running' or 'paused'" in found
     assert "spec.source.port is '3306'; needed: a valid integer" in found
     assert "spec.stream.interval is '5 minutes'; needed: a duration" in found
-    assert "spec.snapshot.maxRowsPerSecond is not known or not built yet; needed: one of chunkSize" in found
+    assert "spec.snapshot.rowsPerSecond is not known or not built yet; needed: one of chunkSize" in found
     assert "spec.start.from is 'Earliest'; needed: 'snapshot'" in found
 
 

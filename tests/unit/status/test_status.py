@@ -48,7 +48,8 @@ def test_the_names_are_those_of_the_interface() -> None:
         "total", "pending", "snapshotting", "catchingUp", "streaming", "failed", "unassigned", "ready",
     ]  # fmt: skip
     assert list(data["snapshot"]) == [
-        "splitsTotal", "splitsFinished", "rows", "rowsPerSecond", "startedAt", "finishedAt", "percent",
+        "splitsTotal", "splitsFinished", "rows", "rowsPerSecond", "startedAt", "finishedAt", "maxRowsPerSecond",
+        "throttled", "percent",
     ]  # fmt: skip
     assert Status.model_validate(json.loads(json.dumps(data))).to_dict() == data
 

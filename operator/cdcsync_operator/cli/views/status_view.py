@@ -59,6 +59,8 @@ def summary(status: Status) -> str:
         parts.append(f"{snapshot.rows:,} rows")
         if snapshot.rows_per_second:
             parts.append(f"{snapshot.rows_per_second:,.0f} rows/s")
+        if snapshot.throttled:
+            parts.append(f"throttled: {snapshot.throttled}")
     if status.phase in (Phase.STREAMING, Phase.WAITING, Phase.COMPLETED):
         parts.append(f"{counts.streaming}/{counts.total} tables consistent")
         parts.append(position_text(status))

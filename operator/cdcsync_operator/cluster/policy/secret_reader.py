@@ -21,6 +21,7 @@ from pydantic import SecretStr
 from cdcsync_core.quoting import quoted
 from cdcsync_core.resource.manifest import SECRET_LABEL, Secrets, missing_secrets
 from cdcsync_core.resource.secret_hosts import misdirected, unverified
+from cdcsync_core.resource.source_bounds import unreadable
 from cdcsync_core.resource.spec import CdcSync, required_secrets
 from cdcsync_kube.client import Api, Object
 from cdcsync_lake.location import CREDENTIAL
@@ -38,10 +39,12 @@ _PAGE = 4096
 @dataclass(frozen=True)
 class FoundSecrets:
     """`values` are to be written as files; `missing` are phrases, what keeps a run from
-    starting."""
+    starting; `of_source` are the annotations of the Secret with the source's account (None: it is
+    not there)."""
 
     values: Secrets
     missing: tuple[str, ...]
+    of_source: dict[str, str] | None = None
 
 
 @dataclass(frozen=True)
@@ -71,14 +74,16 @@ class SecretReader:
             too_large
             | unverified(resource, annotations)
             | misdirected(resource, annotations, must_name_hosts=self.must_name_hosts)
+            | unreadable(resource, annotations)
             | {name: _of_another_type(name, secret) for name, secret in secrets.items() if _type(secret) not in TYPES}
         )
         unlabelled = {name for name in names.keys() - secrets.keys() if self._is_there(name)}
         missing = (*missing_secrets(resource, texts, unlabelled), *refused.values())
         values = {name: of for name, of in texts.items() if name not in refused}
+        of_source = annotations.get(resource.spec.source.credentials_secret_ref.name)
         if self.room.put(self.namespace, self.name, sum(_size(of) for of in values.values())):
-            return FoundSecrets(values, missing)
-        return FoundSecrets({}, (*missing, self._no_room()))
+            return FoundSecrets(values, missing, of_source)
+        return FoundSecrets({}, (*missing, self._no_room()), of_source)
 
     def close(self) -> None:
         self.room.free(self.namespace, self.name)

@@ -143,6 +143,7 @@ def _is_pointless(s: Situation, _: ObservedRun) -> str:
     return "" if s.stream else "no stream lives that it could catch up with"
 
 
+_OF_THE_SNAPSHOT = ("snapshot.delivery", "snapshot.maxRowsPerSecond", "snapshot.maxLoad")
 _OF_THE_STREAM = ("stream", "source.serverId", "source.heartbeatInterval", "schemaChange")
 
 RUNS: Mapping[RunKind, RunRule] = {
@@ -179,7 +180,7 @@ RUNS: Mapping[RunKind, RunRule] = {
         serves=Need.NOTHING,
         during=TablePhase.STREAMING,
         after=TablePhase.STREAMING,
-        unread_fields=(*_OF_THE_STREAM, "snapshot.delivery", "executors", "start", "sparkConf"),
+        unread_fields=(*_OF_THE_STREAM, *_OF_THE_SNAPSHOT, "executors", "start", "sparkConf"),
         required=tables_to_verify,
         finished=lambda _, __: True,
         resumes=False,

@@ -25,6 +25,7 @@ from cdcsync_core.errors import CdcError, PermanentError, Reason, TransientError
 from cdcsync_core.positions.chunk import Bound, Split
 from cdcsync_core.positions.lineage import Lineage
 from cdcsync_core.positions.position import FilePosition, LogOffset, Position
+from cdcsync_core.resource.snapshot_spec import MaxLoad, SnapshotSpec
 from cdcsync_core.resource.spec import Tables
 from cdcsync_core.runs.run import Decoder, PlanShard, TableAssignment
 from cdcsync_core.state import Identity, SinkWrite, TableState
@@ -60,7 +61,7 @@ def at(offset: int) -> LogOffset:
 @dataclass
 class MemorySource:
     """A `SnapshotSource`, and the job of a wave. `place` is the end of the binlog; `lost` are
-    offsets that it has no more.
+    offsets that it has no more; `loads` are the next answers of `excess`.
 
     `unplanned` are tables whose plan breaks off after its shards, with what the driver's own plan
     of them raises; of others it ends with the last of `whole` splits.
@@ -75,6 +76,7 @@ class MemorySource:
     unplanned: dict[str, CdcError] = field(default_factory=dict)
     whole: dict[str, int] = field(default_factory=dict)
     before_commit: Callable[[], None] = lambda: None
+    loads: list[str] = field(default_factory=list)
 
     def low(self) -> Position:
         return FilePosition(self._next())
@@ -82,6 +84,9 @@ class MemorySource:
     def high(self, lineage: Lineage, low: Position) -> LogOffset:
         self._verify(lineage, low)
         return self._next()
+
+    def excess(self, most: MaxLoad) -> str:
+        return self.loads.pop(0) if self.loads else ""
 
     @contextmanager
     def history(self) -> Iterator[Verify]:
@@ -131,6 +136,9 @@ class SnapshotRuns:
     sink: MemorySink = field(default_factory=MemorySink)
     epoch: int = 1
     lineage: Lineage = LINEAGE
+    bounds: dict[str, Any] = field(default_factory=dict)
+    waited: list[float] = field(default_factory=list)
+    wait: Callable[[float], None] | None = None
 
     def run(
         self,
@@ -179,9 +187,7 @@ class SnapshotRuns:
             resource=SimpleNamespace(
                 spec=SimpleNamespace(
                     tables=Tables(include=(".*",)),
-                    snapshot=SimpleNamespace(
-                        chunk_size=10, parallelism=parallelism, max_split_seconds=60, delivery="consistent"
-                    ),
+                    snapshot=SnapshotSpec.model_validate({"chunkSize": 10, "parallelism": parallelism} | self.bounds),
                 )
             ),
             source=None,
@@ -192,7 +198,7 @@ class SnapshotRuns:
             stopping=threading.Event(),
             failed={},
             starting=starting,
-            wait=lambda _: None,
+            wait=self.wait or self.waited.append,
         )
         context.refuse = lambda table, error: context.failed.__setitem__(table, error)
         return cast(RunContext, context)
@@ -220,6 +226,28 @@ def test_all_splits_are_read_once_and_committed_wave_by_wave(runs: SnapshotRuns)
     assert target.state is not None
     assert target.state.position == FilePosition(at(200))
     assert (target.state.splits, target.state.rows, target.state.nulled_dates, len(target.parts)) == (6, 60, 6, 6)
+
+
+def test_a_bound_on_rows_makes_waves_small_and_their_time_as_long_as_their_rows_take(runs: SnapshotRuns) -> None:
+    """A wave of twenty rows has a fifth of a second; the waits are between waves, after their
+    commits."""
+    runs.bounds = {"maxRowsPerSecond": 100}
+    runs.run({"orders": 4})
+    assert [len(w) for w in runs.source.waves] == [2, 2]
+    assert len(runs.target("orders").log) == 2
+    assert runs.waited
+    assert all(0 < seconds <= 0.2 for seconds in runs.waited)
+
+
+def test_a_load_that_is_too_high_holds_the_next_wave(runs: SnapshotRuns) -> None:
+    """Asked before each wave, of one split for each reader."""
+    runs.bounds = {"maxLoad": {"threadsRunning": 5}}
+    runs.source.loads = ["", "Threads_running is 9", "Threads_running is 8", ""]
+    commits: list[int] = []
+    runs.wait = lambda _: commits.append(len(runs.target("orders").log))
+    runs.run({"orders": 4})
+    assert [len(w) for w in runs.source.waves] == [2, 2]
+    assert commits == [1, 1]
 
 
 def test_a_wave_may_hold_the_end_of_one_table_and_the_beginning_of_the_next(runs: SnapshotRuns) -> None:

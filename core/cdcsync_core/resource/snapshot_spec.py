@@ -1,0 +1,56 @@
+"""The section `snapshot` of the resource: how tables are read, and how much of the source that may
+take.
+
+Why it is right: a bound is kept by what is read between two looks at it. One wave has at most as
+many rows as may be read in a second, of which a split has all where that is few; the next begins
+when their time is over, and nothing is open on the source meanwhile.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from cdcsync_core.resource.spec_part import Flag, Part, Whole
+
+#: splits of a wave for each one that is read at once: enough to keep the readers busy, little to
+#: lose
+_WAVE_FACTOR = 2
+
+
+class MaxLoad(Part):
+    """What the source may have while it is read, by its own counts; None: that is not asked."""
+
+    threads_running: Annotated[Whole, Field(ge=1, le=100_000)] | None = None
+    history_list_length: Annotated[Whole, Field(ge=1, le=2**53)] | None = None
+
+    @property
+    def is_set(self) -> bool:
+        return self.threads_running is not None or self.history_list_length is not None
+
+
+class SnapshotSpec(Part):
+    """`delivery` consistent: rows are shown as of one position; early: as soon as they are read.
+    `max_rows_per_second` None: as fast as the source gives them."""
+
+    chunk_size: Annotated[Whole, Field(ge=1, le=10_000_000)] = 50_000
+    parallelism: Annotated[Whole, Field(ge=1, le=1024)] = 8
+    max_split_seconds: Annotated[Whole, Field(ge=1, le=3600)] = 60
+    max_rows_per_second: Annotated[Whole, Field(ge=100, le=2**31)] | None = None
+    max_load: MaxLoad = MaxLoad()
+    only: Flag = False
+    delivery: Literal["consistent", "early"] = "consistent"
+
+    @property
+    def rows_a_split(self) -> int:
+        """At most what may be read in a second."""
+        return min(self.chunk_size, self.max_rows_per_second or self.chunk_size)
+
+    @property
+    def splits_a_wave(self) -> int:
+        """What is read between two looks at a bound: a second's rows, and with a maximum load one
+        split for each reader."""
+        if self.max_rows_per_second is not None:
+            return min(self.parallelism, self.max_rows_per_second // self.rows_a_split)
+        return self.parallelism if self.max_load.is_set else _WAVE_FACTOR * self.parallelism

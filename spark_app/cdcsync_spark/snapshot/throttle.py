@@ -1,0 +1,58 @@
+"""What keeps a snapshot from loading its source beyond the bounds of `spec.snapshot`.
+
+Why it is right: it waits between waves only. What was read is committed then, no transaction, lock
+or connection of the run is open on the source, and the next LOW is taken afterwards; so a wait of
+any length costs nothing but time, and a run that is asked to stop stops at once.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from cdcsync_core.resource.snapshot_spec import SnapshotSpec
+
+#: between two questions for the load, and the longest wait at once
+_AGAIN_SECONDS = 1.0
+#: for which the load is too high before it is reported
+_SHOWN_SECONDS = 5.0
+
+
+@dataclass
+class Throttle:
+    """`excess` says what of the source's load is too much, empty where nothing is; `report` gets
+    that once it lasts, and an empty text when it is over; `wait` gets seconds; `clock` counts
+    them."""
+
+    spec: SnapshotSpec
+    excess: Callable[[], str]
+    report: Callable[[str], None]
+    wait: Callable[[float], None]
+    clock: Callable[[], float] = time.monotonic
+    _next: float = field(default=float("-inf"), init=False)
+    _began: float = field(default=0.0, init=False)
+
+    def before_wave(self) -> None:
+        """Returns when a wave may be read."""
+        while (left := self._next - self.clock()) > 0:
+            self.wait(min(left, _AGAIN_SECONDS))
+        if self.spec.max_load.is_set:
+            self._wait_for_load()
+        self._began = self.clock()
+
+    def after_wave(self, rows: int) -> None:
+        if self.spec.max_rows_per_second is not None:
+            self._next = self._began + rows / self.spec.max_rows_per_second
+
+    def _wait_for_load(self) -> None:
+        since, shown = self.clock(), False
+        try:
+            while excess := self.excess():
+                if not shown and self.clock() - since >= _SHOWN_SECONDS:
+                    self.report(excess)
+                    shown = True
+                self.wait(_AGAIN_SECONDS)
+        finally:
+            if shown:
+                self.report("")
