@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from cdcsync_core.resource.spec import Schedule, Spec
+from cdcsync_core.resource.schedule_spec import Schedule
+from cdcsync_core.resource.spec import Spec
 from cdcsync_mysql.checks import Level
 from cdcsync_mysql.readiness.preflight import preflight
 from cdcsync_mysql.readiness.retention import check_schedule, kept_until

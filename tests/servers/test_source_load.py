@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
@@ -86,23 +86,29 @@ def test_a_history_list_that_the_account_may_not_see_is_refused(fresh_server: Fr
     assert "PROCESS" in str(refused.value)
 
 
+def _is_throttled(why: str) -> Callable[[dict[str, Any]], bool]:
+    return lambda status: str((status.get("snapshot") or {}).get("throttled")).startswith(why)
+
+
 @pytest.mark.spark
 @pytest.mark.timeout(1800)
 def test_a_snapshot_waits_for_a_busy_source_and_keeps_the_bound_of_its_owner(
     fresh_server: FreshServer, fresh_database: FreshDatabase, tmp_path: Path
 ) -> None:
-    """Four thousand rows at a thousand a second take three seconds from the first wave to the
-    last."""
+    """At first no window is open. Four thousand rows at a thousand a second take three seconds from
+    the first wave to the last."""
     server = fresh_server("mariadb1011")
     database = fresh_database(server)
     server.run("CREATE TABLE t (id INT PRIMARY KEY)", "INSERT INTO t SELECT seq FROM seq_1_to_4000", db=database)
     annotations = {"cdcsync.io/max-rows-per-second": "1000", "cdcsync.io/max-threads-running": str(BUSY)}
-    spec = {"snapshot": {"maxRowsPerSecond": 50_000}}
+    spec = {"snapshot": {"maxRowsPerSecond": 50_000, "windows": [{"cron": "0 0 29 2 *", "duration": "1m"}]}}
     with Sync(server, [rf"{database}\.t"], tmp_path / "sync", spec=spec, annotations=annotations) as sync:
+        sync.start("caught-up")
+        status = sync.wait_for(_is_throttled("outside of spec.snapshot.windows, the next one begins at "))
+        assert (status["runs"]["snapshot"], status["snapshot"]["rows"]) == (None, 0)
         with busy(server):
-            sync.start("caught-up")
-            status = sync.wait_for(lambda s: bool((s.get("snapshot") or {}).get("throttled")))
-        assert status["snapshot"]["throttled"].startswith("Threads_running is ")
+            sync.write_manifest(snapshot={"windows": [{"cron": "* * * * *", "duration": "2h"}]})
+            status = sync.wait_for(_is_throttled("Threads_running is "))
         assert (status["snapshot"]["rows"], status["snapshot"]["maxRowsPerSecond"]) == (0, 1000)
         assert sync.wait() == ExitCode.DONE
         progress = sync.status()["snapshot"]

@@ -8,12 +8,16 @@ when their time is over, and nothing is open on the source meanwhile.
 
 from __future__ import annotations
 
+from math import inf
 from typing import Annotated, Literal
 
 from pydantic import Field
 
+from cdcsync_core.resource.schedule_spec import Window
 from cdcsync_core.resource.spec_part import Flag, Part, Whole
 
+#: that are looked at to see when a snapshot ends
+_MOST_WINDOWS = 1000
 #: splits of a wave for each one that is read at once: enough to keep the readers busy, little to
 #: lose
 _WAVE_FACTOR = 2
@@ -32,13 +36,15 @@ class MaxLoad(Part):
 
 class SnapshotSpec(Part):
     """`delivery` consistent: rows are shown as of one position; early: as soon as they are read.
-    `max_rows_per_second` None: as fast as the source gives them."""
+    `max_rows_per_second` None: as fast as the source gives them; `windows` are when it may read,
+    at any time where there are none."""
 
     chunk_size: Annotated[Whole, Field(ge=1, le=10_000_000)] = 50_000
     parallelism: Annotated[Whole, Field(ge=1, le=1024)] = 8
     max_split_seconds: Annotated[Whole, Field(ge=1, le=3600)] = 60
     max_rows_per_second: Annotated[Whole, Field(ge=100, le=2**31)] | None = None
     max_load: MaxLoad = MaxLoad()
+    windows: Annotated[tuple[Window, ...], Field(max_length=16)] = ()
     only: Flag = False
     delivery: Literal["consistent", "early"] = "consistent"
 
@@ -54,3 +60,23 @@ class SnapshotSpec(Part):
         if self.max_rows_per_second is not None:
             return min(self.parallelism, self.max_rows_per_second // self.rows_a_split)
         return self.parallelism if self.max_load.is_set else _WAVE_FACTOR * self.parallelism
+
+    def closed_until(self, now: float) -> float | None:
+        """When the next window begins; None while one is open, or where there are none."""
+        if not self.windows or any(window.open_until(now) for window in self.windows):
+            return None
+        return min(window.next_after(now) for window in self.windows)
+
+    def elapsed(self, seconds: float, now: float) -> float:
+        """How long it takes from `now` on to read for so many seconds, with the times between the
+        windows; infinity where a thousand of them do not suffice."""
+        if not self.windows:
+            return seconds
+        at, left = now, seconds
+        for _ in range(_MOST_WINDOWS):
+            at = self.closed_until(at) or at
+            end = max(window.open_until(at) or at for window in self.windows)
+            if left <= end - at:
+                return at + left - now
+            at, left = end, left - (end - at)
+        return inf

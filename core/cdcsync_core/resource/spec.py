@@ -18,8 +18,8 @@ from pydantic import AfterValidator, Field, PrivateAttr, model_validator
 
 from cdcsync_core.positions.lineage import BinlogId
 from cdcsync_core.resource.connection_spec import CredentialsRef, SourceTls, is_loopback, joined
-from cdcsync_core.resource.cron_schedule import check_cron, check_zone, longest_gap, next_after
 from cdcsync_core.resource.pod_size import Driver, Executors, StreamDriver
+from cdcsync_core.resource.schedule_spec import Schedule
 from cdcsync_core.resource.sink_spec import SinkSpec
 from cdcsync_core.resource.snapshot_spec import SnapshotSpec
 from cdcsync_core.resource.spark_conf import SparkConf
@@ -198,29 +198,6 @@ class Tables(Part):
         """A scan of ten thousand overrides for each of ten thousand tables takes seconds of every
         reconciliation."""
         return {o.table: o for o in self.overrides}
-
-
-class Schedule(Part):
-    """When a stream that does not run all the time catches up; see `cron_schedule`."""
-
-    cron: Annotated[
-        str,
-        Field(strict=True, max_length=128, pattern=r"^[0-9A-Za-z*,/#-]+( +[0-9A-Za-z*,/#-]+){4}$"),
-        AfterValidator(check_cron),
-    ]
-    time_zone: Annotated[
-        str,
-        Field(strict=True, max_length=64, pattern=r"^[A-Za-z0-9_+-]+(/[A-Za-z0-9_+-]+)*$"),
-        AfterValidator(check_zone),
-    ] = "UTC"
-
-    def next_after(self, seconds: float) -> float:
-        """The first time after that one; both are unix seconds."""
-        return next_after(self.cron, self.time_zone, seconds)
-
-    def longest_gap(self, now: float) -> float:
-        """The most seconds between two times that come."""
-        return longest_gap(self.cron, self.time_zone, int(now) // 86400)
 
 
 class Stream(Part):

@@ -27,8 +27,8 @@ def excess(connection: Connection, flavor: str, most: MaxLoad) -> str:
         "Threads_running": (most.threads_running, lambda: _status(connection, "Threads_running")),
         "the history list length": (most.history_list_length, lambda: _history(connection, flavor)),
     }
-    found = [(name, count(), bound) for name, (bound, count) in counts.items() if bound is not None]
-    return "; ".join(f"{name} is {count}, at most {bound} allowed" for name, count, bound in found if count > bound)
+    asked = [(name, count(), bound) for name, (bound, count) in counts.items() if bound is not None]
+    return "; ".join(f"{name} is {count}, at most {bound} allowed" for name, count, bound in asked if count > bound)
 
 
 def _history(connection: Connection, flavor: str) -> int:

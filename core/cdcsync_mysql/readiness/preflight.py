@@ -80,7 +80,7 @@ def preflight(
             seconds = _estimate(readers or spec.snapshot.parallelism, read, unread, spec.snapshot.max_rows_per_second)
             checks += _load(connection, facts, spec.snapshot.max_load)
             retention = log_retention_seconds(connection)
-            checks += _outlives(retention, seconds, server.rds)
+            checks += _outlives(retention, spec.snapshot.elapsed(seconds, time.time()), server.rds)
             if spec.stream.schedule is not None:
                 checks.append(check_schedule(spec.stream.schedule, retention, time.time(), rds=server.rds))
     except CdcError as e:
@@ -174,10 +174,10 @@ def _load(connection: Connection, facts: ServerFacts, most: MaxLoad) -> list[Che
     if not most.is_set:
         return []
     try:
-        found = excess(connection, facts.flavor, most)
+        too_much = excess(connection, facts.flavor, most)
     except PermanentError as e:
         return [refused("snapshot.maxLoad", e)]
-    return [passed("snapshot.maxLoad", found or "the load is within it now")]
+    return [passed("snapshot.maxLoad", too_much or "the load is within it now")]
 
 
 def _estimate(readers: int, tables: list[TableCheck], unread: Collection[str] | None, most: int | None) -> float:

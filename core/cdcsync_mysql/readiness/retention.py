@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import cast
 
 from cdcsync_core.resource.quantity import show_seconds
-from cdcsync_core.resource.spec import Schedule
+from cdcsync_core.resource.schedule_spec import Schedule
 from cdcsync_core.timestamps import utc
 from cdcsync_mysql.checks import Check, passed, warned
 from cdcsync_mysql.positions.logfile import file_created_at

@@ -37,6 +37,7 @@ from cdcsync_operator.decision.runs.outcomes import drop_superseded_failures, re
 from cdcsync_operator.decision.runs.preflights import apply_preflight, due_preflight
 from cdcsync_operator.decision.runs.schedule import Permit, permit, replaced_because, wanted_runs
 from cdcsync_operator.decision.runs.verification import show_progress, take_request, without_results
+from cdcsync_operator.decision.runs.windows import show_window
 from cdcsync_operator.decision.situation import Situation
 from cdcsync_operator.decision.summary.conditions import summarise
 from cdcsync_operator.decision.tables.resnapshots import decide_resnapshots, refuse_large
@@ -54,7 +55,7 @@ def decide(resource: CdcSync, observed: Observed, now: float) -> Decision:
     named, starts = _name_new_runs(recorded, due)
     actions: list[Action] = [*_clear_unnamed(recorded), *_stop_unwanted(recorded, due, allowed)]
     actions += due_preflight(recorded) if allowed.preflight else ()
-    after = reset_backoff(named)
+    after = show_window(reset_backoff(named))
     return Decision(summarise(show_progress(after)), (*actions, *starts), _requeue_after(after))
 
 

@@ -53,6 +53,7 @@ CHANGES: dict[str, tuple[Any, frozenset[RunKind]] | None] = {
     "snapshot.maxRowsPerSecond": (1000, READERS),
     "snapshot.maxLoad.threadsRunning": (40, READERS),
     "snapshot.maxLoad.historyListLength": (1000, READERS),
+    "snapshot.windows": ([{"cron": "0 2 * * *", "duration": "4h"}], NOTHING),
     "snapshot.only": (True, NOTHING),
     "snapshot.delivery": ("early", READERS),
     "start.from": ("latest", READERS),

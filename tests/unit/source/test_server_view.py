@@ -264,7 +264,8 @@ def test_the_second_of_a_files_beginning_travels_with_the_position() -> None:
 def test_a_snapshot_is_estimated_by_what_is_read_at_once(readers: int, seconds: float) -> None:
     """And by the tables that are still to be read."""
     tables = [TableCheck(TableId("shop", name), rows=1_000_000) for name in ("orders", "events")]
-    assert _estimate(readers, tables, {"shop.orders"}) == seconds
+    assert _estimate(readers, tables, {"shop.orders"}, None) == seconds
+    assert _estimate(readers, tables, {"shop.orders"}, 1000) == 1000.0
 
 
 @pytest.mark.parametrize(

@@ -136,7 +136,7 @@ def check_quantity(model: dict[str, Any], crd: dict[str, Any]) -> None:
     parse = parse_size if model["type"] == "integer" else parse_seconds
     if rule["message"].startswith("cpu "):
         parse = parse_cpu
-    assert ("default" in crd) == (model["default"] is not None)
+    assert ("default" in crd) == (model.get("default") is not None)
     assert "default" not in crd or parse(crd["default"]) == model["default"]
     least, most = re.search(r"is between (\S+) and (\S+)$", rule["message"]).groups()  # type: ignore[union-attr]
     assert (parse(least), parse(most)) == (model["ge"], model["le"])

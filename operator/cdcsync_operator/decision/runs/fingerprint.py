@@ -31,6 +31,7 @@ _OF_NO_RUN = (
     "tables.exclude",
     "tables.newTables",
     "snapshot.only",
+    "snapshot.windows",
     _SCHEDULE,
     "onPositionLost",
     "source.lostTail",

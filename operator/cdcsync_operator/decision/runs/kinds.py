@@ -20,6 +20,7 @@ from cdcsync_operator.decision.needs import Generations, Need, asked
 from cdcsync_operator.decision.observed import ObservedRun, RunState
 from cdcsync_operator.decision.runs.due_times import catches_up, is_due
 from cdcsync_operator.decision.runs.verification import tables_to_verify
+from cdcsync_operator.decision.runs.windows import is_read_from_source, may_begin
 from cdcsync_operator.decision.situation import Situation
 from cdcsync_operator.decision.tables.resnapshots import waiting_for_definition
 
@@ -88,7 +89,7 @@ def executors(s: Situation, run: WantedRun) -> int:
     """How many a new run asks for, by the source's estimate of the rows that it is to read."""
     if not RUNS[run.kind].by_splits or s.preflight is None:
         return 0
-    names = {name for name, generation in run.tables if generation or not s.spec.begins_at_start(name)}
+    names = {name for name, generation in run.tables if is_read_from_source(s, name, generation)}
     return s.spec.snapshot_executors(sum(t.rows for t in s.preflight.tables if t.name in names))
 
 
@@ -96,9 +97,17 @@ def executors(s: Situation, run: WantedRun) -> int:
 
 
 def _snapshot(s: Situation) -> tuple[Generations, str]:
-    """Not of a table whose definition is still to be read."""
+    """Not of a table whose definition is still to be read, and in its windows only."""
     waiting = waiting_for_definition(s)
-    return tuple((name, generation) for name, generation in s.needs.unread if name not in waiting), ""
+    unread = tuple((name, generation) for name, generation in s.needs.unread if name not in waiting)
+    return may_begin(s, unread), ""
+
+
+def _is_outside_windows(s: Situation, run: ObservedRun) -> str:
+    if s.spec.snapshot.closed_until(s.now) is None:
+        return ""
+    reads = any(is_read_from_source(s, t.name, run.generations[t.name]) for t in unfinished(s, run))
+    return "the window of spec.snapshot.windows is over" if reads else ""
 
 
 def has_read(run: ObservedRun, table: TableStatus) -> bool:
@@ -154,6 +163,7 @@ RUNS: Mapping[RunKind, RunRule] = {
         unread_fields=(*_OF_THE_STREAM, "verify"),
         required=_snapshot,
         finished=has_read,
+        gives_way=_is_outside_windows,
         begins=True,
         resumes=False,
         by_splits=True,

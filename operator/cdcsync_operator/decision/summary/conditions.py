@@ -218,6 +218,7 @@ def _work(s: Situation) -> str:
     if s.status.phase in (Phase.PLANNING, Phase.SNAPSHOTTING):
         progress = s.status.snapshot
         parts = [f"{progress.splits_finished} of {progress.splits_total} splits read"]
+        parts += [progress.throttled] if progress.throttled else []
     if counts.unassigned:
         parts.append(_unassigned(s.status))
     return "; ".join(parts)
