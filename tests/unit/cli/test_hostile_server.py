@@ -3,6 +3,7 @@ of ours."""
 
 from __future__ import annotations
 
+import io
 import json
 import socket
 import threading
@@ -12,8 +13,11 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
+from rich.console import Console
 
 from cdcsync_core.quoting import visible
+from cdcsync_core.runs.verification_status import VerificationStatus
+from cdcsync_operator.cli.kubectl import verify
 from cdcsync_operator.cli.main import cli
 from cdcsync_operator.cli.views.output import Output
 from support.manifests import MANIFEST
@@ -83,3 +87,11 @@ def test_json_is_the_same_data_without_what_a_terminal_acts_on(text: str, capsys
     for line in (shown.out, shown.err):
         assert line.endswith("}\n")
         assert visible(line[:-1]) == line[:-1]
+
+
+def test_the_message_of_a_verification_is_acted_on_by_no_terminal() -> None:
+    """Also of a status that another program wrote."""
+    output = io.StringIO()
+    verify._render(Console(file=output), VerificationStatus(nonce=1, message=WORDS), [])
+    assert visible(output.getvalue().replace("\n", "")) == output.getvalue().replace("\n", "")
+    assert "denied" in output.getvalue()

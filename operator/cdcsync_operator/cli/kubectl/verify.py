@@ -13,7 +13,7 @@ from rich.table import Table as Grid
 from cdcsync_core.errors import Reason, fail
 from cdcsync_core.resource.quantity import parse_seconds
 from cdcsync_core.runs.run import ExitCode
-from cdcsync_core.runs.status import Status, TableStatus
+from cdcsync_core.runs.status import Status, TableStatus, shown_message
 from cdcsync_core.runs.verification_status import VerificationState, VerificationStatus, VerifiedResult
 from cdcsync_kube.client import Object
 from cdcsync_operator.cli.cluster_syncs import ClusterSyncs
@@ -121,7 +121,7 @@ def _render(console: Console, verification: VerificationStatus, tables: list[Tab
     line = f"{verification.state.value}: {verification.equal} of {verification.total} tables equal"
     console.print(line, markup=False)
     if verification.message:
-        console.print(verification.message, markup=False)
+        console.print(shown_message(verification.message), markup=False)
 
 
 def _result(table: TableStatus) -> str:
