@@ -159,6 +159,8 @@ BROKEN = [
     ("spec.sink", kafka(delivery="at-most-once"), "supported values:"),
     ("spec.sink.delta.mode", "scd2", 'supported values: "replica", "history"'),
     ("spec.resnapshot", [{"nonce": 1}], "an entry of resnapshot has table"),
+    ("spec.resnapshot", [{"tables": f"a.{i}", "nonce": 1} for i in range(101)], "at most 100 patterns"),
+    ("spec.verify", {"nonce": 1, "tables": [f"a.{i}" for i in range(101)]}, "must have at most 100 items"),
     ("spec.resnapshot", [{"table": "a.b", "tables": ".*", "nonce": 1}], "an entry of resnapshot has table"),
     ("spec.sparkConf", {"hadoop.x": "1"}, "sparkConf has keys that begin with spark."),
     ("spec.sparkConf", {"spark.kubernetes.namespace": "x"}, "sparkConf may not set spark.kubernetes.*"),

@@ -228,6 +228,10 @@ class AutoRestart(Part):
     max_restarts: Annotated[Whole, Field(ge=0)] | None = None
 
 
+#: patterns that a controller compares with the name of each table, again and again
+MOST_PATTERNS = 100
+
+
 class ResnapshotRequest(Part):
     """A request for one table by its literal name, or for all whose names match the pattern
     `tables`; an API server fills the other field with an empty text."""
@@ -248,19 +252,21 @@ class VerifyRequest(Part):
     `tables`, of all where there are none. A larger `nonce` asks again; 0: nothing is asked for."""
 
     nonce: Annotated[Whole, Field(ge=0, le=2**53)] = 0
-    tables: Annotated[tuple[Pattern, ...], Field(max_length=256)] = ()
+    tables: Annotated[tuple[Pattern, ...], Field(max_length=MOST_PATTERNS)] = ()
 
     def includes(self, table: str) -> bool:
         return not self.tables or any(matches(p, table) for p in self.tables)
 
 
 def _once_each(entries: tuple[ResnapshotRequest, ...]) -> tuple[ResnapshotRequest, ...]:
-    """Each name once, and each pattern."""
+    """Each name once, and each pattern, of which there are few."""
     _once_a_table(tuple(e for e in entries if e.table))
     counts = Counter(e.tables for e in entries if e.tables)
     repeated = sorted(pattern for pattern, count in counts.items() if count > 1)
     if repeated:
         raise ValueError(f"each pattern once, found again: {', '.join(repeated[:5])}")
+    if len(counts) > MOST_PATTERNS:
+        raise ValueError(f"at most {MOST_PATTERNS} patterns, found {len(counts)}; table names one table literally")
     return entries
 
 

@@ -138,6 +138,7 @@ def test_all_faults_at_once_with_path_found_and_needed() -> None:
         ("resnapshot: [{table: shop.a, tables: x, nonce: 1}]", "spec.resnapshot"),
         ("resnapshot: [{tables: '(', nonce: 1}]", "spec.resnapshot"),
         ("resnapshot: [{tables: x, nonce: 1}, {tables: x, nonce: 2}]", "spec.resnapshot"),
+        (f"resnapshot: [{', '.join(f'{{tables: x{i}, nonce: 1}}' for i in range(101))}]", "at most 100 patterns"),
         ("restartNonce: on", "spec.restartNonce"),
         ("image: 7", "spec.image"),
         ("stream: {maxBatchBytes: 64MiB}", "spec.stream.maxBatchBytes"),

@@ -169,20 +169,23 @@ def show_progress(s: Situation) -> Situation:
     recorded, ref = s.status.verification, s.status.runs.get(RunKind.VERIFY)
     if recorded is None or recorded.state.final:
         return s
-    if ref is None and s.preflight_passed and not _requested(s):
+    requested = _requested(s) if ref is None else []
+    if ref is None and s.preflight_passed and not requested:
         none = {"state": VerificationState.INCOMPLETE, "finished_at": utc(s.now), "message": _NO_TABLE}
         return s.with_status(verification=recorded.model_copy(update=none))
     state = VerificationState.PENDING if ref is None else VerificationState.RUNNING
     begun = {"started_at": ref.started_at if ref else recorded.started_at, "state": state}
     return s.with_status(
-        verification=recorded.model_copy(update=begun | {"message": shown_message(_waiting_for(s, recorded))})
+        verification=recorded.model_copy(
+            update=begun | {"message": shown_message(_waiting_for(s, recorded, requested))}
+        )
     )
 
 
 _NO_TABLE = "found no table of this sync that spec.verify.tables matches; needed: at least one"
 
 
-def _waiting_for(s: Situation, recorded: VerificationStatus) -> str:
+def _waiting_for(s: Situation, recorded: VerificationStatus, requested: list[TableStatus]) -> str:
     """Empty where its run is at work."""
     run = s.named(RunKind.VERIFY)
     if run is not None and run.stop_asked:
@@ -191,7 +194,7 @@ def _waiting_for(s: Situation, recorded: VerificationStatus) -> str:
         return run.waiting[1]
     if s.status.runs.get(RunKind.VERIFY) is not None:
         return ""
-    return _held_back_by_sync(s) or _own_failure(recorded) or _unread(s) or "its run has not begun"
+    return _held_back_by_sync(s) or _own_failure(recorded) or _unread(s, requested) or "its run has not begun"
 
 
 def _held_back_by_sync(s: Situation) -> str:
@@ -221,6 +224,6 @@ def _own_failure(recorded: VerificationStatus) -> str:
     return f"{restarts.reason}: {restarts.message}{again}"
 
 
-def _unread(s: Situation) -> str:
-    unread = [t.name for t in _requested(s) if not (t.failed or is_read(s.spec, t))]
+def _unread(s: Situation, requested: list[TableStatus]) -> str:
+    unread = [t.name for t in requested if not (t.failed or is_read(s.spec, t))]
     return f"{len(unread)} tables are not read to the end" if unread else ""
