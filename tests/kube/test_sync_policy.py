@@ -168,11 +168,15 @@ def test_what_a_sync_needs_is_taken(api: Api, namespace: str, in_force: None) ->
         ({"delta": {"path": "/lake"}}, "/lake"),
         (_iceberg(uri="jdbc:sqlite:/lake/catalog.db", type="jdbc", warehouse="/lake/tables"), "/lake"),
         (_iceberg(uri="thrift://metastore:9083", type="hive", warehouse="/lake/tables"), "/lake"),
+        (_iceberg(uri="https://glue.example", type="glue", warehouse="/lake/tables", **_SIGNED), "/lake"),
         (_iceberg(warehouse="gs://bucket/any", uri="https://catalog.example:8181/v1"),),
         (_kafka("kafka.shop.svc:9092,[2001:db8::1]:9092", **_registry("https://10.0.0.7/x")),),
     ):
         resource = on_a_volume(sink, *folders)
         assert (applied(api, namespace, resource), refused_by_the_operator(resource)) == ("", []), sink
+
+
+_SIGNED = {"authentication": "sigv4", "sigv4": {"region": "eu"}, "credentialsSecretRef": {"name": "aws"}}
 
 
 def _iceberg(**catalog: Any) -> Object:

@@ -21,6 +21,7 @@ _URIS = {
     "rest": (("http://", "https://"), "https://host/path"),
     "jdbc": ((_SQLITE,), "jdbc:sqlite:/folder/catalog.db"),
     "hive": ((_METASTORE,), "thrift://host:9083"),
+    "glue": (("http://", "https://"), "https://glue.eu-central-1.amazonaws.com"),
 }
 _AWS_NAME = "^[a-z0-9-]+$"
 _LEVELS = r"^([A-Za-z0-9_-]+([.][A-Za-z0-9_-]+)*)?$"
@@ -65,10 +66,12 @@ class CatalogTls(Part):
 
 class IcebergCatalog(Part):
     """`rest`: a server with Iceberg's REST protocol. `jdbc`: a file of SQLite in which Iceberg's
-    JDBC catalog finds the tables, for one machine. `hive`: a Hive metastore."""
+    JDBC catalog finds the tables, for one machine. `hive`: a Hive metastore. `glue`: AWS Glue, by
+    its own interface."""
 
     type: Annotated[
-        Literal["rest", "jdbc", "hive"], _not_yet("type", ("glue", "nessie", "hadoop"), "rest, jdbc or hive")
+        Literal["rest", "jdbc", "hive", "glue"],
+        _not_yet("type", ("nessie", "hadoop"), "rest, jdbc, hive or glue"),
     ] = "rest"
     uri: Annotated[
         str,
@@ -112,12 +115,14 @@ class IcebergCatalog(Part):
             raise ValueError(f"type {self.type} with a uri like {example}, not {self.uri}")
         if self.type != "rest" and not self.warehouse_place:
             raise ValueError(f"a warehouse for type {self.type}: the folder or the bucket of the tables")
-        if self.type != "rest" and (self.credentials_secret_ref or self.tls):
+        if self.type in ("jdbc", "hive") and (self.credentials_secret_ref or self.tls):
             raise ValueError(f"no credentialsSecretRef and no tls for type {self.type}: nothing of them is sent")
         return self
 
     @model_validator(mode="after")
     def _signed(self) -> IcebergCatalog:
+        if self.type == "glue" and self.authentication != "sigv4":
+            raise ValueError("authentication sigv4 for type glue, which takes no other")
         if (self.authentication == "sigv4") != (self.sigv4 is not None):
             raise ValueError("sigv4 with a region where authentication is sigv4, and there alone")
         if self.sigv4 and not self.credentials_secret_ref:

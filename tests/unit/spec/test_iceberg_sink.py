@@ -17,6 +17,7 @@ AUTHORITY = {"tls": {"caSecretRef": {"name": "ca"}}}
 SIGNED = {"authentication": "sigv4", "sigv4": {"region": "eu-central-1"}}
 FILE = {"type": "jdbc", "uri": "jdbc:sqlite:/lake/catalog.db", "warehouse": "/lake/tables"}
 METASTORE = {"type": "hive", "uri": "thrift://metastore.example:9083", "warehouse": "s3://lake/tables"}
+GLUE = SIGNED | ACCOUNT | {"type": "glue", "warehouse": "s3://lake/tables"}
 
 
 def iceberg(catalog: dict[str, Any] | None = None, **more: Any) -> Iceberg:
@@ -26,7 +27,7 @@ def iceberg(catalog: dict[str, Any] | None = None, **more: Any) -> Iceberg:
 @pytest.mark.parametrize(
     ("catalog", "more", "fault"),
     [
-        ({"type": "glue"}, {}, "type glue is not there yet; needed: rest, jdbc or hive"),
+        ({"type": "nessie"}, {}, "type nessie is not there yet; needed: rest, jdbc, hive or glue"),
         ({"authentication": "basic"}, {}, "authentication basic is not there yet; needed: oauth2, token or sigv4"),
         ({"authentication": "sigv4"} | ACCOUNT, {}, "sigv4 with a region where authentication is sigv4"),
         (SIGNED | ACCOUNT | {"authentication": "oauth2"}, {}, "sigv4 with a region where .* and there alone"),
@@ -43,6 +44,10 @@ def iceberg(catalog: dict[str, Any] | None = None, **more: Any) -> Iceberg:
         (METASTORE | ACCOUNT, {}, "no credentialsSecretRef and no tls for type hive"),
         ({**METASTORE, "uri": "thrift://one:9083,thrift://other:9083"}, {}, "pattern"),
         (METASTORE, {"namespace": "a.b"}, "databases have one level"),
+        (GLUE, {"namespace": "a.b"}, "type glue, whose databases have one level"),
+        ({**GLUE, "warehouse": "lake"}, {}, "a warehouse for type glue"),
+        (ACCOUNT | {"type": "glue", "warehouse": "s3://lake/tables"}, {}, "authentication sigv4 for type glue"),
+        ({**GLUE, "uri": "thrift://metastore.example:9083"}, {}, "type glue with a uri like https://glue.eu-"),
         ({"type": "jdbc", "uri": "jdbc:postgresql://db/lake"}, {}, "pattern"),
         ({**FILE, "warehouse": "lake"}, {}, "a warehouse for type jdbc"),
         (FILE | ACCOUNT, {}, "no credentialsSecretRef and no tls for type jdbc"),
@@ -105,6 +110,14 @@ def test_a_metastore_is_a_server_whose_warehouse_is_known() -> None:
     assert sink.stores() == (StoreUse("spec.sink.iceberg", "s3://lake/tables", path_field="catalog.warehouse"),)
     assert sink.servers() == (Endpoint("spec.sink.iceberg.catalog.uri", "metastore.example"),)
     assert sink.secret_hosts() == {}
+
+
+def test_glue_is_a_server_with_an_account_whose_warehouse_is_known() -> None:
+    sink = iceberg(GLUE | AUTHORITY)
+    assert sink.stores() == (StoreUse("spec.sink.iceberg", "s3://lake/tables", path_field="catalog.warehouse"),)
+    assert sink.servers() == (Endpoint("spec.sink.iceberg.catalog.uri", "catalog.example"),)
+    assert sink.secret_hosts() == {"account": ("catalog.example",)}
+    assert sink.secrets() == {"account": {"username", "password"}, "ca": {"ca.crt"}}
 
 
 def test_the_kind_is_named_by_its_section() -> None:

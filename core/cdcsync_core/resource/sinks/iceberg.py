@@ -45,8 +45,10 @@ class Iceberg(SinkKind):
 
     @model_validator(mode="after")
     def _namespace_of_a_metastore(self) -> Iceberg:
-        if self.catalog.type == "hive" and not re.fullmatch("[A-Za-z0-9_]*", self.namespace):
-            raise ValueError("a namespace of letters, digits and _ for type hive, whose databases have one level")
+        if self.catalog.type in ("hive", "glue") and not re.fullmatch("[A-Za-z0-9_]*", self.namespace):
+            raise ValueError(
+                f"a namespace of letters, digits and _ for type {self.catalog.type}, whose databases have one level"
+            )
         return self
 
     @property

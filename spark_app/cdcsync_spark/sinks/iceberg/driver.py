@@ -13,6 +13,7 @@ from cdcsync_core.resource.sinks.iceberg import Iceberg
 from cdcsync_core.runs.sink_check import Checks
 from cdcsync_core.tables.source_table import TableId
 from cdcsync_spark.sinks.contract.driver import READER, Role
+from cdcsync_spark.sinks.iceberg.catalog.glue import GlueCatalog, GlueSettings
 from cdcsync_spark.sinks.iceberg.catalog.login import Bearer, Login, OAuth2
 from cdcsync_spark.sinks.iceberg.catalog.rest import RestCatalog, RestSettings
 from cdcsync_spark.sinks.iceberg.catalog.sigv4 import SigV4
@@ -24,6 +25,9 @@ from cdcsync_spark.sinks.lake.policy import LEAVING_SMALL_FILES, POLICY
 
 if TYPE_CHECKING:
     from cdcsync_spark.sinks.iceberg.catalog.hive import HiveCatalog
+
+#: what `check` says of a server that has answered
+_KINDS = {"rest": "has Iceberg's REST protocol", "hive": "is a Hive metastore", "glue": "has AWS Glue's interface"}
 
 
 @dataclass(frozen=True)
@@ -49,8 +53,7 @@ class IcebergDriver:
                 sink.target(table).last_commit()
             except CdcError as error:
                 errors.append(error)
-        kind = "is a Hive metastore" if self.section.catalog.type == "hive" else "has Iceberg's REST protocol"
-        return Checks(f"{self.section.catalog.uri} {kind}", errors=tuple(errors))
+        return Checks(f"{self.section.catalog.uri} {_KINDS[self.section.catalog.type]}", errors=tuple(errors))
 
     def open(self, role: Role) -> IcebergSink | IcebergHistorySink:
         section, columns = self.section, self.section.event_columns()
@@ -66,7 +69,7 @@ class IcebergDriver:
         )
         return IcebergHistorySink(tables, columns) if columns else tables
 
-    def _catalog(self) -> SqliteCatalog | HiveCatalog | RestCatalog:
+    def _catalog(self) -> SqliteCatalog | HiveCatalog | GlueCatalog | RestCatalog:
         catalog = self.section.catalog
         if catalog.type == "jdbc":
             return SqliteCatalog(catalog.database, catalog.warehouse, self._stores())
@@ -74,7 +77,15 @@ class IcebergDriver:
             from cdcsync_spark.sinks.iceberg.catalog.hive import HiveCatalog  # loads Hive's whole interface
 
             return HiveCatalog(catalog.uri, catalog.warehouse, self._stores())
+        if catalog.type == "glue":
+            return self._glue(catalog)
         return _rest(catalog, self.secrets_dir)
+
+    def _glue(self, catalog: IcebergCatalog) -> GlueCatalog:
+        login = _login(catalog, self.secrets_dir)
+        assert isinstance(login, SigV4), "the spec has no other for this type"
+        settings = GlueSettings(catalog.uri, login, _authority(catalog, self.secrets_dir))
+        return GlueCatalog(settings, catalog.warehouse, self._stores())
 
     def _stores(self) -> TableStores:
         section, secret = self.section, self.section.store_secret
@@ -87,9 +98,13 @@ class IcebergDriver:
 
 
 def _rest(catalog: IcebergCatalog, secrets_dir: Path) -> RestCatalog:
+    login, authority = _login(catalog, secrets_dir), _authority(catalog, secrets_dir)
+    return RestCatalog(RestSettings(catalog.uri, catalog.warehouse, login, authority))
+
+
+def _authority(catalog: IcebergCatalog, secrets_dir: Path) -> Path | None:
     ca = catalog.tls.ca_secret_ref if catalog.tls else None
-    authority = secrets_dir / ca.name / ca.key if ca else None
-    return RestCatalog(RestSettings(catalog.uri, catalog.warehouse, _login(catalog, secrets_dir), authority))
+    return secrets_dir / ca.name / ca.key if ca else None
 
 
 def _login(catalog: IcebergCatalog, secrets_dir: Path) -> Login | None:

@@ -23,13 +23,17 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
+from pathlib import Path
 from typing import Any, cast
 from urllib.parse import urlsplit
 
+from cdcsync_core.errors import RUN_AGAIN, Reason, fail
 from cdcsync_core.quoting import quoted
 from cdcsync_core.resource.networks import networks_of_the_run, parse_networks
 from cdcsync_lake.checked_proxy import connect_checked
 
+#: of the spec, which describes a catalog
+FIELD = "spec.sink.iceberg.catalog"
 #: of one answer: the metadata of a table with some tens of thousands of snapshots
 ANSWER_BYTES = 64 * 2**20
 #: seconds after which a connection is not used again, below what servers and balancers wait
@@ -190,6 +194,25 @@ class _Link:
             own, self._own = self._own, None
         if own is not None:
             own.close()
+
+
+def host_of(url: str) -> str:
+    """As a request's header names it."""
+    parts = urlsplit(url)
+    return parts.netloc.removesuffix(":443" if parts.scheme == "https" else ":80")
+
+
+def trusting(ca: Path | None) -> ssl.SSLContext:
+    """Certificates of the authority in the file `ca`, or of those that the machine knows."""
+    try:
+        return ssl.create_default_context(cafile=ca)
+    except OSError:
+        raise fail(
+            Reason.SPEC_INVALID,
+            f"no readable certificate in {ca.parent.name}/{ca.name}" if ca else "no readable certificates",
+            needed="a PEM file with the authority of the catalog",
+            remedy=f"correct the Secret of {FIELD}.tls.caSecretRef, {RUN_AGAIN}",
+        ) from None
 
 
 def _close_all(links: list[_Link]) -> None:

@@ -2,9 +2,9 @@
 a parameter, as Iceberg's `HiveCatalog` has it, so every engine with that one finds what is written
 here. No JVM.
 
-Why it is right: a commit writes the next `metadata.json`, then has the metastore change the table
-if the parameter still names the file that the commit was decided on, which the metastore does in
-one transaction of its database (HIVE-26882, HIVE-28121). Engines look and write in two steps, under
+Why it is right: for a commit (`pointer`) the metastore changes the table if the parameter still
+names the file that the commit was decided on, in one transaction of its database (HIVE-26882,
+HIVE-28121). Engines look and write in two steps, under
 the metastore's lock of the table; so that lock is held, too. A metastore without that check changes
 the table whatever is expected, so before its first commit a process asks for a change that must be
 refused. Once the change was sent, an error leaves its outcome unknown and the file stays: the
@@ -16,7 +16,6 @@ from __future__ import annotations
 import socket
 import time
 import uuid
-from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -44,33 +43,21 @@ from hive_metastore.ttypes import (
 
 from cdcsync_core.errors import RUN_AGAIN, CdcError, Reason, fail
 from cdcsync_core.quoting import quoted
-from cdcsync_spark.sinks.iceberg.catalog.metadata_files import MetadataFiles, MetadataStores
+from cdcsync_spark.sinks.iceberg.catalog.connection import FIELD
+from cdcsync_spark.sinks.iceberg.catalog.metadata_files import MetadataStores
 from cdcsync_spark.sinks.iceberg.catalog.metastore import NO_ANSWER, Connected
-from cdcsync_spark.sinks.iceberg.catalog.port import (
-    CatalogTableName,
-    CommitLost,
-    Json,
-    LoadedTable,
-    NewTable,
-    OutcomeUnknown,
+from cdcsync_spark.sinks.iceberg.catalog.pointer import (
+    NEWEST,
+    PointerCatalog,
+    first_parameters,
+    location_in,
+    next_parameters,
 )
+from cdcsync_spark.sinks.iceberg.catalog.port import CatalogTableName, CommitLost, Json, OutcomeUnknown
 
-FIELD = "spec.sink.iceberg.catalog"
-_NEWEST, _BEFORE = "metadata_location", "previous_metadata_location"
 #: seconds for another program's lock, and between two requests for it
 _LOCKED, _LOOK = 60.0, 0.1
 _CHANGED = "The table has been modified"
-#: what engines write of the snapshot that they commit, which the next one makes untrue
-_OF_A_SNAPSHOT = (
-    "current-schema",
-    "current-snapshot-id",
-    "current-snapshot-summary",
-    "current-snapshot-timestamp-ms",
-    "numFiles",
-    "numRows",
-    "totalSize",
-    "cdcsync.state",
-)
 
 
 class _MetastoreCheck:
@@ -81,7 +68,7 @@ class _MetastoreCheck:
 
 
 @dataclass(frozen=True)
-class HiveCatalog:
+class HiveCatalog(PointerCatalog):
     """See `Catalog`. The metastore is at `uri`, as `thrift://host:port`; tables lie below
     `warehouse`. `seconds` bounds one call."""
 
@@ -99,46 +86,30 @@ class HiveCatalog:
         with self._metastore("did not say which version it has") as metastore:
             metastore.getVersion()
 
-    def load(self, table: CatalogTableName) -> LoadedTable | None:
+    def newest(self, table: CatalogTableName) -> str | None:
         with self._metastore(f"did not give the table {table.shown}") as metastore:
             entry = _table(metastore, table)
-        return None if entry is None else LoadedTable(self._files.read(table, self._newest(table, entry)))
+        return None if entry is None else location_in(entry.parameters or {}, table)
 
-    def vended(self, table: CatalogTableName) -> Mapping[str, str]:
-        """A metastore has none."""
-        return {}
-
-    def create(self, table: CatalogTableName, new: NewTable) -> LoadedTable:
-        metadata, location = self._files.create(table, new)
+    def insert(self, table: CatalogTableName, metadata: Json, location: str) -> None:
         with self._metastore(f"did not create the table {table.shown}") as metastore:
             _create_database(metastore, table.namespace[0])
             try:
                 metastore.create_table(_new_table(table, metadata, location))
             except AlreadyExistsException:
-                entry = _table(metastore, table)
-                if entry is None or (entry.parameters or {}).get(_NEWEST) != location:
+                if not _names(_table(metastore, table), location):
                     raise CommitLost("the table is there already") from None
-        return LoadedTable(metadata)
 
-    def commit(self, table: CatalogTableName, requirements: Sequence[Json], updates: Sequence[Json]) -> LoadedTable:
-        doing, files = f"did not commit to the table {table.shown}", self._files
-        with self._metastore(doing) as metastore:
-            entry = _table(metastore, table)
-        if entry is None:
-            raise CommitLost("the table is not there any more")
-        location = self._newest(table, entry)
-        before, after, written = files.write_next(table, location, requirements, updates)
+    def move(self, table: CatalogTableName, before: str, after: Json, location: str) -> bool:
+        doing = f"did not commit to the table {table.shown}"
         with self._metastore(doing) as metastore, _Locked(metastore, table):
             entry = _table(metastore, table)
-            lost = entry is None or (entry.parameters or {}).get(_NEWEST) != location
-            if entry is not None and not lost:
-                self._refuse_without_check(metastore, table, entry)
-                _change(metastore, table, _moved(entry, location, written), location)
-        if lost:
-            files.delete(table, after["location"], written)
-            raise CommitLost("another commit came first")
-        files.delete_old(table, before, after)
-        return LoadedTable(after)
+            if entry is None or not _names(entry, before):
+                return False
+            self._refuse_without_check(metastore, table, entry)
+            entry.parameters = next_parameters(entry.parameters, before, location)
+            _change(metastore, table, entry, before)
+        return True
 
     def drop(self, table: CatalogTableName) -> None:
         with (
@@ -146,10 +117,6 @@ class HiveCatalog:
             suppress(NoSuchObjectException),
         ):
             metastore.drop_table(table.namespace[0], table.name, False)
-
-    @property
-    def _files(self) -> MetadataFiles:
-        return MetadataFiles(self.stores, self.warehouse)
 
     # -- the metastore
 
@@ -166,17 +133,6 @@ class HiveCatalog:
         self._checked.done = True
 
     # -- errors
-
-    def _newest(self, table: CatalogTableName, entry: Table) -> str:
-        parameters = entry.parameters or {}
-        if str(parameters.get("table_type")).upper() != "ICEBERG" or not parameters.get(_NEWEST):
-            raise fail(
-                Reason.SINK_CONFLICT,
-                f"the metastore's table {table.shown} is no Iceberg table",
-                needed="a table that this sync made, or none",
-                remedy=f"drop it, or create the sync again with another namespace, {RUN_AGAIN}",
-            )
-        return str(parameters[_NEWEST])
 
     def fail(self, reason: Reason, doing: str, fault: str, remedy: str) -> CdcError:
         return fail(
@@ -257,6 +213,10 @@ def _table(metastore: Client, table: CatalogTableName) -> Table | None:
         return None
 
 
+def _names(entry: Table | None, location: str) -> bool:
+    return entry is not None and (entry.parameters or {}).get(NEWEST) == location
+
+
 def _create_database(metastore: Client, name: str) -> None:
     try:
         metastore.get_database(name)
@@ -283,20 +243,14 @@ def _new_table(table: CatalogTableName, metadata: Json, location: str) -> Table:
         createTime=int(time.time()),
         sd=storage,
         partitionKeys=[],
-        parameters={"EXTERNAL": "TRUE", "table_type": "ICEBERG", "uuid": metadata["table-uuid"], _NEWEST: location},
+        parameters=first_parameters(metadata, location),
         tableType="EXTERNAL_TABLE",
     )
 
 
-def _moved(entry: Table, location: str, written: str) -> Table:
-    parameters = {name: value for name, value in (entry.parameters or {}).items() if name not in _OF_A_SNAPSHOT}
-    entry.parameters = parameters | {_NEWEST: written, _BEFORE: location}
-    return entry
-
-
 def _change(metastore: Client, table: CatalogTableName, changed: Table, expected: str) -> None:
     """Changes the table if its parameter is as expected. Raises CommitLost and OutcomeUnknown."""
-    conditions = {"expected_parameter_key": _NEWEST, "expected_parameter_value": expected}
+    conditions = {"expected_parameter_key": NEWEST, "expected_parameter_value": expected}
     context = EnvironmentContext({"DO_NOT_UPDATE_STATS": "true", **conditions})
     try:
         metastore.alter_table_with_environment_context(table.namespace[0], table.name, changed, context)

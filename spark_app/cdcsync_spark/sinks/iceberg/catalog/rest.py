@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import json
 import re
-import ssl
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -27,7 +26,15 @@ from cdcsync_core.errors import RUN_AGAIN, CdcError, Reason, fail
 from cdcsync_core.peer_json import parse_json
 from cdcsync_core.quoting import quoted
 from cdcsync_spark.memory import memory_limit
-from cdcsync_spark.sinks.iceberg.catalog.connection import CatalogServer, HttpAnswer, NoAnswer, Request
+from cdcsync_spark.sinks.iceberg.catalog.connection import (
+    FIELD,
+    CatalogServer,
+    HttpAnswer,
+    NoAnswer,
+    Request,
+    host_of,
+    trusting,
+)
 from cdcsync_spark.sinks.iceberg.catalog.credential import secret
 from cdcsync_spark.sinks.iceberg.catalog.file_settings import file_settings, other_credentials
 from cdcsync_spark.sinks.iceberg.catalog.login import AccessToken, Bearer, Login, OAuth2
@@ -42,7 +49,6 @@ from cdcsync_spark.sinks.iceberg.catalog.port import (
 from cdcsync_spark.sinks.iceberg.catalog.sigv4 import SigV4
 
 _SINK = "spec.sink.iceberg"
-FIELD = f"{_SINK}.catalog"
 _PASSING = (408, 425, 429)
 _SEPARATOR = "%1F"
 #: what a path has as it is (RFC 3986), escapes among it
@@ -296,7 +302,7 @@ class RestCatalog:
         with self._session.lock:
             if origin not in self._session.servers:
                 server = CatalogServer(
-                    origin, f"{FIELD}.{name}", partial(_trusting, self.settings.ca), self.settings.seconds
+                    origin, f"{FIELD}.{name}", partial(trusting, self.settings.ca), self.settings.seconds
                 )
                 self._session.servers[origin] = server
             return self._session.servers[origin]
@@ -379,27 +385,9 @@ _REFUSALS: Mapping[int, tuple[Reason, str]] = {
 }
 
 
-def host_of(url: str) -> str:
-    """As a request's header names it."""
-    parts = urlsplit(url)
-    return parts.netloc.removesuffix(":443" if parts.scheme == "https" else ":80")
-
-
 def _target(url: str) -> str:
     parts = urlsplit(url)
     return f"{parts.path or '/'}{'?' + parts.query if parts.query else ''}"
-
-
-def _trusting(ca: Path | None) -> ssl.SSLContext:
-    try:
-        return ssl.create_default_context(cafile=ca)
-    except OSError:
-        raise fail(
-            Reason.SPEC_INVALID,
-            f"no readable certificate in {ca.parent.name}/{ca.name}" if ca else "no readable certificates",
-            needed="a PEM file with the authority of the catalog",
-            remedy=f"correct the Secret of {FIELD}.tls.caSecretRef, {RUN_AGAIN}",
-        ) from None
 
 
 def _parsed(answer: HttpAnswer) -> Any:

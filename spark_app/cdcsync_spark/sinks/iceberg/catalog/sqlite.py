@@ -1,31 +1,24 @@
 """A catalog in a file of SQLite, with the tables of Iceberg's JDBC catalog, so that every engine
 with that one finds what is written here: no server, no JVM.
 
-Why it is right: a commit writes the next `metadata.json`, durably and under a name that was never
-used, and then moves the table's row to it if the row still names the file that the commit was
-decided on: a compare-and-set of SQLite, which is durable when it returns. Dying between the two
-leaves a file that nothing names. Requirements are checked on the metadata of that same file.
+Why it is right: a commit (`pointer`) moves the table's row to the next `metadata.json` if the row
+still names the one that the commit was decided on: a compare-and-set of SQLite, which is durable
+when it returns.
 """
 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from cdcsync_core.errors import CdcError, Reason, fail
 from cdcsync_core.quoting import quoted
-from cdcsync_spark.sinks.iceberg.catalog.metadata_files import MetadataFiles, MetadataStores
-from cdcsync_spark.sinks.iceberg.catalog.port import (
-    CatalogTableName,
-    CommitLost,
-    Json,
-    LoadedTable,
-    NewTable,
-    OutcomeUnknown,
-)
+from cdcsync_spark.sinks.iceberg.catalog.metadata_files import MetadataStores
+from cdcsync_spark.sinks.iceberg.catalog.pointer import PointerCatalog
+from cdcsync_spark.sinks.iceberg.catalog.port import CatalogTableName, CommitLost, Json, OutcomeUnknown
 
 #: engines name the catalog so, because its rows begin with it
 NAME = "cdcsync"
@@ -49,24 +42,15 @@ _OF = "catalog_name = ? AND table_namespace = ? AND table_name = ?"
 
 
 @dataclass(frozen=True)
-class SqliteCatalog:
+class SqliteCatalog(PointerCatalog):
     """See `Catalog`. The file is `database`; tables lie below `warehouse`."""
 
     database: str
     warehouse: str
     stores: MetadataStores
 
-    def load(self, table: CatalogTableName) -> LoadedTable | None:
-        location = self._location(table)
-        return None if location is None else LoadedTable(self._files.read(table, location))
-
-    def vended(self, table: CatalogTableName) -> Mapping[str, str]:
-        """A file has none."""
-        return {}
-
-    def create(self, table: CatalogTableName, new: NewTable) -> LoadedTable:
-        name, files = ".".join(table.namespace), self._files
-        metadata, location = files.create(table, new)
+    def insert(self, table: CatalogTableName, metadata: Json, location: str) -> None:
+        name = ".".join(table.namespace)
         try:
             with self._transaction(table) as connection:
                 for statement in _TABLES:
@@ -78,42 +62,28 @@ class SqliteCatalog:
                     "INSERT INTO iceberg_tables VALUES (?, ?, ?, ?, NULL, 'TABLE')", (NAME, name, table.name, location)
                 )
         except sqlite3.IntegrityError:
-            files.delete(table, metadata["location"], location)
+            self.files.delete(table, metadata["location"], location)
             raise CommitLost("the table is there already") from None
         except OutcomeUnknown as unknown:
             raise self._error(table, str(unknown)) from None
-        return LoadedTable(metadata)
 
-    def commit(self, table: CatalogTableName, requirements: Sequence[Json], updates: Sequence[Json]) -> LoadedTable:
-        location, files = self._location(table), self._files
-        if location is None:
-            raise CommitLost("the table is not there any more")
-        before, after, written = files.write_next(table, location, requirements, updates)
+    def move(self, table: CatalogTableName, before: str, after: Json, location: str) -> bool:
         with self._transaction(table) as connection:
             moved = connection.execute(
                 f"UPDATE iceberg_tables SET metadata_location = ?, previous_metadata_location = ? "
                 f"WHERE {_OF} AND metadata_location = ?",
-                (written, location, *_key(table), location),
+                (location, before, *_key(table), before),
             )
-        if moved.rowcount != 1:
-            files.delete(table, after["location"], written)
-            raise CommitLost("another commit came first")
-        files.delete_old(table, before, after)
-        return LoadedTable(after)
+        return moved.rowcount == 1
 
     def drop(self, table: CatalogTableName) -> None:
         if Path(self.database).exists():
             with self._transaction(table) as connection:
                 connection.execute(f"DELETE FROM iceberg_tables WHERE {_OF}", _key(table))
 
-    @property
-    def _files(self) -> MetadataFiles:
-        return MetadataFiles(self.stores, self.warehouse)
-
     # -- the file of SQLite
 
-    def _location(self, table: CatalogTableName) -> str | None:
-        """The `metadata.json` of a table; None where there is no table."""
+    def newest(self, table: CatalogTableName) -> str | None:
         if not Path(self.database).exists():
             return None
         with self._connected(table) as connection:
