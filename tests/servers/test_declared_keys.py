@@ -150,17 +150,21 @@ def test_where_a_declared_key_is_refused(mariadb1011: Server, fresh_database: Fr
     )
     names = [f"{database}.{name}" for name in ("keyed", "log", "nullable")]
     delta, kafka = {"path": "/lake"}, {"bootstrapServers": "b:9092", "staging": {"path": "/lake"}}
+    database_server = {"host": "127.0.0.1", "credentialsSecretRef": {"name": "x"}}
     found = {
         name: _refusals(mariadb1011, database, sink, names)
         for name, sink in {
             "delta": {"delta": delta},
+            "mysql": {"mysql": database_server},
+            "postgresql": {"postgresql": database_server | {"database": "serving"}},
             "copied": {"delta": delta | {"options": {"deletionVectors": False}}},
             "history": {"delta": delta | {"mode": "history"}},
             "kafka": {"kafka": kafka},
         }.items()
     }
     found["start"] = _refusals(mariadb1011, database, {"delta": delta}, names, start={"from": "latest"})
-    assert found.pop("delta") == ["beside a key", "", "may be NULL"]
+    for taking in ("delta", "mysql", "postgresql"):
+        assert found.pop(taking) == ["beside a key", "", "may be NULL"]
     assert [texts[1] for texts in found.values()] == ["does not guard"] * len(found)
 
 

@@ -41,7 +41,8 @@ def unguarded(table: TableId, part: str) -> CdcError:
     return fail(
         Reason.SPEC_INVALID,
         f"tables.overrides[].key, which {part} does not guard against a second row",
-        needed="a replica in Iceberg tables, or in Delta tables with deletion vectors, that begins with a snapshot",
+        needed="a replica that begins with a snapshot, in Iceberg tables, in Delta tables with deletion vectors, or"
+        " in a SQL database",
         remedy=f"remove the key, and add one to the table, or leave {table} out by spec.tables.exclude",
         table=str(table),
     )

@@ -39,6 +39,10 @@ class SqlDatabase(SinkKind):
     def keeps_events(self) -> bool:
         return False
 
+    @property
+    def refuses_declared_key(self) -> str:
+        return ""
+
     def event_columns(self) -> EventColumns | None:
         return None
 

@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from cdcsync_core.errors import RUN_AGAIN, Reason, fail
 from cdcsync_core.state import TableState
+from cdcsync_core.tables.declared_key import inserted_twice
 from cdcsync_core.tables.schema_change import Kept
 from cdcsync_spark.rows.arrow_types import arrow_schema
 from cdcsync_spark.sinks.contract.changes import (
@@ -34,7 +35,7 @@ KIND = "sql"
 #: how the names of tables of staged rows begin
 STAGED_ROWS = "rows_"
 CAPABILITIES = Capabilities(frozenset((Append, Upsert, Replace, Evolve, Empty, AdvancePosition)), together=True)
-_ROWS, _KEYS = "cdcsync_rows_", "cdcsync_keys_"
+_ROWS, _KEYS, _NEW = "cdcsync_rows_", "cdcsync_keys_", "cdcsync_new_"
 
 
 def staged_part(table: SqlName, rows: int) -> StagedPart:
@@ -74,11 +75,14 @@ class TablePublication:
             self.session.load(self.dialect.temporary(name), rows)
 
     def run(self) -> None:
-        """In the transaction."""
+        """In the transaction. Raises KeyNotUnique."""
         if isinstance(self.commit.change, Append):
             self._insert(self.commit.change.staged, self.target)
         for name, _, _ in self._temporary():
-            self.session.run(self._merge(name))
+            if name.startswith(_NEW):
+                self._refuse_there(name)
+            else:
+                self.session.run(self._merge(name))
 
     def clear(self) -> None:
         """After the transaction."""
@@ -133,17 +137,39 @@ class TablePublication:
             )
 
     def _temporary(self) -> Iterator[tuple[str, pa.Table, tuple[str, ...]]]:
-        """The session's own tables: their names, rows and columns."""
+        """The session's own tables: their names, rows and columns. Each is used before the next."""
         change, schema = self.commit.change, self.commit.state.schema
         if not isinstance(change, Upsert):
             return
-        for kind, rows, columns in ((_KEYS, change.deletes, schema.key), (_ROWS, change.upserts, schema.names)):
+        fields = arrow_schema(schema)
+        keys = pa.schema([fields.field(name) for name in schema.key])
+        for kind, rows, columns in (
+            (_NEW, _new_keys(change, keys), keys),
+            (_KEYS, change.deletes, keys),
+            (_ROWS, change.upserts, fields),
+        ):
             if rows.num_rows:
-                fields = pa.schema([field for field in arrow_schema(schema) if field.name in columns])
-                yield f"{kind}{self.number}", rows.select(fields.names).cast(fields), columns
+                yield f"{kind}{self.number}", rows.select(columns.names).cast(columns), tuple(columns.names)
+
+    def _refuse_there(self, new: str) -> None:
+        """No other commit of the table is made meanwhile: its state's row is locked."""
+        schema = self.commit.state.schema
+        columns = [column for name in schema.key if (column := schema.column(name)) is not None]
+        sql = tables.keys_there(self.dialect, self.dialect.temporary(new), self.target, columns)
+        for row in self.session.fetch([object] * len(columns), sql):
+            key = [self.dialect.to_arrow(c, [value])[0].as_py() for c, value in zip(columns, row, strict=True)]
+            raise inserted_twice(self.commit.state.capture, key)
 
     def _merge(self, name: str) -> str:
         table, schema = table_name(self.dialect, self.target), self.commit.state.schema
         if name.startswith(_KEYS):
             return self.dialect.delete(table, self.dialect.temporary(name), schema.key)
         return self.dialect.merge(table, self.dialect.temporary(name), schema.names, schema.key)
+
+
+def _new_keys(change: Upsert, keys: pa.Schema) -> pa.Table:
+    """Keys that the target must not have."""
+    if change.new is None:
+        return keys.empty_table()
+    given = pa.concat_tables([rows.select(keys.names).cast(keys) for rows in (change.upserts, change.deletes)])
+    return given.filter(pa.array(change.new))

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from cdcsync_core.state import TableState
 from cdcsync_core.tables.capture import Capture
 from cdcsync_core.tables.schema_change import Converted, Filled, Origin
-from cdcsync_core.tables.target_schema import TargetSchema
+from cdcsync_core.tables.target_schema import TargetColumn, TargetSchema
 from cdcsync_spark.sinks.sql.dialects.dialect import Dialect, SqlName, SqlSession
 from cdcsync_spark.sinks.sql.dialects.names import column_list, table_name
 
@@ -70,6 +70,15 @@ def take_rows(dialect: Dialect, rows: SqlName, to: SqlName, schema: TargetSchema
         f"INSERT INTO {table_name(dialect, to)} ({column_list(dialect, schema.names)})"
         f" SELECT {values} FROM {table_name(dialect, rows)}"
     )
+
+
+def keys_there(dialect: Dialect, keys: str, table: SqlName, columns: Sequence[TargetColumn]) -> str:
+    """The query for one of the `keys`, a quoted name, that a row of the table has; `columns` are
+    the key's."""
+    values = ", ".join(map(dialect.read_expression, columns))
+    same = " AND ".join(f"t.{name} = k.{name}" for name in (dialect.quoted(column.name) for column in columns))
+    rows = f"SELECT 1 FROM {table_name(dialect, table)} t WHERE {same}"
+    return f"SELECT {values} FROM {keys} k WHERE EXISTS ({rows}) LIMIT 1"
 
 
 def _value(dialect: Dialect, origin: Origin) -> str:
