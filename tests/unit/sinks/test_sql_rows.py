@@ -42,3 +42,9 @@ def test_a_moment_has_its_zone_in_a_copy_and_texts_are_escaped() -> None:
     assert load_text(raw.slice(0, 1)) == b"2026-01-02 00:00:00.000000\ttab\\t\\\\N'\t00ff\n"
     assert load_text(raw.slice(1)) == b"\\N\t\\N\t\\N\n"
     assert load_text(pa.table({"word": pa.chunked_array([["", "nul\0"], ["ü"]])})) == "\nnul\\0\nü\n".encode()
+
+
+def test_the_greatest_float_of_mysql_is_no_greater_as_text() -> None:
+    rows = pa.table({"f": pa.array([3.4028234663852886e38, 0.1], pa.float32())})
+    assert load_text(rows) == b"3.4028234663852886e+38\n0.10000000149011612\n"
+    assert insert_values(rows) == ["('3.4028234663852886e+38')", "('0.10000000149011612')"]

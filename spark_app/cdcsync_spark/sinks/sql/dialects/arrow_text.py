@@ -23,12 +23,12 @@ def copy_text(rows: pa.Table) -> bytes:
 def load_text(rows: pa.Table) -> bytes:
     r"""The rows as LOAD DATA takes them with tabs between fields and escapes by backslashes; binary
     columns as hexadecimal digits, so that no character set concerns them."""
-    return _lines([_load_column(column) for column in rows.columns])
+    return _lines([_load_column(_in_full(column)) for column in rows.columns])
 
 
 def insert_values(rows: pa.Table) -> list[str]:
     """Each row as `(value, ...)`, for a session without NO_BACKSLASH_ESCAPES."""
-    columns = [pc.fill_null(_literals(column), pa.scalar("NULL", _TEXT)) for column in rows.columns]
+    columns = [pc.fill_null(_literals(_in_full(column)), pa.scalar("NULL", _TEXT)) for column in rows.columns]
     joined = pc.binary_join_element_wise(*columns, pa.scalar(",", _TEXT)) if len(columns) > 1 else columns[0]
     return [f"({row})" for row in joined.to_pylist()]
 
@@ -63,6 +63,11 @@ def _load_column(column: pa.ChunkedArray) -> pa.ChunkedArray:
     if pa.types.is_binary(column.type):
         return _hexadecimal(column, "", "")
     return _escaped(column, (*_IN_FIELDS, _NUL)) if pa.types.is_string(column.type) else _text(column)
+
+
+def _in_full(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """MySQL reads a number as a double, and the shortest text of the greatest FLOAT is greater."""
+    return column.cast(pa.float64()) if pa.types.is_float32(column.type) else column
 
 
 def _escaped(column: pa.ChunkedArray, pairs: tuple[tuple[str, str], ...]) -> pa.ChunkedArray:

@@ -1,0 +1,81 @@
+"""Values of every type of a source at its ends, in tables of SQL databases."""
+
+from __future__ import annotations
+
+import datetime as dt
+from decimal import Decimal
+
+import pytest
+
+from cdcsync_core.errors import CdcError, Reason
+from cdcsync_spark.sinks.contract.changes import Upsert
+from cdcsync_spark.sinks.sql.target import SqlSink
+from contract.conftest import DATABASES, SELDOM, served
+from contract.sinkcase import Row, batch, content, first_state, in_order, keys_of, make_table, rows_of, whole_snapshot
+
+pytestmark = pytest.mark.parametrize(
+    ("sink", "store"), [served(name, name in SELDOM) for name in DATABASES], indirect=True
+)
+UTC = dt.UTC
+#: the declared type, the least and the greatest value
+ENDS: dict[str, tuple[object, object]] = {
+    "bit(1)": (False, True),
+    "bit(10)": (b"\0\0", b"\3\xff"),
+    "tinyint(4)": (-128, 127),
+    "tinyint(3) unsigned": (0, 255),
+    "smallint(6)": (-(2**15), 2**15 - 1),
+    "smallint(5) unsigned": (0, 2**16 - 1),
+    "int(11)": (-(2**31), 2**31 - 1),
+    "int(10) unsigned": (0, 2**32 - 1),
+    "bigint(20)": (-(2**63), 2**63 - 1),
+    "bigint(20) unsigned": (Decimal(0), Decimal(2**64 - 1)),
+    "decimal(38,30)": (Decimal("-" + "9" * 8 + "." + "9" * 30), Decimal("1E-30")),
+    "decimal(65,30)": ("-" + "9" * 35 + "." + "9" * 30, "0." + "0" * 29 + "1"),
+    "float": (-3.4028234663852886e38, 16777216.0),
+    "double": (-1.7976931348623157e308, 5e-324),
+    "year(4)": (0, 2155),
+    "date": (dt.date(1, 1, 1), dt.date.max),
+    "datetime(6)": (dt.datetime(1, 1, 1), dt.datetime.max),
+    "timestamp(6)": (
+        dt.datetime(1970, 1, 1, 0, 0, 1, tzinfo=UTC),
+        dt.datetime(2038, 1, 19, 3, 14, 7, 999999, tzinfo=UTC),
+    ),
+    "time(6)": ("-838:59:59.000000", "838:59:59.000000"),
+    "char(3)": ("", "\U0010ffff" * 3),
+    "varchar(200)": (" ", "ü\t\\N\n" * 40),
+    "longtext": ("'", "😀" * 30_000),
+    "binary(4)": (b"\0\0\0\0", b"\xff\xff\xff\0"),
+    "varbinary(300)": (b"", bytes(range(256))),
+    "longblob": (b"\\N", b"\\x" * 70_000),
+    "enum('a','ü')": ("", "ü"),
+    "set('a','ü')": ("", "a,ü"),
+    "json": ("null", '{"a": [1, 1.1, "\\u0000"]}'),
+    "geometry": (b"\0\0\0\0\1\1\0\0\0" + bytes(16), b"\xe6\x10\0\0\1\1\0\0\0" + b"\xff" * 16),
+}
+TABLE = make_table({"id": "int(11)"} | {f"c{n}": declared for n, declared in enumerate(ENDS)}, ["id"])
+LEAST, GREATEST = ([end[n] for end in ENDS.values()] for n in (0, 1))
+NULLS: list[object] = [None] * len(ENDS)
+
+
+def test_every_type_is_kept_at_its_ends(sink: SqlSink, store: object) -> None:
+    """As a snapshot loads them, and as a batch changes them."""
+    target = sink.target(TABLE.id)
+    first: list[Row] = [(1, *LEAST), (2, *GREATEST), (3, *NULLS)]
+    whole_snapshot(target, first, TABLE)
+    assert content(target) == in_order(first)
+    changed: list[Row] = [(1, *NULLS), (2, *LEAST), (3, *GREATEST), (4, *GREATEST)]
+    target.commit(1, batch(1, Upsert(rows_of(TABLE, changed), keys_of(TABLE, []))))
+    assert content(target) == in_order(changed)
+
+
+def test_a_vector_is_kept_where_the_database_has_arrays(sink: SqlSink, store: object) -> None:
+    table = make_table({"id": "int(11)", "v": "vector(2)"}, ["id"])
+    target = sink.target(table.id)
+    if sink.dialect.alters_in_transactions:
+        rows: list[Row] = [(1, [0.5, 3.4028234663852886e38]), (2, None)]
+        whole_snapshot(target, rows, table)
+        assert content(target) == in_order(rows)
+    else:
+        with pytest.raises(CdcError, match="'v'") as refused:
+            target.prepare(first_state(table))
+        assert refused.value.reason is Reason.TYPE_UNSUPPORTED
