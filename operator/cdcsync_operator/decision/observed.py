@@ -43,8 +43,8 @@ class ObservedRun:
     pods of it wait for a node. `flow` is how data flows through a stream, as of its last report
     (None: it is no stream, or has reported nothing). `appeared` counts the matching tables that it
     has met in the binlog and does not have. `stop_at` is that of its configuration. `unfit`: it
-    must be stopped, because its start or its plan failed, its plan was lost, or a stop of it was
-    interrupted.
+    must be stopped, because its start or its plan failed, its plan was lost, a stop of it was
+    interrupted, or it does not drain in its time.
     """
 
     kind: RunKind
@@ -185,8 +185,8 @@ class StartRun:
 
 @dataclass(frozen=True)
 class StopRun:
-    """Ask a driver to drain; asking again is harmless. `why` is for people, where the run is to be
-    replaced."""
+    """Ask a driver to drain; asking again is harmless, and ends one that is overdue. `why` is for
+    people, where the run is to be replaced."""
 
     kind: RunKind
     id: str

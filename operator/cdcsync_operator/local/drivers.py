@@ -9,6 +9,7 @@ is in the targets. Reports of a run count only for the tables that no newer run 
 
 from __future__ import annotations
 
+import math
 import shutil
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -71,9 +72,10 @@ class _LocalRun:
     drained_at: float | None = None
     error: CdcError | None = None
 
-    def seen(self) -> ObservedRun:
+    def seen(self, now: float) -> ObservedRun:
         a, asked = self.action, self.drained_at is not None
-        state = RunState.DRAINING if asked else RunState.RUNNING
+        unplanned = self.plan_error is not None and not asked
+        state = RunState.DRAINING if asked or unplanned else RunState.RUNNING
         outcome = self.process.exit
         if outcome is not None:
             state = RunState.ENDED
@@ -93,7 +95,24 @@ class _LocalRun:
             flow=inbox.flow,
             appeared=inbox.appeared,
             stop_at=a.stop_at,
+            unfit=outcome is None and (unplanned or self.is_overdue(now)),
         )
+
+    @property
+    def plan_error(self) -> CdcError | None:
+        return self.planner.error if self.planner else None
+
+    def is_overdue(self, now: float) -> bool:
+        """Whether it was asked to drain, and has had the time for it."""
+        return self.drained_at is not None and now - self.drained_at > self.grace
+
+    def stop(self, now: float) -> None:
+        """Asks it to drain the first time, and ends it when it is overdue."""
+        if self.drained_at is None:
+            self.error, self.drained_at = self.plan_error, now
+            self.process.drain()
+        elif self.is_overdue(now):
+            self.process.kill()
 
 
 def _exit_of(error: CdcError) -> Exit:
@@ -121,9 +140,7 @@ class LocalDrivers:
     def observe(self, status: Status) -> Observation:
         """How the runs are is read before what they have reported: the last report of one that has
         ended is there by then."""
-        for run in self._runs.values():
-            self._supervise(run)
-        runs = (*(r.seen() for r in self._runs.values()), *self._seen_orphans(status))
+        runs = (*(r.seen(self.clock()) for r in self._runs.values()), *self._seen_orphans(status))
         return Observation(runs, self._merge(status))
 
     def start(self, resource: CdcSync, action: StartRun, status: Status) -> None:
@@ -151,9 +168,10 @@ class LocalDrivers:
 
     def stop(self, action: StopRun) -> None:
         run = self._runs.get(action.id)
-        if run is not None and run.drained_at is None:
-            run.drained_at = self.clock()
-            run.process.drain()
+        if run is not None:
+            run.stop(self.clock())
+        elif self._is_overdue_orphan(action.id):
+            kill_orphan(self.folder.runs / action.id)
 
     def forget(self, action: ForgetRun) -> None:
         run = self._runs.pop(action.id, None)
@@ -177,7 +195,7 @@ class LocalDrivers:
 
     def _merge(self, status: Status) -> Status:
         named = [r for r in self._runs.values() if status.runs.kind_of(r.action.id)]
-        owned = owned_tables(r.seen() for r in named)
+        owned = owned_tables(r.seen(self.clock()) for r in named)
         for run in named:
             tables = frozenset(name for name, _ in run.action.tables)
             for report in run.inbox.take():
@@ -199,15 +217,6 @@ class LocalDrivers:
             except CdcError as error:
                 inbox.put(Report(action.id, tables=[failed_table(name, error)]))
 
-    def _supervise(self, run: _LocalRun) -> None:
-        if run.process.exit is not None:
-            return
-        if run.planner is not None and run.planner.error is not None and run.error is None:
-            run.error = run.planner.error
-            run.process.drain()
-        if run.drained_at is not None and self.clock() - run.drained_at > run.grace:
-            run.process.kill()
-
     def _begin_plan(
         self, resource: CdcSync, action: StartRun, tables: tuple[TableAssignment, ...], status: Status, folder: Path
     ) -> Planner | None:
@@ -226,12 +235,12 @@ class LocalDrivers:
         for run, kind in (left | named).items():
             alive = still_alive(self.folder.runs / run)
             since = self._orphans.setdefault(run, self.clock())
-            if alive and self.clock() - since > _GRACE:
-                kill_orphan(self.folder.runs / run)
-            state = RunState.DRAINING if alive else RunState.ENDED
-            yield ObservedRun(
-                kind, run, (), "", state, since, stop_asked=True, exit=None if alive else Exit(ExitCode.DONE)
-            )
+            state, outcome = (RunState.DRAINING, None) if alive else (RunState.ENDED, Exit(ExitCode.DONE))
+            unfit = alive and self._is_overdue_orphan(run)
+            yield ObservedRun(kind, run, (), "", state, since, stop_asked=True, exit=outcome, unfit=unfit)
+
+    def _is_overdue_orphan(self, run: str) -> bool:
+        return self.clock() - self._orphans.get(run, math.inf) > _GRACE
 
     def _drop_old_logs(self) -> None:
         logs = sorted(self.folder.logs.glob("*.log"), key=lambda p: p.stat().st_mtime)

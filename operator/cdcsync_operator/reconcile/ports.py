@@ -46,14 +46,14 @@ class Drivers(Protocol):
     """The runs, as processes or pods."""
 
     def observe(self, status: Status) -> Observation:
-        """The runs as they are, and the status with the reports that came since. A report is given
-        out once, so what is returned is to be kept."""
+        """The runs as they are, and the status with the reports that came since. Changes no run. A
+        report is given out once, so what is returned is to be kept."""
 
     def start(self, resource: CdcSync, action: StartRun, status: Status) -> None:
         """Makes a driver and begins its plan. Must be harmless when it is done already."""
 
     def stop(self, action: StopRun) -> None:
-        """Asks a driver to drain, and ends it after a grace period."""
+        """Asks a driver to drain; ends one that is overdue."""
 
     def forget(self, action: ForgetRun) -> None:
         """Removes what an ended driver left."""
