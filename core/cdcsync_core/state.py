@@ -230,8 +230,7 @@ class TableState:
     def begun_at(self, start: Position) -> TableState:
         """The state of content that begins at `start` with no row: what comes after is to be
         applied, and no row may be younger."""
-        high = start.gtids if isinstance(start, GtidPosition) else start.at
-        begun = self.after_wave([WHOLE], start, high, rows=0, nulled_dates=0)
+        begun = self.after_wave([WHOLE], start, start.reached, rows=0, nulled_dates=0)
         return replace(begun, without_snapshot=True, early=False)
 
     def after_batch(self, reader: Position, nulled_dates: int = 0, changing: GtidSet | None = None) -> TableState:

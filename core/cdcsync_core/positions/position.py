@@ -202,6 +202,16 @@ class FilePosition:
         """None where the place names none."""
         return binlog_of(self.at)
 
+    @property
+    def dump_from(self) -> LogOffset | None:
+        """The place where a dump of what comes after it begins."""
+        return self.at
+
+    @property
+    def reached(self) -> Watermark:
+        """The watermark that exactly this position has reached."""
+        return self.at
+
     def in_binlog(self, binlog: BinlogId) -> FilePosition:
         """Names the binlog of its place; raises PositionLost where that is another one."""
         return replace(self, at=self.at.in_binlog(binlog))
@@ -280,6 +290,16 @@ class GtidPosition:
     def binlog(self) -> BinlogId | None:
         """None where it has no place, or none that names one."""
         return binlog_of(self.at or (self.anchor.at if self.anchor else None))
+
+    @property
+    def dump_from(self) -> LogOffset | None:
+        """None: the server finds where a dump of the other transactions begins."""
+        return None
+
+    @property
+    def reached(self) -> Watermark:
+        """The watermark that exactly this position has reached."""
+        return self.gtids
 
     def in_binlog(self, binlog: BinlogId) -> GtidPosition:
         """Names the binlog of its places; raises PositionLost where that is another one."""

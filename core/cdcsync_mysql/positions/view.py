@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from cdcsync_core.positions.gtid import GtidSet
 from cdcsync_core.positions.mariadb_gtid import UNKNOWN
-from cdcsync_core.positions.position import FilePosition, GtidPosition, LogOffset, Position, Watermark
+from cdcsync_core.positions.position import FilePosition, GtidPosition, LogOffset, Position
 from cdcsync_mysql.positions.history import gtid_pos_at
 from cdcsync_mysql.positions.watermark import high, log_status_place, open_snapshot
 from cdcsync_mysql.server import ServerFacts
@@ -47,8 +47,3 @@ def open_view(connection: Connection, facts: ServerFacts, floor: Position) -> Vi
 def _begin(connection: Connection) -> None:
     # REPEATABLE READ by the session profile; under READ COMMITTED the clause does nothing
     fetch(connection, "START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY")
-
-
-def reached_by(position: Position) -> Watermark:
-    """The watermark that exactly this position has reached."""
-    return position.gtids if isinstance(position, GtidPosition) else position.at

@@ -31,7 +31,6 @@ from cdcsync_core.positions.chunk import Split
 from cdcsync_core.positions.position import Position, Watermark
 from cdcsync_core.runs.run import TableAssignment
 from cdcsync_core.state import TableState
-from cdcsync_mysql.positions.view import reached_by
 from cdcsync_mysql.sessions.failures import is_unexplained, may_be_of_table, of_table
 from cdcsync_spark.run.context import RunContext
 from cdcsync_spark.sinks.contract.changes import Append, Build, Commit
@@ -369,7 +368,7 @@ def _marks(read: list[tuple[Split, SplitResult]], low: Position, high: Watermark
     """The marks of the wave; for a table that was read in one exact view, the position of that: it
     is consistent from there on."""
     position = read[0][1].position
-    return (low, high) if position is None else (position, reached_by(position))
+    return (low, high) if position is None else (position, position.reached)
 
 
 def _wave_commit(before: TableState, after: TableState, change: Append) -> Build:

@@ -18,7 +18,7 @@ from dataclasses import replace
 from cdcsync_core.errors import CdcError, PermanentError, Reason, fail
 from cdcsync_core.gates import gate
 from cdcsync_core.positions.chunk import Intervals
-from cdcsync_core.positions.position import FilePosition, Position
+from cdcsync_core.positions.position import Position
 from cdcsync_core.quoting import quoted
 from cdcsync_core.remedies import resnapshot
 from cdcsync_core.resource.start_spec import Start
@@ -27,17 +27,15 @@ from cdcsync_mysql.readiness.proof import open_session
 from cdcsync_mysql.reading.catalog import as_planned
 from cdcsync_mysql.server import ServerFacts
 from cdcsync_mysql.sessions.connection import Source
-from cdcsync_spark.binlog.dump.client import BinlogClient, dump_begin
+from cdcsync_spark.binlog.dump.dump import facts_behind
 from cdcsync_spark.binlog.search.start_place import StartPlace
 from cdcsync_spark.sinks.contract.changes import Append, Commit
 from cdcsync_spark.snapshot.splits.low_mark import LowMark
 from cdcsync_spark.snapshot.table import SnapshotTable
 from cdcsync_spark.wire.binlog.facts import Incident
-from cdcsync_spark.wire.binlog.parser import EventParser
 from cdcsync_spark.wire.sql.changes.statement import may_change, redefines
 from cdcsync_spark.wire.sql.syntax.text import Statement
 
-_HEARTBEAT_SECONDS = 10.0
 _STATEMENT_CHARACTERS = 120
 
 
@@ -92,24 +90,9 @@ def _changes_since(
 ) -> dict[str, CdcError]:
     """Returns, by name, the tables that a statement behind the position may have changed."""
     changes: dict[str, CdcError] = {}
-    with open_session(source) as session:
-        at = position.at if isinstance(position, FilePosition) else None
-        client = BinlogClient(
-            session.proved(server.lineage, position),
-            flavor=server.flavor,
-            start=position,
-            replica_id=0,
-            heartbeat_seconds=_HEARTBEAT_SECONDS,
-            nonblocking=True,
-        )
-        passed_over = at if at and dump_begin(at) != at else None
-        parser = EventParser(
-            server.flavor, file=at.file if at else "", after=passed_over, is_wanted=lambda _: False, binlog=server.log
-        )
-        with client:
-            for fact in (fact for event in client.events() for fact in parser.feed(event)):
-                if isinstance(fact, Statement | Incident):
-                    _note(fact, tables, changes)
+    for fact in facts_behind(source, server.lineage, position, lambda _: False):
+        if isinstance(fact, Statement | Incident):
+            _note(fact, tables, changes)
     return changes
 
 

@@ -24,8 +24,6 @@ from cdcsync_spark.wire.binlog.event.event_type import EventType
 from cdcsync_spark.wire.binlog.event.header import HEADER, read_header
 from cdcsync_spark.wire.binlog.parser import EventParser
 
-_HEARTBEAT_SECONDS = 5.0
-
 
 @dataclass(frozen=True)
 class Committed:
@@ -59,14 +57,7 @@ def stretch_behind(source: Source, server: ServerFacts, gtid: Gtid, upto: int) -
     SourceUnreachable."""
     with open_session(source) as session:
         refuse_other_server(session.facts, server.log)
-        client = BinlogClient(
-            session.unproved(),
-            flavor=server.flavor,
-            start=MariaDbGtid.of(gtid),
-            replica_id=0,
-            heartbeat_seconds=_HEARTBEAT_SECONDS,
-            nonblocking=True,
-        )
+        client = BinlogClient.to_the_end(session.unproved(), server.flavor, MariaDbGtid.of(gtid))
         parser = EventParser(server.flavor, is_wanted=lambda _: False, binlog=server.log)
         try:
             with client:

@@ -41,6 +41,8 @@ _ER_FATAL_READING_BINLOG = 1236
 #: MariaDB since 11.8; servers before it say so by the text of a fatal error
 _ER_REPLICA_ID_TAKEN = 4052
 
+#: of a dump that ends at the binlog's end
+_SEARCH_HEARTBEAT_SECONDS = 10.0
 #: the command has 32 bits for the offset
 _ADDRESSABLE = 1 << 32
 
@@ -103,6 +105,21 @@ class BinlogClient:
         self._silence = silence_timeout(heartbeat_seconds) if silence_seconds is None else silence_seconds
         self._begin = self._silence if begin_seconds is None else min(begin_seconds, self._silence)
         self._closed = False
+
+    @classmethod
+    def to_the_end(
+        cls, connection: pymysql.Connection[Any], flavor: Flavor, start: Position | MariaDbGtid
+    ) -> BinlogClient:
+        """Reads what the binlog has from `start` on, and ends there. Its replica id is 0, for which
+        the server ends no other dump."""
+        return cls(
+            connection,
+            flavor=flavor,
+            start=start,
+            replica_id=0,
+            heartbeat_seconds=_SEARCH_HEARTBEAT_SECONDS,
+            nonblocking=True,
+        )
 
     def __enter__(self) -> Self:
         return self

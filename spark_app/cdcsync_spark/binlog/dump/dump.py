@@ -29,6 +29,7 @@ from cdcsync_spark.binlog.dump.client import BinlogClient, dump_begin
 from cdcsync_spark.binlog.dump.event_bound import bound_unpacked_events
 from cdcsync_spark.binlog.settings import ReaderSettings
 from cdcsync_spark.logs import get_logger
+from cdcsync_spark.wire.binlog.facts import Fact
 from cdcsync_spark.wire.binlog.parser import EventParser
 
 _log = get_logger()
@@ -89,6 +90,25 @@ def open_dump(settings: ReaderSettings, start: Position, is_captured: Callable[[
         )
 
 
+def facts_behind(
+    source: Source, lineage: Lineage, start: Position, is_wanted: Callable[[TableId], bool]
+) -> Iterator[Fact]:
+    """What the binlog has behind `start`, up to its end, with the rows of the wanted tables alone;
+    on a connection that is closed with the iterator. Raises CdcError as `SourceSession.proved`."""
+    with open_session(source) as session:
+        facts, at = session.facts, start.dump_from
+        parser = EventParser(
+            facts.flavor,
+            file=at.file if at else "",
+            after=_sent_again(start),
+            is_wanted=is_wanted,
+            binlog=facts.log,
+        )
+        with BinlogClient.to_the_end(session.proved(lineage, start), facts.flavor, start) as client:
+            for event in client.events():
+                yield from parser.feed(event)
+
+
 def end_of_ours(source: Source, lineage: Lineage, position: Position, *, others: Source | None = None) -> LogOffset:
     """Where the binlog ends that the source has now, after a proof that it leads on from
     `position`. Raises CdcError as `SourceSession.proved`, and SourceMoved where the source was
@@ -129,4 +149,5 @@ def _oldest_file(positions: Iterable[Position]) -> str:
 
 def _sent_again(start: Position) -> LogOffset | None:
     """Up to which offset the dump sends what is already known."""
-    return start.at if isinstance(start, FilePosition) and dump_begin(start.at) != start.at else None
+    at = start.dump_from
+    return at if at and dump_begin(at) != at else None

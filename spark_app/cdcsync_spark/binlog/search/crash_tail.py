@@ -46,7 +46,6 @@ from cdcsync_spark.wire.binlog.rows import batches
 #: as much of one table is decoded at once
 _PIECE_BYTES = 8 << 20
 _TIMESTAMP = 4
-_HEARTBEAT_SECONDS = 5.0
 
 
 @dataclass(frozen=True)
@@ -198,14 +197,7 @@ class TailReader:
         start = FilePosition(at.in_binlog(self.lineage.newest))
         with open_session(self.source) as session:
             connection, facts = session.proved(self.lineage, start), session.facts
-            client = BinlogClient(
-                connection,
-                flavor=facts.flavor,
-                start=start,
-                replica_id=0,
-                heartbeat_seconds=_HEARTBEAT_SECONDS,
-                nonblocking=True,
-            )
+            client = BinlogClient.to_the_end(connection, facts.flavor, start)
             with client:
                 yield (
                     client,

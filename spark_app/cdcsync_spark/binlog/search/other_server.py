@@ -28,8 +28,6 @@ from cdcsync_spark.wire.binlog.parser import EventParser
 from cdcsync_spark.wire.sql.changes.exclusion import touches
 from cdcsync_spark.wire.sql.syntax.text import Statement
 
-_HEARTBEAT_SECONDS = 5.0
-
 
 @dataclass
 class OwnTransactions:
@@ -113,14 +111,7 @@ def ask(source: Source, server: ServerFacts, asked: WitnessQuestion, tables: Col
     own = OwnTransactions(asked, tables)
     with open_session(source) as session:
         refuse_other_server(session.facts, server.log)
-        client = BinlogClient(
-            session.unproved(),
-            flavor=server.flavor,
-            start=GtidPosition(asked.after),
-            replica_id=0,
-            heartbeat_seconds=_HEARTBEAT_SECONDS,
-            nonblocking=True,
-        )
+        client = BinlogClient.to_the_end(session.unproved(), server.flavor, GtidPosition(asked.after))
         parser = EventParser(server.flavor, is_wanted=lambda table: table in tables, binlog=server.log)
         with client:
             _read(own, (fact for event in client.events() for fact in parser.feed(event)))

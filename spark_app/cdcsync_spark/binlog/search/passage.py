@@ -25,7 +25,6 @@ from cdcsync_spark.wire.binlog.event.header import HEADER
 from cdcsync_spark.wire.binlog.event.previous_gtids import parse_previous_gtids
 from cdcsync_spark.wire.binlog.parser import EventParser
 
-_HEARTBEAT_SECONDS = 10.0
 _FIRST_EVENT = 4
 _KIND = 4
 _LISTS = (EventType.PREVIOUS_GTIDS.value, EventType.GTID_LIST.value)
@@ -66,14 +65,7 @@ class Passage:
         """To the end of the binlog. Raises CdcError."""
         with open_session(self._source) as session:
             connection, flavor = session.proved(self._lineage), session.facts.flavor
-            client = BinlogClient(
-                connection,
-                flavor=flavor,
-                start=FilePosition(self.at),
-                replica_id=0,
-                heartbeat_seconds=_HEARTBEAT_SECONDS,
-                nonblocking=True,
-            )
+            client = BinlogClient.to_the_end(connection, flavor, FilePosition(self.at))
             parser = EventParser(flavor, is_wanted=lambda _: False)
             with client:
                 yield from self._passed(_step(parser, event) for event in self._noted(client.events()))

@@ -35,7 +35,6 @@ from cdcsync_spark.wire.binlog import facts
 from cdcsync_spark.wire.binlog.parser import EventParser
 from cdcsync_spark.wire.sql.syntax.text import Statement
 
-_HEARTBEAT_SECONDS = 10.0
 _FIRST_EVENT = 4
 
 
@@ -182,14 +181,7 @@ class XaSearch:
         """To the end of the binlog. A connection of its own, which is closed with the iterator."""
         with open_session(self.source) as session:
             connection, flavor = session.proved(self.lineage), session.facts.flavor
-            client = BinlogClient(
-                connection,
-                flavor=flavor,
-                start=FilePosition(start),
-                replica_id=0,
-                heartbeat_seconds=_HEARTBEAT_SECONDS,
-                nonblocking=True,
-            )
+            client = BinlogClient.to_the_end(connection, flavor, FilePosition(start))
             parser = EventParser(flavor, file=start.file, is_wanted=is_wanted, binlog=session.facts.log)
             with client:
                 for arrived in client.arrivals():

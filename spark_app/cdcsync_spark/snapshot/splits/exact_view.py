@@ -31,19 +31,16 @@ from cdcsync_core.tables.source_table import TableId
 from cdcsync_mysql.positions.logfile import file_created_at
 from cdcsync_mysql.positions.view import View, open_view
 from cdcsync_mysql.positions.watermark import high
-from cdcsync_mysql.readiness.proof import open_session
 from cdcsync_mysql.server import ServerFacts
 from cdcsync_mysql.sessions.connection import Source, fetch
-from cdcsync_spark.binlog.dump.client import BinlogClient, dump_begin
+from cdcsync_spark.binlog.dump.dump import facts_behind
 from cdcsync_spark.binlog.dump.event_bound import bound_unpacked_events
 from cdcsync_spark.snapshot.splits.low_mark import LowMark
 from cdcsync_spark.wire.binlog import facts as binlog
-from cdcsync_spark.wire.binlog.parser import EventParser
 from cdcsync_spark.wire.sql.syntax.text import Statement
 
 #: how long views are opened one after the other
 _SECONDS = 60.0
-_HEARTBEAT_SECONDS = 10.0
 #: tries after which the floor is taken again, so that little of the binlog is behind it
 _TRIES_A_FLOOR = 20
 
@@ -86,28 +83,8 @@ class ExactView:
         return replace(position, file_created_at=created)
 
     def facts_after(self, start: Position) -> Iterator[binlog.Fact]:
-        """What the binlog has behind `start`, with the rows of the table alone, on a connection
-        that is closed with the iterator."""
-        with open_session(self.source) as session:
-            client = BinlogClient(
-                session.proved(self.lineage, start),
-                flavor=session.facts.flavor,
-                start=start,
-                replica_id=0,
-                heartbeat_seconds=_HEARTBEAT_SECONDS,
-                nonblocking=True,
-            )
-            at = start.at if isinstance(start, FilePosition) else None
-            parser = EventParser(
-                session.facts.flavor,
-                file=at.file if at else "",
-                after=at if at and dump_begin(at) != at else None,
-                is_wanted=lambda table: table == self.table,
-                binlog=session.facts.log,
-            )
-            with client:
-                for event in client.events():
-                    yield from parser.feed(event)
+        """What the binlog has behind `start`, with the rows of the table alone."""
+        return facts_behind(self.source, self.lineage, start, lambda table: table == self.table)
 
 
 def may_differ(facts: Iterable[binlog.Fact], table: TableId, view: View, locked: LogOffset) -> bool:

@@ -10,7 +10,7 @@ import pytest
 from cdcsync_core.positions.gtid import GtidSet
 from cdcsync_core.positions.position import FilePosition, GtidPosition
 from cdcsync_core.tables.source_table import TableId
-from cdcsync_mysql.positions.view import View, reached_by
+from cdcsync_mysql.positions.view import View
 from cdcsync_spark.snapshot.splits.exact_view import may_differ
 from cdcsync_spark.wire.binlog import facts
 from cdcsync_spark.wire.sql.syntax.text import Statement
@@ -63,4 +63,4 @@ def test_a_change_whose_end_has_not_come_counts() -> None:
 
 def test_an_exact_view_is_consistent_at_its_position() -> None:
     for position in (PLACE.position, GtidPosition(GtidSet.parse("3e11fa47-71ca-11e1-9e33-c80aa9429562:1-9"))):
-        assert position.has_reached(reached_by(position))
+        assert position.has_reached(position.reached)
