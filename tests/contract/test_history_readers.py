@@ -95,7 +95,7 @@ def by_duckdb(uri: str, statements: list[str]) -> list[Any]:
     return result.fetchall()
 
 
-@pytest.fixture(params=range(3))
+@pytest.fixture(params=[0, *(pytest.param(n, marks=pytest.mark.long) for n in (1, 2))])
 def followed(request: pytest.FixtureRequest, tmp_path: Path) -> Followed:
     sink = HistorySink(open_store(str(tmp_path / "lake")), SYNC, policy=SMALL)
     return Followed(sink, tmp_path, 100 + request.param).follow()

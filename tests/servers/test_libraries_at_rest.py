@@ -65,6 +65,7 @@ def test_a_checkpoint_is_made_in_a_process_that_ends(
         assert [path for path in _loaded(driver) if "/deltalake/" in path] == []
 
 
+@pytest.mark.long
 def test_so_is_one_in_a_bucket(
     mariadb1011: Server, fresh_database: FreshDatabase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

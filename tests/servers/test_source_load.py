@@ -90,6 +90,7 @@ def _is_throttled(why: str) -> Callable[[dict[str, Any]], bool]:
     return lambda status: str((status.get("snapshot") or {}).get("throttled")).startswith(why)
 
 
+@pytest.mark.long
 @pytest.mark.spark
 @pytest.mark.timeout(1800)
 def test_a_snapshot_waits_for_a_busy_source_and_keeps_the_bound_of_its_owner(

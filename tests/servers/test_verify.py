@@ -22,7 +22,7 @@ from cdcsync_core.runs.verification import DifferenceKind, ReaderName, verdict
 from cdcsync_core.tables.capture import Capture
 from cdcsync_spark.sinks.contract.changes import Append, Commit, Upsert
 from support.deaths import Died, dying_at
-from support.fixtures import FreshDatabase, variants
+from support.fixtures import FreshDatabase, usually_on, variants
 from support.key_tables import KEYS, NEARLY, Writers, create_key_tables, table_of_rows
 from support.servers import Server
 from support.small_sync import PASSWORD, USER, SmallSync
@@ -241,6 +241,7 @@ def test_a_change_that_is_not_in_the_log_is_found(
     assert {d.key["id"]: d.kind for d in result.keys} == dict.fromkeys(["1", "2"], DifferenceKind.DIFFERENT)
 
 
+@usually_on("mysql97_gtid")
 def test_verify_while_writers_write(any_server: Server, fresh_database: FreshDatabase, sync_of: MakeSync) -> None:
     """The stream runs, 8 writers work on few keys, one row changes in every transaction; then
     single rows are tampered with."""

@@ -61,6 +61,7 @@ def rows_of(sync: SmallSync) -> dict[int, dict[str, Any]]:
     return {row["id"]: row for row in rows}
 
 
+@pytest.mark.long
 @usually_on("mysql97_gtid")
 def test_every_type_of_key_is_folded(any_server: Server, fresh_database: FreshDatabase, sync_of: MakeSync) -> None:
     database = fresh_database(any_server)

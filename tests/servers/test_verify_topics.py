@@ -74,6 +74,7 @@ def test_every_type_of_key_is_folded(
     fold_keys(any_server, fresh_database, sync_of, "envelope")
 
 
+@pytest.mark.long
 def test_every_type_of_exact_key_is_folded(
     mysql97_gtid: Server, fresh_database: FreshDatabase, sync_of: MakeSync, kafka: KafkaBroker
 ) -> None:
