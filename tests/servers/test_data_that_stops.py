@@ -100,6 +100,7 @@ def test_a_driver_that_has_received_nothing_is_not_ready_and_as_far_behind_as_it
         sync.wait_for(is_ready)
 
 
+@pytest.mark.long
 def test_a_store_that_hangs_is_slow(mariadb1011: Server, database: str, tmp_path: Path) -> None:
     with s3_server(tmp_path) as store, relay_to("127.0.0.1", store.port) as relay:
         store.make_bucket("lake")

@@ -59,6 +59,7 @@ def events_of(history: pa.Table) -> Iterator[Event]:
         yield Event(row["_cdc_op"], {k: v for k, v in row.items() if k not in METADATA}, row["_cdc_seq"])
 
 
+@pytest.mark.long
 def test_a_history_through_kills_and_a_change_of_the_definition(
     mariadb1011: Server, iceberg_catalog: IcebergCatalog, fresh_database: FreshDatabase, tmp_path: Path
 ) -> None:

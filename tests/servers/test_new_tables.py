@@ -71,6 +71,7 @@ def test_new_tables_join_the_sync_while_it_runs(sync: Sync, fresh_database: Fres
     assert (gone["phase"], gone["reason"]) == ("Unassigned", "NoSuchTable")
 
 
+@pytest.mark.long
 @usually_on("mysql97_gtid")
 def test_a_table_is_dropped_while_it_runs_and_a_named_one_is_made_later(sync: Sync) -> None:
     """A named table that is missing fails alone; it is captured when it is created. `run` ends well

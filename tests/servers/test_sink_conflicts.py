@@ -43,6 +43,7 @@ def ids(sync: Sync, table: str) -> list[Any]:
     return sorted(sync.target(table).column("id").to_pylist())
 
 
+@pytest.mark.long
 def test_a_table_that_another_program_replaced_and_one_with_a_rule(
     mariadb1011: Server, database: str, tmp_path: Path
 ) -> None:
