@@ -27,9 +27,9 @@ RUN = StartRun(RunKind.VERIFY, "shop-v-1", 1, (("shop.t0007", 0),), "f")
 @pytest.fixture
 def store(sync: InProcessSync) -> KubeStore:
     sync.create(state="paused")
-    made = KubeStore(sync.api, sync.namespace, "shop", PodPolicy(), Image("x"), lambda _: None)
-    made.load()
-    return made
+    paused = KubeStore(sync.api, sync.namespace, "shop", PodPolicy(), Image("x"), lambda _: None)
+    paused.load()
+    return paused
 
 
 @pytest.fixture
@@ -44,10 +44,10 @@ def run(sync: InProcessSync, store: KubeStore) -> Iterator[Api]:
     sync.api.create(f"{rbac}/rolebindings", run_objects.binding(resource, RUN.id, account))
     body: Object = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"audiences": None}}
     token = sync.api.create(f"{core}/serviceaccounts/{account}/token", body)["status"]["token"]
-    made = as_token(sync.api, token)
-    eventually(lambda: _may_read(made, f"{sync.syncs}/shop"))
-    yield made
-    made.close()
+    as_run = as_token(sync.api, token)
+    eventually(lambda: _may_read(as_run, f"{sync.syncs}/shop"))
+    yield as_run
+    as_run.close()
 
 
 def _may_read(api: Api, path: str) -> bool:

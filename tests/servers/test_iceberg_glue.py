@@ -100,9 +100,9 @@ def test_pyiceberg_reads_the_same_table_and_what_others_set_stays(
     described = entry["StorageDescriptor"]["Columns"]
     assert [(c["Name"], c["Type"]) for c in described] == [("id", "bigint"), ("note", "string")]
     changed = {"Name": "orders", "Description": "theirs", "Owner": "them"}
-    kept = {name: entry[name] for name in ("StorageDescriptor", "TableType", "Parameters")}
+    unchanged = {name: entry[name] for name in ("StorageDescriptor", "TableType", "Parameters")}
     other.glue.update_table(
-        DatabaseName=table.namespace[0], VersionId=entry["VersionId"], TableInput={**kept, **changed}
+        DatabaseName=table.namespace[0], VersionId=entry["VersionId"], TableInput={**unchanged, **changed}
     )
     target.commit(1, batch(1, model.apply([(1, "changed"), (99, "new")], [(2,)])))
     rows = other.load_table((*table.namespace, "orders")).scan().to_arrow().to_pydict().values()

@@ -1,9 +1,9 @@
 """The section `snapshot` of the resource: how tables are read, and how much of the source that may
 take.
 
-Why it is right: a bound is kept by what is read between two looks at it. One wave has at most as
-many rows as may be read in a second, of which a split has all where that is few; the next begins
-when their time is over, and nothing is open on the source meanwhile.
+Why it is right: a bound is checked before each wave, and limits what the wave reads. One wave has
+at most as many rows as may be read in a second, of which a split has all where that is few; the
+next begins when their time is over, and nothing is open on the source meanwhile.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pydantic import Field
 from cdcsync_core.resource.schedule_spec import Window
 from cdcsync_core.resource.spec_part import Flag, Part, Whole
 
-#: that are looked at to see when a snapshot ends
+#: windows within which the end of a snapshot is computed
 _MOST_WINDOWS = 1000
 #: splits of a wave for each one that is read at once: enough to keep the readers busy, little to
 #: lose
@@ -55,7 +55,7 @@ class SnapshotSpec(Part):
 
     @property
     def splits_a_wave(self) -> int:
-        """What is read between two looks at a bound: a second's rows, and with a maximum load one
+        """What is read between two checks of a bound: a second's rows, and with a maximum load one
         split for each reader."""
         if self.max_rows_per_second is not None:
             return min(self.parallelism, self.max_rows_per_second // self.rows_a_split)

@@ -3,9 +3,9 @@ resource on a cluster beside its ConfigMaps.
 
 Why it is right: what a status has is a lower bound of what the targets have, so an older one serves
 where the present one cannot be read. Tables that lie in shards count only together with the status
-that was written after them (`cdcsync_core.runs.table_shards`). A pair that changes while it is read
-is read anew; where that does not end, the status is taken with the tables that it shows itself, and
-the others are compared as of their own commits.
+that was written after them (`cdcsync_core.runs.table_shards`). The reading of a pair that changes
+meanwhile is retried; where that does not end, the status is taken with the tables that it shows
+itself, and the others are compared as of their own commits.
 """
 
 from __future__ import annotations

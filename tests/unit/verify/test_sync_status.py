@@ -24,9 +24,9 @@ LAST = f"shop.t{MANY - 1:04d}"
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StateFolder:
     monkeypatch.setattr(sync_status, "_PAUSE", 0.0)
-    made = StateFolder(tmp_path, "default", "shop.eu")
-    made.create()
-    return made
+    folder = StateFolder(tmp_path, "default", "shop.eu")
+    folder.create()
+    return folder
 
 
 def place(offset: int) -> StatusPosition:

@@ -322,6 +322,6 @@ def _parsed(answer: HttpAnswer) -> _GlueAnswer:
 
 def _shown(answer: _GlueAnswer) -> str:
     """Glue's own words, in its form. Another answer may be that of any server that the uri leads
-    to, and is shown to nobody."""
+    to, and is left out of errors."""
     texts = [answer.error, answer.body.get("Message") or answer.body.get("message")] if "__type" in answer.body else []
     return ": ".join((f"it answered {answer.status}", *(quoted(str(text)) for text in texts if text)))

@@ -10,7 +10,7 @@ expire within commits; here their files go:
 
 Nothing is removed while another program has a branch of its own: that may have files that `main`
 lost before. Nor where another table of ours lies in the same folder, whose mark
-(`sinks.iceberg.replica.folder_mark`) is looked for after the files were chosen: a table that comes
+(`sinks.iceberg.replica.folder_mark`) is checked after the files were chosen: a table that comes
 meanwhile has none of them.
 """
 
