@@ -10,10 +10,8 @@ import pytest
 
 from support.compare import diagnose_walk
 from support.node import SYSTEM, Node, wait_until
-from support.node_sync import DRIVER, NodeSync
+from support.node_sync import EXECUTORS, NodeSync
 from support.workload_tables import WALK
-
-EXECUTORS = "spark-role=executor"
 
 pytestmark = pytest.mark.timeout(1200)
 
@@ -37,9 +35,9 @@ def test_kills_while_tables_are_read(shop: NodeSync, mysql_shop: NodeSync) -> No
 
     def step() -> bool:
         executors.update(shop.pods(EXECUTORS))
-        for sync, kill in ((shop, _kill_an_executor), (mysql_shop, _kill_everything)):
-            if sync.name not in killed and _is_in_the_middle(sync):
-                kill(sync)
+        for sync, kill in ((shop, shop.kill_an_executor), (mysql_shop, mysql_shop.kill_everything)):
+            if sync.name not in killed and sync.is_half_read():
+                kill()
                 killed.add(sync.name)
         return all([is_read(shop), is_read(mysql_shop)])
 
@@ -66,19 +64,3 @@ def test_deleting_a_sync_leaves_its_tables_and_nothing_else(mysql_shop: NodeSync
     wait_until(lambda: not mysql_shop.left(), 120, "everything it owned is gone", lambda: str(mysql_shop.left()))
     assert not list(mysql_shop.node.api.items(mysql_shop.path))
     assert mysql_shop.target(WALK).num_rows == rows
-
-
-def _is_in_the_middle(sync: NodeSync) -> bool:
-    numbers = sync.numbers()
-    finished = numbers.get("cdcsync_driver_snapshot_splits_finished", 0)
-    return bool(sync.pods(EXECUTORS)) and 0 < finished < numbers["cdcsync_driver_snapshot_splits"]
-
-
-def _kill_an_executor(sync: NodeSync) -> None:
-    sync.node.kill(sync.name, sync.pods(EXECUTORS)[0])
-
-
-def _kill_everything(sync: NodeSync) -> None:
-    for pod in sync.pods(EXECUTORS) + sync.pods(DRIVER):
-        sync.node.kill(sync.name, pod)
-    sync.node.kill_operator()

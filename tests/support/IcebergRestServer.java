@@ -36,7 +36,8 @@ import org.apache.iceberg.shaded.com.fasterxml.jackson.databind.DeserializationF
 import org.apache.iceberg.shaded.com.fasterxml.jackson.databind.ObjectMapper;
 import org.apache.iceberg.shaded.com.fasterxml.jackson.databind.PropertyNamingStrategies;
 
-/** Iceberg's REST protocol by Iceberg's own handlers over a catalog that it has: PORT NAME=VALUE...
+/** Iceberg's REST protocol by Iceberg's own handlers over a catalog that it has: PORT NAME=VALUE..., on loopback or on the
+ * address of this machine that the system property `address` names.
  *
  * GET /fault?FAULT decides over the next request that changes a table: before (503, nothing is done), after (503, it is
  * done), cut (it is done, the answer ends early), conflict (409, nothing is done), hang (it is done, and the answer comes
@@ -74,7 +75,8 @@ public class IcebergRestServer {
         JSON.configure(DeserializationFeature.FAIL_ON_UNKNOWN_PROPERTIES, false);
         JSON.setPropertyNamingStrategy(new PropertyNamingStrategies.KebabCaseStrategy());
         RESTSerializers.registerAll(JSON);
-        HttpServer server = HttpServer.create(new InetSocketAddress("127.0.0.1", Integer.parseInt(args[0])), 50);
+        HttpServer server = HttpServer.create(
+            new InetSocketAddress(System.getProperty("address", "127.0.0.1"), Integer.parseInt(args[0])), 50);
         server.setExecutor(Executors.newFixedThreadPool(8));
         server.createContext("/", IcebergRestServer::serve);
         server.start();

@@ -25,15 +25,23 @@ SPARK_JARS = Path(pyspark.__path__[0]) / "jars"
 class IcebergCatalog:
     """`start` it, then work in namespaces of one's own; tables lie in `warehouse`, which may be a
     folder or, with `properties` of Iceberg's library, a place in an object store. `database` is the
-    file of SQLite, in which the catalog is called `cdcsync`."""
+    file of SQLite, in which the catalog is called `cdcsync`. It listens at `address`, one of this
+    machine's."""
 
-    def __init__(self, folder: Path, warehouse: str = "", database: Path | None = None, **properties: str) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        warehouse: str = "",
+        database: Path | None = None,
+        address: str = LOOPBACK,
+        **properties: str,
+    ) -> None:
         if not (ICEBERG / "classes" / "SignedStoreIO.class").is_file():
             subprocess.run([str(_SUPPORT / "iceberg-jars.sh"), str(ICEBERG), str(SPARK_JARS)], check=True)
         self.warehouse = warehouse or str(folder / "warehouse")
         self.database = database or folder / "catalog.db"
-        self._properties = properties
-        self._process = ServerProcess(self._command, folder / "catalog.log", _serves)
+        self._address, self._properties = address, properties
+        self._process = ServerProcess(self._command, folder / "catalog.log", self._serves)
 
     def start(self) -> IcebergCatalog:
         """Again on its port, where it was killed."""
@@ -45,7 +53,7 @@ class IcebergCatalog:
 
     @property
     def uri(self) -> str:
-        return f"http://{LOOPBACK}:{self._process.port}"
+        return f"http://{self._address}:{self._process.port}"
 
     def fault(self, name: str) -> None:
         """See `IcebergRestServer.java`."""
@@ -74,7 +82,15 @@ class IcebergCatalog:
             **self._properties,
         }
         arguments = (f"{name}={value}" for name, value in settings.items())
-        return [*java, "-cp", ":".join(map(str, path)), "IcebergRestServer", str(port), *arguments]
+        server = [f"-Daddress={self._address}", "-cp", ":".join(map(str, path)), "IcebergRestServer"]
+        return [*java, *server, str(port), *arguments]
+
+    def _serves(self, port: int) -> bool:
+        try:
+            with urllib.request.urlopen(f"http://{self._address}:{port}/v1/config", timeout=5) as answer:
+                return bool(answer.status == 200)
+        except OSError:
+            return False
 
 
 def metadata_file(database: Path, namespace: str, table: str) -> str:
@@ -83,11 +99,3 @@ def metadata_file(database: Path, namespace: str, table: str) -> str:
     with closing(sqlite3.connect(database)) as connection:
         ((location,),) = connection.execute(question, (namespace, table)).fetchall()
     return str(location)
-
-
-def _serves(port: int) -> bool:
-    try:
-        with urllib.request.urlopen(f"http://{LOOPBACK}:{port}/v1/config", timeout=5) as answer:
-            return bool(answer.status == 200)
-    except OSError:
-        return False

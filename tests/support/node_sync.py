@@ -22,6 +22,7 @@ from support.workload_tables import KEYS
 PASSWORD = "hunter2-never-shown"
 _SMALL = {"requests": {"cpu": "50m"}}
 DRIVER = "cdcsync.io/part=driver"
+EXECUTORS = "spark-role=executor"
 
 
 def small(container: str) -> Object:
@@ -49,13 +50,18 @@ class NodeSync:
         )
         make_sync(self.node, self.name, self.name, self._spec())
 
+    def _sink(self) -> Object:
+        return {"delta": {"path": f"s3://lake/{self.name}", **self._store()}}
+
+    def _store(self) -> Object:
+        return {"credentialsSecretRef": {"name": "lake"}, "options": {"endpoint": self.store, "region": REGION}}
+
     def _spec(self) -> Object:
-        delta = {"path": f"s3://lake/{self.name}", "credentialsSecretRef": {"name": "lake"}}
         return {
             "source": source_part(self.node, self.server) | {"heartbeatInterval": "1s"},
             "tables": {"include": [rf"{self.database}\..*"]},
             "snapshot": {"chunkSize": 500, "parallelism": 2},
-            "sink": {"delta": delta | {"options": {"endpoint": self.store, "region": REGION}}},
+            "sink": self._sink(),
             "driver": {"memory": "768Mi", "podTemplate": small("driver")},
             "executors": {"instances": self._executors, "memory": "512Mi", "podTemplate": small("executor")},
             "autoRestart": {"backoff": {"initial": "1s", "max": "5s"}},
@@ -63,6 +69,15 @@ class NodeSync:
 
     def change(self, **spec: Any) -> None:
         self.node.api.merge(f"{self.path}/{self.name}", {"spec": spec})
+
+    def kill_an_executor(self) -> None:
+        self.node.kill(self.name, self.pods(EXECUTORS)[0])
+
+    def kill_everything(self) -> None:
+        """The operator, too."""
+        for pod in self.pods(EXECUTORS) + self.pods(DRIVER):
+            self.node.kill(self.name, pod)
+        self.node.kill_operator()
 
     # -- what is seen
 
@@ -88,6 +103,15 @@ class NodeSync:
         except OSError:
             return {}
         return {line.partition("{")[0]: float(line.rpartition(" ")[2]) for line in lines}
+
+    def is_read(self) -> bool:
+        return self.status.condition("SnapshotComplete").status == "True"
+
+    def is_half_read(self) -> bool:
+        """Whether executors have read a part of the snapshot."""
+        numbers = self.numbers()
+        finished = numbers.get("cdcsync_driver_snapshot_splits_finished", 0)
+        return bool(self.pods(EXECUTORS)) and 0 < finished < numbers["cdcsync_driver_snapshot_splits"]
 
     def driver(self) -> str:
         """The pod of the stream; "" while there is none."""
