@@ -38,6 +38,7 @@ class Reason(StrEnum):
     SERVER_ID_IN_USE = "ServerIdInUse"
     POSITION_LOST = "PositionLost"
     HISTORY_DIVERGED = "HistoryDiverged"
+    SNAPSHOT_HOST_UNFIT = "SnapshotHostUnfit"
     START_UNAVAILABLE = "StartUnavailable"
     SNAPSHOT_OUTLIVES_BINLOG = "SnapshotOutlivesBinlog"
     NO_SUCH_TABLE = "NoSuchTable"

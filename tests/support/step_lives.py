@@ -277,6 +277,9 @@ class _Snapshot:
         self.life.passes("HIGH")
         return high
 
+    def behind(self, low: Position) -> str:
+        return ""
+
     def excess(self, most: MaxLoad) -> str:
         return ""
 

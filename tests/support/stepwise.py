@@ -20,6 +20,7 @@ from cdcsync_core.tables.target_schema import TargetSchema
 from cdcsync_mysql.positions.history import verify_resumable
 from cdcsync_mysql.positions.watermark import high
 from cdcsync_mysql.readiness.proof import open_session
+from cdcsync_mysql.readiness.snapshot_host import SnapshotHost
 from cdcsync_mysql.reading.catalog import read_table
 from cdcsync_mysql.reading.planner import plan
 from cdcsync_mysql.server import ServerFacts, read_facts
@@ -33,7 +34,7 @@ from cdcsync_spark.sinks.contract.changes import Append, Commit, Staged, StagedP
 from cdcsync_spark.sinks.contract.sink import Sink, Target
 from cdcsync_spark.sinks.delta.replica.sink import DeltaSink
 from cdcsync_spark.sinks.lake.storage.stores import open_store
-from cdcsync_spark.snapshot.splits.low_mark import LowMark
+from cdcsync_spark.snapshot.source import LiveSource
 from cdcsync_spark.snapshot.splits.split_read import SplitReader
 from cdcsync_spark.stream.apply.applier import Applier
 from cdcsync_spark.stream.apply.crash_repair import Repair, SourceRepair
@@ -67,6 +68,8 @@ class Stepwise:
     #: whether definitions are confirmed once all is applied; called between the question and its
     #: answer's judgement
     confirm: Callable[[], None] | None = None
+    #: of the server, on which snapshots read
+    replica: Server | None = None
 
     def __post_init__(self) -> None:
         username, password = self.folder / "username", self.folder / "password"
@@ -104,13 +107,24 @@ class Stepwise:
                 Identity("test/stepwise", self.facts.lineage, str(table.id)), table, TargetSchema.of(table), epoch=1
             )
         )
-        safe, staged = LowMark(self.source, self.facts).take(), list[StagedPart]()
+        host, staged = self.snapshot_host, list[StagedPart]()
+        live = LiveSource(self.source, self.facts, host)
+        safe = live.low()
+        while live.behind(safe):
+            time.sleep(0.02)
         for number, split in enumerate(splits):
-            reader = SplitReader(self.source, self.facts.lineage, table, split, safe, 60)
+            reader = SplitReader(self.source, self.facts.lineage, table, split, safe, 60, replica=host)
             staged += target.stage(table, reader.batches(), f"split-{number}")
             after_split(number)
         target.commit(1, _wave(splits, safe, self.end(), tuple(staged)))
         self.targets[name] = target
+
+    @property
+    def snapshot_host(self) -> SnapshotHost | None:
+        if self.replica is None:
+            return None
+        replica = replace(self.source, host=self.replica.host, port=self.replica.port)
+        return SnapshotHost(replica, self.source, self.facts)
 
     def _sink(self) -> Sink:
         return self.sink or DeltaSink(open_store(str(self.folder / "lake")), "test/stepwise")

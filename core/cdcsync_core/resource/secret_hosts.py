@@ -36,7 +36,7 @@ def destinations(spec: Spec) -> dict[str, tuple[str, ...]]:
     source, pair = spec.source, spec.source.tls.client_cert_secret_ref
     hosts_by_secret = dict(spec.sink.kind.secret_hosts())
     for name in (source.credentials_secret_ref.name, *((pair.name,) if pair else ())):
-        hosts_by_secret[name] = (*source.servers, *hosts_by_secret.get(name, ()))
+        hosts_by_secret[name] = (*source.all_hosts, *hosts_by_secret.get(name, ()))
     return hosts_by_secret
 
 

@@ -61,10 +61,12 @@ def _each_once(hosts: tuple[str, ...]) -> tuple[str, ...]:
 
 class SourceSpec(Part):
     """Where the source is: one `host`, or `hosts`, of which one is taken by what their servers are
-    (`cdcsync_mysql.sessions.hosts`)."""
+    (`cdcsync_mysql.sessions.hosts`). `snapshot_host` is a replica of it on which snapshots read
+    rows; its port and account are those of the source."""
 
     host: Host | None = None
     hosts: Annotated[tuple[Host, ...], Field(max_length=MAX_HOSTS), AfterValidator(_each_once)] = ()
+    snapshot_host: Host | None = None
     port: Annotated[Whole, Field(ge=1, le=65535)] = 3306
     credentials_secret_ref: CredentialsRef
     tls: SourceTls
@@ -81,7 +83,8 @@ class SourceSpec(Part):
         if not isinstance(data, dict) or not isinstance(data.get("tls", {}), dict):
             return data
         tls, hosts = data.get("tls", {}), data.get("hosts") or [data.get("host")]
-        local = isinstance(hosts, list | tuple) and all(is_loopback(str(host)) for host in hosts)
+        replica = [data["snapshotHost"]] if data.get("snapshotHost") else []
+        local = isinstance(hosts, list | tuple) and all(is_loopback(str(host)) for host in [*hosts, *replica])
         mode = "disabled" if local else "required"
         return data | {"tls": {"mode": "verify-identity" if tls.get("caSecretRef") else mode} | tls}
 
@@ -89,12 +92,19 @@ class SourceSpec(Part):
     def _one_or_several(self) -> Self:
         if (self.host is None) == (not self.hosts):
             raise ValueError("host, or hosts, one of both")
+        if self.snapshot_host in self.servers:
+            raise ValueError("snapshotHost is a replica, which host and hosts do not name")
         return self
 
     @property
     def servers(self) -> tuple[str, ...]:
         """The hosts in the order in which they are tried."""
         return self.hosts if self.host is None else (self.host,)
+
+    @property
+    def all_hosts(self) -> tuple[str, ...]:
+        """All hosts that get the account."""
+        return self.servers if self.snapshot_host is None else (*self.servers, self.snapshot_host)
 
     @property
     def followed(self) -> BinlogId:

@@ -1,15 +1,23 @@
-"""What the preflight finds of the hosts of a source that has several."""
+"""What the preflight finds of the hosts of a source that has several, and of the replica on which
+its snapshots read."""
 
 from __future__ import annotations
 
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
-from cdcsync_core.errors import CdcError, Reason
-from cdcsync_mysql.checks import Check, failed, passed, warned
+from cdcsync_core.errors import CdcError, Reason, TransientError
+from cdcsync_mysql.checks import Check, failed, passed, refused, warned
+from cdcsync_mysql.positions.history import COMMIT_SECONDS
+from cdcsync_mysql.readiness.load import check_load
+from cdcsync_mysql.readiness.replica_check import NAME as REPLICA
+from cdcsync_mysql.readiness.replica_check import applied, errant_error, lacking, replica_faults
 from cdcsync_mysql.server import ServerFacts, read_facts
 from cdcsync_mysql.sessions.connection import Connection, Source, connect, fetch_dicts
 from cdcsync_mysql.sessions.hosts import ASKED_SECONDS, is_demoted, is_stalled
 from cdcsync_mysql.sessions.pymysql_adapter import SourceConnection
+
+if TYPE_CHECKING:  # see `sessions.source`
+    from cdcsync_core.resource.snapshot_spec import MaxLoad
 
 _NAME = "hosts"
 
@@ -23,6 +31,26 @@ def check_hosts(source: Source, connection: Connection, facts: ServerFacts) -> l
         return [_without_gtids()]
     used = f"{cast(SourceConnection, connection).source.host} is used ({facts.log})"
     return [passed(_NAME, used), *(_of_other(others.of_hosts(host), facts) for host in others.hosts)]
+
+
+def check_snapshot_host(replica: Source, connection: Connection, facts: ServerFacts, most: MaxLoad) -> list[Check]:
+    """Checks the replica on which rows are read; `connection` is to the source, `facts` are its
+    server's. One that does not answer is waited for by the run."""
+    try:
+        with connect(replica) as there:
+            of_replica = read_facts(there)
+            faults = list(replica_faults(there, of_replica, facts))
+            if faults:
+                return faults
+            errant = lacking(connection, applied(there), COMMIT_SECONDS)
+            load = check_load(there, facts.flavor, most)
+    except CdcError as e:
+        if isinstance(e, TransientError):
+            return [warned(REPLICA, f"{replica.host} cannot be used: {e.found}", e.needed, e.remedy)]
+        return [refused(REPLICA, e)]
+    if errant:
+        return [refused(REPLICA, errant_error(replica.host, errant))]
+    return [passed(REPLICA, f"{replica.host} is a replica of the source ({of_replica.log})"), *load]
 
 
 def _of_other(source: Source, taken: ServerFacts) -> Check:

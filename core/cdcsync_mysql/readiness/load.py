@@ -11,7 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from cdcsync_core.errors import Reason, fail
+from cdcsync_core.errors import PermanentError, Reason, fail
+from cdcsync_mysql.checks import Check, passed, refused
 from cdcsync_mysql.sessions.connection import Connection, fetch
 
 if TYPE_CHECKING:  # see `sessions.source`
@@ -29,6 +30,17 @@ def excess(connection: Connection, flavor: str, most: MaxLoad) -> str:
     }
     asked = [(name, count(), bound) for name, (bound, count) in counts.items() if bound is not None]
     return "; ".join(f"{name} is {count}, at most {bound} allowed" for name, count, bound in asked if count > bound)
+
+
+def check_load(connection: Connection, flavor: str, most: MaxLoad) -> list[Check]:
+    """Whether the counts can be read."""
+    if not most.is_set:
+        return []
+    try:
+        too_much = excess(connection, flavor, most)
+    except PermanentError as e:
+        return [refused("snapshot.maxLoad", e)]
+    return [passed("snapshot.maxLoad", too_much or "the load is within it now")]
 
 
 def _history(connection: Connection, flavor: str) -> int:

@@ -12,16 +12,15 @@ import time
 from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 
-from cdcsync_core.errors import CdcError, PermanentError, Reason, fail
+from cdcsync_core.errors import CdcError, Reason, fail
 from cdcsync_core.quoting import quoted
-from cdcsync_core.resource.snapshot_spec import MaxLoad
 from cdcsync_core.resource.spec import Spec
 from cdcsync_core.tables.source_table import TableId, memory_of, too_many_tables
-from cdcsync_mysql.checks import Check, Level, failed, passed, refused, warned
+from cdcsync_mysql.checks import Check, Level, failed, refused, warned
 from cdcsync_mysql.lock_budget import LockBudget
 from cdcsync_mysql.rds import KEEP_BINLOG
-from cdcsync_mysql.readiness.hosts import check_hosts
-from cdcsync_mysql.readiness.load import excess
+from cdcsync_mysql.readiness.hosts import check_hosts, check_snapshot_host
+from cdcsync_mysql.readiness.load import check_load
 from cdcsync_mysql.readiness.retention import check_schedule
 from cdcsync_mysql.readiness.servercheck import Server, check_server, read_server
 from cdcsync_mysql.readiness.tablecheck import TableCheck, check_table
@@ -29,6 +28,7 @@ from cdcsync_mysql.reading.catalog import resolve
 from cdcsync_mysql.server import ServerFacts, log_retention_seconds, read_facts
 from cdcsync_mysql.sessions.connection import Connection, Source, connect
 from cdcsync_mysql.sessions.failures import of_table
+from cdcsync_mysql.sessions.source import snapshot_host_of
 
 #: rows a second and a parallel split, at the lower end of what was measured; for estimates only
 _ROWS_PER_SECOND = 10_000
@@ -78,7 +78,7 @@ def preflight(
             tables = _tables(server, spec, checks)
             read = [t for t in tables if not spec.begins_at_start(str(t.id))]
             seconds = _estimate(readers or spec.snapshot.parallelism, read, unread, spec.snapshot.max_rows_per_second)
-            checks += _load(connection, facts, spec.snapshot.max_load)
+            checks += _reading(source, connection, facts, spec, unread)
             retention = log_retention_seconds(connection)
             checks += _outlives(retention, spec.snapshot.elapsed(seconds, time.time()), server.rds)
             if spec.stream.schedule is not None:
@@ -170,14 +170,15 @@ def _unknown_overrides(spec: Spec, names: Collection[TableId]) -> list[Check]:
     ]
 
 
-def _load(connection: Connection, facts: ServerFacts, most: MaxLoad) -> list[Check]:
-    if not most.is_set:
-        return []
-    try:
-        too_much = excess(connection, facts.flavor, most)
-    except PermanentError as e:
-        return [refused("snapshot.maxLoad", e)]
-    return [passed("snapshot.maxLoad", too_much or "the load is within it now")]
+def _reading(
+    source: Source, connection: Connection, facts: ServerFacts, spec: Spec, unread: Collection[str] | None
+) -> list[Check]:
+    """Checks the server on which rows are read: the source, or a replica while there is anything to
+    read."""
+    most, replica = spec.snapshot.max_load, snapshot_host_of(spec.source, source)
+    if replica is None:
+        return check_load(connection, facts.flavor, most)
+    return check_snapshot_host(replica, connection, facts, most) if unread is None or unread else []
 
 
 def _estimate(readers: int, tables: list[TableCheck], unread: Collection[str] | None, most: int | None) -> float:

@@ -19,6 +19,7 @@ from cdcsync_mysql.checks import Level
 from cdcsync_mysql.positions.history import COMMIT_SECONDS, verify_resumable
 from cdcsync_mysql.rds import on_rds
 from cdcsync_mysql.readiness.cascades import LOGGED_SINCE, cascades, unlogged_error
+from cdcsync_mysql.readiness.replica_check import replica_faults
 from cdcsync_mysql.readiness.servercheck import CHECKS, Server, carry_out, read_server
 from cdcsync_mysql.server import ServerFacts, global_variables, read_facts
 from cdcsync_mysql.sessions.connection import Connection, Source, connect, fetch
@@ -54,6 +55,13 @@ class SourceSession:
         """The connection for a proof that this server leads on from another one's binlog. Raises as
         `refuse_hidden_changes`."""
         self.refuse_hidden_changes()
+        return self._connection
+
+    def on_replica_of(self, source: ServerFacts) -> SourceConnection:
+        """The connection, whose server is a replica of that of `source` with its rows. Raises
+        SnapshotHostUnfit."""
+        for fault in replica_faults(self._connection, self.facts, source):
+            raise fault.error
         return self._connection
 
     def refuse_hidden_changes(self) -> None:

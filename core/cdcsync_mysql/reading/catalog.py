@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from cdcsync_core.errors import CdcError, Reason, fail
+from cdcsync_core.errors import CdcError, PermanentError, Reason, fail
 from cdcsync_core.tables.capture import Capture
 from cdcsync_core.tables.source_table import Column, SourceTable, SourceType, TableId, quote
 from cdcsync_core.tables.table_selection import TableSelection, literal_name, matches
@@ -157,6 +157,23 @@ def as_planned(connection: Connection, table: Capture) -> bool:
     planned, shown = table.source, now.source
     same = (planned.generated, planned.auto_increment) == (shown.generated, shown.auto_increment)
     return table.reads_as(now) and (planned.generated is None or same)
+
+
+def refuse_unlike(connection: Connection, table: Capture) -> None:
+    """Raises SourceUnreachable where a replica has not the table's definition of its source, or not
+    yet."""
+    try:
+        alike = as_planned(connection, table)
+    except PermanentError:
+        alike = False
+    if not alike:
+        raise fail(
+            Reason.SOURCE_UNREACHABLE,
+            "the replica of spec.source.snapshotHost has another definition of the table",
+            needed="the source's, which it may have not applied yet",
+            remedy="none while the replica is behind; else make the table there like the source's",
+            table=str(table.id),
+        )
 
 
 def read_again(connection: Connection, table: Capture) -> Capture:

@@ -64,7 +64,12 @@ class Channel:
 def channels(connection: Connection, fetch: FetchRows) -> list[Channel]:
     """Empty for a server that is no replica. Raises PrivilegeMissing where the account may not see
     it."""
-    return [_channel(row) for row in fetch(connection, _statement(connection))]
+    return [_channel(row) for row in statuses(connection, fetch)]
+
+
+def statuses(connection: Connection, fetch: FetchRows) -> list[Row]:
+    """SHOW REPLICA STATUS, of all channels; raises as `channels`."""
+    return fetch(connection, _statement(connection))
 
 
 def shown_channels(connection: Connection, fetch: FetchRows) -> list[Channel] | None:
@@ -93,11 +98,11 @@ def _statement(connection: Connection) -> str:
 
 
 def _channel(row: Row) -> Channel:
-    behind = _either(row, "SECONDS_BEHIND_SOURCE", "SECONDS_BEHIND_MASTER")
+    behind = either(row, "SECONDS_BEHIND_SOURCE", "SECONDS_BEHIND_MASTER")
     return Channel(
-        str(_either(row, "CHANNEL_NAME", "CONNECTION_NAME") or ""),
-        _word(_either(row, "REPLICA_IO_RUNNING", "SLAVE_IO_RUNNING")),
-        _word(_either(row, "REPLICA_SQL_RUNNING", "SLAVE_SQL_RUNNING")),
+        str(either(row, "CHANNEL_NAME", "CONNECTION_NAME") or ""),
+        _word(either(row, "REPLICA_IO_RUNNING", "SLAVE_IO_RUNNING")),
+        _word(either(row, "REPLICA_SQL_RUNNING", "SLAVE_SQL_RUNNING")),
         bool(row.get("LAST_IO_ERRNO") or row.get("LAST_SQL_ERRNO")),
         None if behind is None else int(behind),
     )
@@ -107,5 +112,6 @@ def _word(state: object) -> str:
     return _STATES.get(str(state), str(state))
 
 
-def _either(row: Row, name: str, former: str) -> Any:
+def either(row: Row, name: str, former: str) -> Any:
+    """A value by the name of its column, or by the former one."""
     return row.get(name, row.get(former))

@@ -61,6 +61,11 @@ class Source:
         return self.of_hosts(*left) if left else None
 
 
+def snapshot_host_of(spec: SourceSpec, source: Source) -> Source | None:
+    """The replica on which snapshots read rows; None where they read on the source itself."""
+    return None if spec.snapshot_host is None else source.of_hosts(spec.snapshot_host)
+
+
 def source_from_spec(source: SourceSpec, secrets_dir: Path) -> Source:
     """The source of a manifest; `secrets_dir` holds `<secret name>/<key>` files. On loopback no
     other machine can answer."""
@@ -79,7 +84,7 @@ def source_from_spec(source: SourceSpec, secrets_dir: Path) -> Source:
             ca=secrets_dir / ca.name / ca.key if ca else None,
             cert=secrets_dir / pair.name / "tls.crt" if pair else None,
             key=secrets_dir / pair.name / "tls.key" if pair else None,
-            allow_unverified=tls.allow_unverified or all(map(is_loopback, source.servers)),
+            allow_unverified=tls.allow_unverified or all(map(is_loopback, source.all_hosts)),
         ),
         others=tuple(others),
         followed=source.followed,

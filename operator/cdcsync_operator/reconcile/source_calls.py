@@ -26,10 +26,12 @@ from cdcsync_mysql.positions import watermark
 from cdcsync_mysql.readiness import retention
 from cdcsync_mysql.readiness.expected_failover import ExpectedFailover, expected_failovers
 from cdcsync_mysql.readiness.preflight import Preflight, preflight
+from cdcsync_mysql.reading.catalog import refuse_unlike
 from cdcsync_mysql.reading.planner import plan
 from cdcsync_mysql.server import read_facts
 from cdcsync_mysql.sessions.connection import Source, connect, source_from_spec
 from cdcsync_mysql.sessions.question import Question, out_of_time
+from cdcsync_mysql.sessions.source import snapshot_host_of
 from cdcsync_operator.decision.observed import ObservedTable, PreflightResult
 from cdcsync_operator.decision.tables.shared_targets import meeting_tables
 from cdcsync_operator.reconcile.planning import Splits
@@ -127,11 +129,16 @@ def kept_until(resource: CdcSync, secrets: Path, file: str, question: Question |
 
 @contextmanager
 def planning(resource: CdcSync, secrets: Path, question: Question | None = None) -> Iterator[Splits]:
-    """The chunk plans of tables, one after the other on one connection."""
-    with connect(_source(resource, secrets, question)) as connection:
+    """The chunk plans of tables, one after the other on one connection to the server on which rows
+    are read. Any plan has each row once, so a replica's is as good as the source's."""
+    source = _source(resource, secrets, question)
+    replica = snapshot_host_of(resource.spec.source, source)
+    with connect(replica or source) as connection:
         locks = LockBudget()
 
         def splits(table: Capture, frontier: Bound) -> Iterator[Split]:
+            if replica is not None:
+                refuse_unlike(connection, table)
             with locks.asking(connection, table.id):
                 yield from plan(connection, table, resource.spec.snapshot.rows_a_split, frontier)
 

@@ -15,9 +15,11 @@ from cdcsync_core.errors import CdcError
 from cdcsync_core.resource.spec import CdcSync
 from cdcsync_core.runs.run import RunConfig, RunKind
 from cdcsync_mysql.readiness.proof import open_session
+from cdcsync_mysql.readiness.snapshot_host import SnapshotHost
 from cdcsync_mysql.server import ServerFacts
 from cdcsync_mysql.sessions.connection import Source, source_from_spec
 from cdcsync_mysql.sessions.hosts import PATIENT_SECONDS
+from cdcsync_mysql.sessions.source import snapshot_host_of
 from cdcsync_spark.run.progress import Reports, failed_entry
 from cdcsync_spark.sinks import refuse_unready, sink_from_spec
 from cdcsync_spark.sinks.contract.driver import Role
@@ -52,6 +54,12 @@ class RunContext:
     @property
     def sync(self) -> str:
         return self.resource.full_name
+
+    @property
+    def snapshot_host(self) -> SnapshotHost | None:
+        """The replica on which a snapshot reads rows, if the resource names one."""
+        replica = snapshot_host_of(self.resource.spec.source, self.source)
+        return None if replica is None else SnapshotHost(replica, self.source, self.facts)
 
     def go_to(self, source: Source, facts: ServerFacts) -> None:
         """Goes on with another host; what `sink` had opened belongs to the host before."""

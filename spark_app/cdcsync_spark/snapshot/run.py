@@ -56,6 +56,7 @@ _OF_THE_RUN = frozenset(
         Reason.BINLOG_FORMAT_NOT_ROW,
         Reason.ROW_IMAGE_NOT_FULL,
         Reason.ROW_METADATA_NOT_FULL,
+        Reason.SNAPSHOT_HOST_UNFIT,
     }
 )
 
@@ -76,7 +77,7 @@ def run_snapshot(context: RunContext, source: SnapshotSource | None = None, read
     `context.failed`. The source is the context's, unless another one is given."""
     if source is None:
         stay_with_parts(context)
-    source = source or LiveSource(context.source, context.facts)
+    source = source or LiveSource(context.source, context.facts, context.snapshot_host)
     tables = [t for t in (_open(context, source, i, a) for i, a in enumerate(context.config.tables)) if t]
     epoch = max([context.config.epoch, *(t.state.epoch + 1 for t in tables)])
     progress = SnapshotReports(tables, context.reporter, bound=context.resource.spec.snapshot.max_rows_per_second or 0)
@@ -268,6 +269,7 @@ class SnapshotRun:
         tables, commits = {w.table: self.tables[w.table] for w in wave}, self.progress.commits
         low = self.source.low()
         gate("low-taken")
+        self.throttle.wait_while(lambda: self.source.behind(low))
         with self.executors.reading():
             results = self.read_wave(self.spark, self._tasks(wave, low), self._running)
         self.throttle.after_wave(sum(result.rows for result in results))
@@ -326,6 +328,7 @@ class SnapshotRun:
                 most if table.state.capture.chunk_key else _WHOLE_TABLE_SECONDS,
                 self.context.config.decoder,
                 briefly=self._met_lock,
+                replica=self.context.snapshot_host if table.state.capture.chunk_key else None,
             )
             tasks.append(SplitTask(item.table, reader, table.target, f"{self.context.config.id}-{number}"))
         return tasks

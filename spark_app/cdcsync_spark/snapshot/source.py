@@ -19,10 +19,12 @@ from cdcsync_core.tables.capture import Capture
 from cdcsync_mysql.lock_budget import LockBudget
 from cdcsync_mysql.positions import watermark
 from cdcsync_mysql.readiness.load import excess
-from cdcsync_mysql.readiness.proof import open_session
+from cdcsync_mysql.readiness.proof import SourceSession, open_session
+from cdcsync_mysql.readiness.snapshot_host import SnapshotHost
+from cdcsync_mysql.reading.catalog import refuse_unlike
 from cdcsync_mysql.reading.planner import plan
 from cdcsync_mysql.server import ServerFacts
-from cdcsync_mysql.sessions.connection import Source
+from cdcsync_mysql.sessions.connection import Connection, Source
 from cdcsync_spark.snapshot.splits.low_mark import LowMark
 
 #: raises PositionLost where the binlog of this lineage does not lead on from a position
@@ -39,6 +41,9 @@ class SnapshotSource(Protocol):
         """The place behind all that any SELECT has seen so far, on a binlog that leads on from
         `low`."""
 
+    def behind(self, low: Position) -> str:
+        """What of `low` a SELECT does not see yet, in words; empty where it sees all."""
+
     def history(self) -> AbstractContextManager[Verify]:
         """The binlog as it is now, for several questions."""
 
@@ -50,11 +55,11 @@ class SnapshotSource(Protocol):
 
 
 class LiveSource:
-    """A server."""
+    """A server, with the replica of it on which rows are read, if there is one."""
 
-    def __init__(self, source: Source, facts: ServerFacts) -> None:
+    def __init__(self, source: Source, facts: ServerFacts, replica: SnapshotHost | None = None) -> None:
         self._source, self._lineage, self._lows = source, facts.lineage, LowMark(source, facts)
-        self._locks = LockBudget()
+        self._replica, self._locks = replica, LockBudget()
 
     def low(self) -> Position:
         return self._lows.take()
@@ -63,6 +68,9 @@ class LiveSource:
         with open_session(self._source) as session:
             return watermark.high(session.proved(lineage, low), session.facts)
 
+    def behind(self, low: Position) -> str:
+        return "" if self._replica is None else self._replica.behind(self._lineage, low)
+
     @contextmanager
     def history(self) -> Iterator[Verify]:
         with open_session(self._source) as session:
@@ -70,11 +78,22 @@ class LiveSource:
             yield session.proved
 
     def excess(self, most: MaxLoad) -> str:
-        with open_session(self._source) as session:
-            return excess(session.proved(self._lineage), session.facts.flavor, most)
+        with self._reading() as session:
+            return excess(self._proved(session), session.facts.flavor, most)
 
     def splits(self, table: Capture, chunk_size: int, frontier: Bound) -> Iterator[Split]:
-        with open_session(self._source) as session:
-            connection = session.proved(self._lineage)
+        with self._reading() as session:
+            connection = self._proved(session)
+            if self._replica is not None:
+                refuse_unlike(connection, table)
             with self._locks.asking(connection, table.id):
                 yield from plan(connection, table, chunk_size, frontier)
+
+    def _reading(self) -> AbstractContextManager[SourceSession]:
+        """A session on the server on which rows are read."""
+        return open_session(self._source if self._replica is None else self._replica.replica)
+
+    def _proved(self, session: SourceSession) -> Connection:
+        if self._replica is None:
+            return session.proved(self._lineage)
+        return session.on_replica_of(self._replica.facts)

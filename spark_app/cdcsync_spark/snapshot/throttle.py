@@ -38,19 +38,20 @@ class Throttle:
         while (left := self._next - self.clock()) > 0:
             self.wait(min(left, _AGAIN_SECONDS))
         if self.spec.max_load.is_set:
-            self._wait_for_load()
+            self.wait_while(self.excess)
         self._began = self.clock()
 
     def after_wave(self, rows: int) -> None:
         if self.spec.max_rows_per_second is not None:
             self._next = self._began + rows / self.spec.max_rows_per_second
 
-    def _wait_for_load(self) -> None:
+    def wait_while(self, question: Callable[[], str]) -> None:
+        """Returns when the answer is empty; until then it says what is waited for."""
         since, shown = self.clock(), False
         try:
-            while excess := self.excess():
+            while answer := question():
                 if not shown and self.clock() - since >= _SHOWN_SECONDS:
-                    self.report(excess)
+                    self.report(answer)
                     shown = True
                 self.wait(_AGAIN_SECONDS)
         finally:

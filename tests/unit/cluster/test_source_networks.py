@@ -36,6 +36,9 @@ def test_each_of_several_hosts_is_judged() -> None:
     source = {"hosts": ["db", "169.254.169.254"], "credentialsSecretRef": {"name": "login"}}
     (fault,) = violations(resource(source=source), PodPolicy(refused_source_networks=DEFAULT_REFUSED), Image("x"))
     assert "spec.source.hosts: 169.254.169.254" in fault
+    source = {"host": "db", "snapshotHost": "169.254.169.254", "credentialsSecretRef": {"name": "login"}}
+    (fault,) = violations(resource(source=source), PodPolicy(refused_source_networks=DEFAULT_REFUSED), Image("x"))
+    assert "spec.source.snapshotHost: 169.254.169.254" in fault
 
 
 @pytest.mark.parametrize("host", ["db.example.com", "10.0.0.1", "192.168.1.1", "2001:db8::1", "localhost.example.com"])

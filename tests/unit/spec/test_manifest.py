@@ -13,6 +13,7 @@ from cdcsync_core.resource.sink_spec import SinkSpec
 from cdcsync_core.resource.sinks.kind import Endpoint, StoreUse
 from cdcsync_core.resource.spec import Tables, replica_id
 from cdcsync_mysql.sessions.connection import source_from_spec
+from cdcsync_mysql.sessions.source import snapshot_host_of
 
 SECRET = """
 apiVersion: v1
@@ -88,9 +89,24 @@ def test_a_source_may_have_several_hosts(hosts: str, mode: str) -> None:
     assert parsed.tls.allow_unverified == (mode == "disabled")
 
 
+@pytest.mark.parametrize(("replica", "mode"), [("'127.0.0.2'", "disabled"), ("replica", "required")])
+def test_a_snapshot_may_be_read_on_a_replica(replica: str, mode: str) -> None:
+    """It gets the account, too."""
+    text = SYNC.replace("host: mysql.shop.svc", f"host: '127.0.0.1', snapshotHost: {replica}")
+    source = load_manifest([SECRET, text]).resource.spec.source
+    assert source.tls.mode == mode
+    parsed = source_from_spec(source, Path("/secrets"))
+    assert parsed.hosts == ("127.0.0.1",)
+    assert parsed.tls.allow_unverified == (mode == "disabled")
+    host = snapshot_host_of(source, parsed)
+    assert host is not None
+    assert host.hosts == (replica.strip("'"),)
+
+
 @pytest.mark.parametrize(
     ("hosts", "needed"),
     [
+        ("host: db, snapshotHost: db", "snapshotHost is a replica"),
         ("host: db, hosts: [db2]", "host, or hosts, one of both"),
         ("hosts: []", "host, or hosts, one of both"),
         ("hosts: [db, DB.]", "each host once"),

@@ -69,10 +69,13 @@ def test_a_manifest_with_another_host_is_refused(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["login", "pair"])
-def test_a_secret_must_name_each_host(name: str) -> None:
+@pytest.mark.parametrize(
+    "hosts", ["hosts: [a.example.com, b.example.com]", "host: a.example.com, snapshotHost: b.example.com"]
+)
+def test_a_secret_must_name_each_host(name: str, hosts: str) -> None:
     import yaml
 
-    sync = SYNC.replace("host: HOST", "hosts: [a.example.com, b.example.com]")
+    sync = SYNC.replace("host: HOST", hosts)
     load_manifest([*[yaml.safe_dump(_secret(n, "*.example.com")) for n in ("login", "pair")], sync])
     bad = [yaml.safe_dump(_secret(n, "a.example.com" if n == name else None)) for n in ("login", "pair")]
     with pytest.raises(PermanentError, match=f"Secret {name} is not for the host b.example.com"):

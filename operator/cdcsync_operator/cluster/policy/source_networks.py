@@ -42,7 +42,10 @@ def refused_hosts(spec: Spec, networks: tuple[str, ...]) -> Iterator[str]:
     which the operator asks, and the sink's servers."""
     refused = parse_networks(networks)
     field = "spec.source.hosts" if spec.source.hosts else "spec.source.host"
-    for server in (*(Endpoint(field, host) for host in spec.source.servers), *spec.sink.kind.endpoints()):
+    source = [Endpoint(field, host) for host in spec.source.servers]
+    if spec.source.snapshot_host is not None:
+        source.append(Endpoint("spec.source.snapshotHost", spec.source.snapshot_host))
+    for server in (*source, *spec.sink.kind.endpoints()):
         host = server.host
         try:
             network = refusing("127.0.0.1" if host.lower().rstrip(".") == "localhost" else host, refused)

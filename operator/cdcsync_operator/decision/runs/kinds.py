@@ -152,7 +152,7 @@ def _is_pointless(s: Situation, _: ObservedRun) -> str:
     return "" if s.stream else "no stream lives that it could catch up with"
 
 
-_OF_THE_SNAPSHOT = ("snapshot.delivery", "snapshot.maxRowsPerSecond", "snapshot.maxLoad")
+_OF_THE_SNAPSHOT = ("snapshot.delivery", "snapshot.maxRowsPerSecond", "snapshot.maxLoad", "source.snapshotHost")
 _OF_THE_STREAM = ("stream", "source.serverId", "source.heartbeatInterval", "schemaChange")
 
 RUNS: Mapping[RunKind, RunRule] = {
@@ -172,7 +172,7 @@ RUNS: Mapping[RunKind, RunRule] = {
         serves=Need.STREAM,
         during=TablePhase.CATCHING_UP,
         after=TablePhase.STREAMING,
-        unread_fields=("snapshot", "executors", "start", "verify"),
+        unread_fields=("snapshot", "source.snapshotHost", "executors", "start", "verify"),
         required=_stream,
         finished=_streamed,
         gives_way=_is_joined,
@@ -181,7 +181,7 @@ RUNS: Mapping[RunKind, RunRule] = {
         serves=Need.CATCH_UP,
         during=TablePhase.CATCHING_UP,
         after=TablePhase.CATCHING_UP,
-        unread_fields=("snapshot", "executors", "start", "verify"),
+        unread_fields=("snapshot", "source.snapshotHost", "executors", "start", "verify"),
         required=_catch_up,
         finished=lambda _, __: True,
         gives_way=_is_pointless,

@@ -1,6 +1,7 @@
 """Reads one split: in a Spark task, on its own connection, in bounded memory.
 
-Why the rows are right: the connection proves that it reaches the binlog of LOW (R6), the session
+Why the rows are right: the connection proves that it reaches the binlog of LOW (R6), or a replica
+that has all of LOW and nothing that the binlog has not (`snapshot_host`); the session
 profile is the driver's own (R1), the SELECT runs in a REPEATABLE READ transaction (for a table
 whose key no index of the source has in an exact view, `exact_view`), and before that ends the
 table's definition is read in it again and must say of rows what the planned one says. A result
@@ -29,10 +30,12 @@ from cdcsync_core.remedies import resnapshot
 from cdcsync_core.runs.run import Decoder
 from cdcsync_core.tables.capture import Capture
 from cdcsync_mysql.readiness.proof import SourceSession, open_session
+from cdcsync_mysql.readiness.snapshot_host import SnapshotHost
 from cdcsync_mysql.reading.catalog import as_planned
 from cdcsync_mysql.reading.splitquery import where
 from cdcsync_mysql.sessions.connection import Source, map_error
 from cdcsync_mysql.sessions.protocol import answered_within
+from cdcsync_mysql.sessions.pymysql_adapter import SourceConnection
 from cdcsync_spark.snapshot.splits import binary_select, text_select
 from cdcsync_spark.snapshot.splits.declared_key import once_a_key
 from cdcsync_spark.snapshot.splits.exact_view import ExactView
@@ -54,7 +57,8 @@ Row = tuple[Cell, ...]
 class SplitReader:
     """One split of `table`; iterate `batches()` once. `rows` and `nulled` count what was read.
     `position` is what the rows of a table without a key, or with a declared one, are as of. A table
-    that another session locks is waited for as the session's profile says, or `briefly`."""
+    that another session locks is waited for as the session's profile says, or `briefly`. Rows of a
+    table with a key are read on a `replica`, if there is one."""
 
     source: Source
     lineage: Lineage
@@ -65,6 +69,7 @@ class SplitReader:
     decoder: Decoder = Decoder.VECTORIZED
     grace_seconds: float = _GRACE_SECONDS
     briefly: bool = False
+    replica: SnapshotHost | None = None
     rows: int = field(default=0, init=False)
     nulled: int = field(default=0, init=False)
     position: Position | None = field(default=None, init=False)
@@ -72,16 +77,24 @@ class SplitReader:
     def batches(self) -> Iterator[pa.RecordBatch]:
         """Record batches of `typemap.arrow_schema(table)`; raises CdcError, after which nothing of
         them may be kept."""
-        with open_session(self.source, max_seconds=self.max_seconds, stream=True) as session:
-            connection = session.proved(self.lineage, self.low)
+        source = self.source if self.replica is None else self.replica.replica
+        with open_session(source, max_seconds=self.max_seconds, stream=True) as session:
+            connection = self._proved(session)
             try:
                 self._begin(session, connection)
                 yield from once_a_key(self.table, self._select(connection))
                 gate("split-read")
                 self._same_definition(connection)
                 connection.query("COMMIT")
+                if self.replica is not None:
+                    self.replica.confirm(connection, self.lineage, self.low)
             except pymysql.MySQLError as e:
                 raise map_error(e, f"reading {self.table.id}") from e
+
+    def _proved(self, session: SourceSession) -> SourceConnection:
+        if self.replica is None:
+            return session.proved(self.lineage, self.low)
+        return self.replica.proved(session, self.low)
 
     def _begin(self, session: SourceSession, connection: pymysql.Connection) -> None:
         if self.briefly:

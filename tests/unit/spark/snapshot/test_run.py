@@ -85,6 +85,9 @@ class MemorySource:
         self._verify(lineage, low)
         return self._next()
 
+    def behind(self, low: Position) -> str:
+        return ""
+
     def excess(self, most: MaxLoad) -> str:
         return self.loads.pop(0) if self.loads else ""
 
