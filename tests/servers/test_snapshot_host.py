@@ -81,14 +81,14 @@ def _host(step: Stepwise) -> SnapshotHost:
 
 
 @contextmanager
-def _writers(step: Stepwise, count: int = 4) -> Iterator[None]:
-    """Sessions that change rows all over the table."""
+def _writers(step: Stepwise, count: int = 4, pause: float = 0.0) -> Iterator[None]:
+    """Sessions that change rows all over the table, `pause` seconds after the last change."""
     done = threading.Event()
 
     def write(number: int) -> None:
         at = number
         with step.server.connect(db=step.database) as connection, connection.cursor() as cursor:
-            while not done.is_set():
+            while not done.wait(pause):
                 at = (at * 7 + 13) % 500 + 1
                 cursor.execute("REPLACE INTO t VALUES (%s, %s)", (at, at * number))
                 cursor.execute("UPDATE t SET v = v + 1 WHERE id BETWEEN %s AND %s", (at, at + 3))
@@ -296,11 +296,11 @@ def test_a_sync_reads_on_its_replica_and_waits_for_it(servers: tuple[Server, Ser
     with relays_at_one_port(*at) as (first, _):
         spec = {
             "source": {"port": first.port, "snapshotHost": "127.0.0.2"},
-            "snapshot": {"chunkSize": 100, "parallelism": 1, "maxRowsPerSecond": 100},
+            "snapshot": {"chunkSize": 300, "parallelism": 1, "maxRowsPerSecond": 300},
         }
         sync = Sync(source, [rf"{database}\.t"], tmp_path / "sync", spec=spec, account=("cdc", "for tests"))
         with sync:
-            with _writers(step):
+            with _writers(step, count=2, pause=0.2):
                 replica.run("STOP REPLICA SQL_THREAD")
                 sync.start("forever")
                 status = sync.wait_for(lambda s: "does not apply what the source writes" in _throttled(s))
