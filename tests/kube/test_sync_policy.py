@@ -289,6 +289,7 @@ def test_what_the_operator_refuses_of_a_container_is_refused(api: Api, namespace
         ({"sparkConf": {"spark.extraListeners": "x"}}, "policy.allowedSparkConf"),
         ({"sparkConf": {"spark.sql.files.x.class": "x"}}, "policy.allowedSparkConf"),
         ({"source": {"host": "169.254.169.254", "credentialsSecretRef": {"name": "x"}}}, "policy.refusedSourceNetworks"),
+        ({"source": {"host": "db", "snapshotHost": "::1", "credentialsSecretRef": {"name": "x"}}}, "policy.refusedSourceNetworks"),
         ({"source": {"hosts": ["db", "LOCALHOST."], "credentialsSecretRef": {"name": "x"}}}, "policy.refusedSourceNetworks"),
         ({"source": {"host": "::1", "credentialsSecretRef": {"name": "x"}}}, "policy.refusedSourceNetworks"),
     ],
