@@ -197,6 +197,7 @@ class Life:
                 )
             ),
             source=None,
+            snapshot_host=None,
             facts=SimpleNamespace(lineage=LINEAGE),
             sink=sink,
             sync=SYNC,

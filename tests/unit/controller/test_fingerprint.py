@@ -31,6 +31,7 @@ CHANGES: dict[str, tuple[Any, frozenset[RunKind]] | None] = {
     "state": ("paused", NOTHING),
     "source.host": ("db", ALL),
     "source.hosts": (["a", "c"], ALL),
+    "source.snapshotHost": ("127.0.0.2", READERS),
     "source.port": (3307, ALL),
     "source.credentialsSecretRef.name": ("other", ALL),
     "source.credentialsSecretRef.usernameKey": ("user", ALL),

@@ -194,6 +194,7 @@ class SnapshotRuns:
                 )
             ),
             source=None,
+            snapshot_host=None,
             facts=SimpleNamespace(lineage=self.lineage),
             sink=self.sink,
             sync="default/shop",
