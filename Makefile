@@ -100,7 +100,7 @@ test-all: ## the same and those that take long: more servers under stress, more 
 
 test-unit: venv ## tests that need no server and no JVM: unit, property, contract
 	@echo "test-unit: tests without a server"
-	@$(PYTEST) tests/unit tests/property tests/contract -m "not spark and ($(LONG))" -n $(WORKERS) --dist worksteal $(ARGS)
+	@$(PYTEST) tests/unit tests/property tests/contract -m "not spark and not server and ($(LONG))" -n $(WORKERS) --dist worksteal $(ARGS)
 
 test-servers: setup servers ## tests against real MariaDB and MySQL servers, with Spark, under writers and kills
 	@echo "test-servers: tests against real servers; random work for $(STRESS_SECONDS) s a case"

@@ -24,7 +24,7 @@ def test_all_readers_return_the_models_rows(kind: str, tmp_path: Path) -> None:
     assert live(kind, tmp_path, lives=8, steps=20)
 
 
-@pytest.mark.parametrize("kind", sorted(TABLES))
+@pytest.mark.parametrize("kind", ["hashed", pytest.param("exact", marks=pytest.mark.long)])
 def test_a_long_history_with_all_steps_of_upkeep(kind: str, tmp_path: Path) -> None:
     """300 batches over 4,000 keys; the process restarts now and then; every step of maintenance
     happens many times."""

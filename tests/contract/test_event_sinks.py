@@ -74,10 +74,9 @@ HISTORIES = [kind for kind in SINKS if kind.endswith("history")]
 
 
 def seeds(count: int, kinds: Iterable[str] = SINKS) -> Iterator[ParameterSet]:
-    """Each kind of sink with random sources; most of Iceberg's are `long`, because what they share
-    with Delta's is in both, and all of its format version 2."""
+    """Each kind of sink with random sources, most of which are `long` for the lakes."""
     for kind, seed in itertools.product(kinds, range(count)):
-        rare = kind.startswith("iceberg") and (seed >= 4 or kind in SELDOM)
+        rare = kind != "memory" and (seed >= 4 or kind in SELDOM)
         yield pytest.param(kind, seed, marks=[pytest.mark.long] if rare else [])
 
 

@@ -14,6 +14,7 @@ from itertools import product
 from pathlib import Path
 
 import pytest
+from _pytest.mark.structures import ParameterSet
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -99,19 +100,24 @@ def killed_everywhere(lives: Lives, first: int, step: int) -> int:
     return len(found)
 
 
-#: of the whole matrix, what runs always
-USUAL: dict[str, Moment] = {
-    "exchanged": ("split-read", 1), "filled alike": ("split-read", 3), "emptied": ("before HIGH", 2), "swapped": ("HIGH", 2),
-    "filled": ("before-publish", 1), "narrowed": STREAM,
-}  # fmt: skip
-MATRIX = [
-    pytest.param(
-        *(name, place, number),
-        marks=() if USUAL.get(name) == place else pytest.mark.long,
-        id=f"{name}-{place[0]}-{place[1]}",
-    )
-    for number, (name, place) in enumerate(product(CLASSES, PLACES))
-]
+#: of the whole matrix, what runs always: in memory, and on a Delta table
+USUAL: dict[str, Moment] = {"exchanged": ("split-read", 1), "swapped": ("HIGH", 2), "narrowed": STREAM}
+USUAL_OF_DELTA: dict[str, Moment] = {
+    "filled alike": ("split-read", 3),
+    "emptied": ("before HIGH", 2),
+    "filled": ("before-publish", 1),
+}
+
+
+def matrix(usual: dict[str, Moment]) -> list[ParameterSet]:
+    return [
+        pytest.param(
+            *(name, place, number),
+            marks=() if usual.get(name) == place else pytest.mark.long,
+            id=f"{name}-{place[0]}-{place[1]}",
+        )
+        for number, (name, place) in enumerate(product(CLASSES, PLACES))
+    ]
 
 
 @pytest.mark.parametrize("name", CLASSES)
@@ -121,13 +127,13 @@ def test_in_the_stream_what_is_followed_needs_no_resnapshot(name: str) -> None:
     assert life.resnapshots == (name not in FOLLOWED)
 
 
-@pytest.mark.parametrize(("name", "place", "number"), MATRIX)
+@pytest.mark.parametrize(("name", "place", "number"), matrix(USUAL))
 def test_killed_at_each_failpoint_of_a_resnapshot(name: str, place: Moment, number: int) -> None:
     lives = Lives(CLASSES[name], place, memory=True, again=True)
     assert killed_everywhere(lives, 0, 1) > 20
 
 
-@pytest.mark.parametrize(("name", "place", "number"), MATRIX)
+@pytest.mark.parametrize(("name", "place", "number"), matrix(USUAL_OF_DELTA))
 def test_killed_at_failpoints_of_a_delta_table(name: str, place: Moment, number: int) -> None:
     """Which of them, differs from one to the next; those of a commit, too."""
     again = number % 2 == 0 or place[0] in ("before-publish", "published")

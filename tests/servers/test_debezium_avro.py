@@ -153,6 +153,7 @@ class Decoded(NamedTuple):
     value: Any
 
 
+@pytest.mark.long
 def test_avro_beside_debeziums(
     mysql97_gtid: Server, fresh_database: FreshDatabase, registry: SchemaRegistry, tmp_path: Path
 ) -> None:

@@ -98,7 +98,8 @@ class Sent(NamedTuple):
     headers: tuple[tuple[str, bytes], ...]
 
 
-@pytest.mark.parametrize("name", ["mysql97_gtid", pytest.param("mariadb114", marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("name", ["mysql97_gtid", "mariadb114"])
 def test_the_records_of_a_topic_are_debeziums(
     name: str, request: pytest.FixtureRequest, fresh_database: FreshDatabase, kafka: KafkaBroker, tmp_path: Path
 ) -> None:

@@ -75,7 +75,7 @@ def _writing(server: Server, database: str) -> Iterator[None]:
 
 @pytest.mark.spark
 @pytest.mark.timeout(1800)
-@usually_on("mysql97_gtid")
+@usually_on()
 def test_a_replica_by_a_declared_key(any_server: Server, fresh_database: FreshDatabase, tmp_path: Path) -> None:
     """Rows that are written while the table is read are no second rows, and a second row is met
     where it is read and where it is written. Tables beside flow on."""

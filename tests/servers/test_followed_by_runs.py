@@ -64,6 +64,7 @@ def test_a_driver_that_dies_in_a_step(sync: Sync, gate: str) -> None:
     assert entry["schema"]["statement"].startswith("ALTER TABLE a DROP v")
 
 
+@pytest.mark.long
 def test_a_driver_that_dies_while_it_reads_the_catalog(sync: Sync) -> None:
     """The next one asks again, on a source that has nothing new, and records the answer."""
     name = f"{sync.database}.a"  # type: ignore[attr-defined]

@@ -99,7 +99,7 @@ EARLY = HISTORY | {"snapshot": HISTORY["snapshot"] | {"delivery": "early"}}
 
 @pytest.mark.long
 @pytest.mark.parametrize("kills", [EARLY_USUAL, EARLY_MORE], ids=["usual", "more"])
-@usually_on("mariadb1011")
+@usually_on()
 def test_rows_that_are_there_early_end_right_whatever_is_written_and_killed(
     any_server: Server, fresh_database: FreshDatabase, tmp_path: Path, kills: tuple[tuple[Gate, ...], tuple[Gate, ...]]
 ) -> None:
@@ -141,7 +141,7 @@ def _check_rows(rows: Iterable[Row], history: pa.Schema, server: Server, databas
     assert not difference, str(difference)
 
 
-@usually_on("mariadb1011")
+@usually_on()
 def test_a_history_shows_what_happened_and_follows_what_leaves_its_rows_as_they_are(
     any_server: Server, fresh_database: FreshDatabase, tmp_path: Path
 ) -> None:

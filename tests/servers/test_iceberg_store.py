@@ -79,6 +79,7 @@ def change(server: Server, database: str, number: int) -> None:
     )
 
 
+@pytest.mark.long
 def test_an_account_by_the_catalog_through_kills_a_lost_answer_and_its_end(
     mariadb1011: Server, catalog: IcebergCatalog, store: GuardedServer, fresh_database: FreshDatabase, tmp_path: Path
 ) -> None:

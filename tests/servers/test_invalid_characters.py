@@ -232,6 +232,7 @@ def sync(mariadb1011: Server, fresh_database: FreshDatabase, tmp_path: Path) -> 
         yield found
 
 
+@pytest.mark.long
 @pytest.mark.spark
 @pytest.mark.timeout(1800)
 def test_a_sync_fails_by_default_and_goes_on_with_replacements(sync: Sync) -> None:

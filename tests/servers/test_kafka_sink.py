@@ -145,7 +145,7 @@ def test_no_record_is_false_while_the_source_is_written(
             check_topic(kafka, name, any_server, database, table)
 
 
-@usually_on("mariadb1011")
+@usually_on()
 def test_a_snapshot_is_sent_early_where_the_resource_says_so(
     any_server: Server, fresh_database: FreshDatabase, tmp_path: Path, kafka: KafkaBroker
 ) -> None:

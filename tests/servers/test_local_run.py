@@ -225,7 +225,8 @@ def test_a_source_that_vanishes_and_returns(sync: Sync) -> None:
     assert_equal(sync, "a")
 
 
-@pytest.mark.parametrize("sync", [pytest.param("mariadb1011", marks=pytest.mark.long), "mysql97_gtid"], indirect=True)
+@pytest.mark.long
+@pytest.mark.parametrize("sync", ["mariadb1011", "mysql97_gtid"], indirect=True)
 def test_rights_that_are_revoked_for_a_moment_end_no_run(sync: Sync) -> None:
     """An account is granted again while its stream reconnects: the run waits for it as for a
     source that is away."""

@@ -22,7 +22,6 @@ from support.servers import Server
 from support.sync_process import Gate, Sync
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(1800)]
-long = pytest.mark.long
 ROWS = 240
 ADDS = "ADD COLUMN `extra` INT NOT NULL DEFAULT 7, MODIFY `word` VARCHAR(40) NOT NULL"
 #: the definition is the same afterwards: rows do not show it
@@ -124,14 +123,15 @@ class Copy:
 TOOLS = {"gh-ost by hand": GhostByHand, "pt-osc by hand": PtOnlineSchemaChange, "gh-ost": GhostItself}
 CASES = [
     pytest.param("gh-ost by hand", "mariadb1011", ADDS),
-    pytest.param("gh-ost by hand", "mysql97_gtid", ADDS, marks=long),
-    pytest.param("pt-osc by hand", "mariadb1011", ADDS, marks=long),
-    pytest.param("pt-osc by hand", "mysql97_gtid", REBUILDS, marks=long),
-    pytest.param("gh-ost", "mysql97_gtid", ADDS, marks=long),
-    pytest.param("gh-ost", "mysql97_nogtid", REBUILDS, marks=long),
+    pytest.param("gh-ost by hand", "mysql97_gtid", ADDS),
+    pytest.param("pt-osc by hand", "mariadb1011", ADDS),
+    pytest.param("pt-osc by hand", "mysql97_gtid", REBUILDS),
+    pytest.param("gh-ost", "mysql97_gtid", ADDS),
+    pytest.param("gh-ost", "mysql97_nogtid", REBUILDS),
 ]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("tool", "variant", "alter"), CASES)
 def test_a_migration_disturbs_nothing_before_its_swap(sync: Sync, tool: str, alter: str, tmp_path: Path) -> None:
     """The resnapshot's driver stands still after its first wave, so that what serves meanwhile can

@@ -85,6 +85,7 @@ def test_a_change_that_cannot_be_followed_is_resnapshotted_wherever_it_dies(sync
     assert_equal(sync, "b", ("id", "word", "n"))
 
 
+@pytest.mark.long
 def test_a_first_snapshot_that_meets_another_definition_begins_again(sync: Sync) -> None:
     """One wave of the old definition is in the target already."""
     database = str(sync.database)  # type: ignore[attr-defined]

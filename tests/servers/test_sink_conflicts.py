@@ -73,6 +73,7 @@ def test_a_table_that_another_program_replaced_and_one_with_a_rule(
         assert DeltaTable(str(tmp_path / "away")).version() == 0
 
 
+@pytest.mark.long
 def test_a_table_of_another_sync_is_never_to_be_removed(mariadb1011: Server, database: str, tmp_path: Path) -> None:
     with Sync(mariadb1011, [rf"{database}\.a"], tmp_path / "one", name="one") as one:
         one.run_to_completion()

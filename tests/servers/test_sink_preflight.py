@@ -30,6 +30,7 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[S3Server]
         yield server
 
 
+@pytest.mark.long
 def test_a_missing_bucket_is_named_before_a_driver_starts_and_made_good(
     mariadb1011: Server, fresh_database: FreshDatabase, tmp_path: Path, store: S3Server
 ) -> None:

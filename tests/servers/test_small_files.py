@@ -46,7 +46,7 @@ def test_the_stream_gathers_the_files_of_the_snapshot(
         assert sync.target(f"{database}.t").num_rows == 2000
 
 
-@usually_on("mariadb1011")
+@usually_on()
 def test_a_snapshot_that_no_stream_follows_gathers_its_own_files(
     any_server: Server, fresh_database: FreshDatabase, tmp_path: Path
 ) -> None:

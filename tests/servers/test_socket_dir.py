@@ -20,7 +20,9 @@ print(spark.range(3).mapInArrow(lambda batches: batches, "id long").count())
 """
 
 
-@pytest.mark.parametrize("length", [61, 62, pytest.param(64, marks=pytest.mark.long)])
+@pytest.mark.parametrize(
+    "length", [pytest.param(61, marks=pytest.mark.long), 62, pytest.param(64, marks=pytest.mark.long)]
+)
 def test_tasks_run_however_long_the_path_of_the_scratch_folder_is(length: int) -> None:
     """Spark 4.1 takes a folder of at most 61 bytes."""
     with tempfile.TemporaryDirectory(dir="/tmp") as base:

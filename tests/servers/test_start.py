@@ -193,7 +193,7 @@ def _rows(sync: Sync, table: str) -> list[tuple[Any, ...]]:
 
 
 @pytest.mark.spark
-@usually_on("mysql97_gtid")
+@usually_on()
 def test_a_history_begins_without_a_snapshot(any_server: Server, fresh_database: FreshDatabase, tmp_path: Path) -> None:
     """At the position that its first commit has, though all die behind that; it is never called
     consistent. A table with a statement behind the start stops alone, one that appears later and

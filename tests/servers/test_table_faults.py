@@ -46,7 +46,7 @@ def sync(any_server: Server, fresh_database: FreshDatabase, tmp_path: Path) -> I
         yield found
 
 
-@usually_on("mysql97_gtid")
+@usually_on()
 def test_tables_that_change_or_vanish_while_they_are_read_stop_no_other(sync: Sync) -> None:
     """R9: a split of another definition is not used. The driver stands still after LOW, before its
     first SELECT."""
