@@ -288,6 +288,29 @@ def test_a_standby_and_a_subscribed_table_of_postgresql_are_refused(tmp_path: Pa
         target.commit(1, batch(1, CHANGE))
 
 
+@every_mysql
+def test_what_a_server_of_the_protocol_may_lack(sink: SqlSink, store: object, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A collation of exact texts: a table with a text in its key is refused, before it is created,
+    and no other; and its replication, of which `check` warns."""
+    session: Any = sink.dialect.open()
+    assert sink.dialect.unseen(session) == ()
+    asked = type(session).named_rows
+    monkeypatch.setattr(type(session), "named_rows", lambda self, _: asked(self, "SHOW WHAT NO SERVER HAS"))
+    monkeypatch.setattr(type(session), "key_collation", "utf8mb4_of_another_server")
+    sessions.close_idle()
+    assert ["does not show it" in text for text in sink.dialect.unseen(session)] == [True]
+    by_text = make_table({"name": "varchar(20)"}, ["name"], name="by_text")
+    with pytest.raises(CdcError, match="utf8mb4_of_another_server") as refused:
+        sink.target(by_text.id).prepare(first_state(by_text))
+    assert refused.value.reason is Reason.TYPE_UNSUPPORTED
+    created = "SELECT table_name FROM information_schema.tables WHERE table_name = 'by_text'"
+    assert session.fetch((str,), created) == []
+    session.close()
+    target = sink.target(TABLE.id)
+    whole_snapshot(target, ROWS, TABLE)
+    assert content(target) == in_order(ROWS)
+
+
 @every_database
 def test_a_session_that_was_opened_long_ago_is_used_no_more(
     sink: SqlSink, store: object, monkeypatch: pytest.MonkeyPatch

@@ -189,10 +189,8 @@ class MySqlDialect:
 
     def unseen(self, session: SqlSession) -> Sequence[str]:
         assert isinstance(session, MySqlSession)
-        if mysql_role.may_ask(session, mariadb=session.is_mariadb):
-            return ()
-        privilege = "SLAVE MONITOR" if session.is_mariadb else "REPLICATION CLIENT"
-        return (f"whether {self.address} is a replica that takes writes: the account lacks {privilege}",)
+        cause = mysql_role.hidden_by(session, mariadb=session.is_mariadb)
+        return (f"whether {self.address} is a replica that takes writes: {cause}",) if cause else ()
 
     def refuse_server(self, session: SqlSession, schemas: Sequence[str]) -> None:
         for schema in dict.fromkeys(schemas):

@@ -36,13 +36,15 @@ def origin(session: Asking, *, mariadb: bool) -> str:
     return ", ".join(f"{_one(row, _HOSTS)}:{_one(row, _PORTS)}" for row in rows if _running(row))
 
 
-def may_ask(session: Asking, *, mariadb: bool) -> bool:
-    """Whether the account may ask which servers' changes are applied."""
+def hidden_by(session: Asking, *, mariadb: bool) -> str:
+    """Why the account cannot learn which servers' changes are applied; empty where it can."""
     try:
         _channels(session, mariadb=mariadb)
     except CdcError as error:
-        return error.reason is not Reason.PRIVILEGE_MISSING
-    return True
+        if error.reason is not Reason.PRIVILEGE_MISSING:
+            return "the server does not show it"
+        return f"the account lacks {'SLAVE MONITOR' if mariadb else 'REPLICATION CLIENT'}"
+    return ""
 
 
 def _channels(session: Asking, *, mariadb: bool) -> list[dict[str, Any]]:
