@@ -19,8 +19,7 @@ from cdcsync_core.positions.position import FilePosition
 from cdcsync_core.state import TableState
 from cdcsync_spark.sinks.contract.changes import Commit, Replace, Upsert
 from cdcsync_spark.sinks.contract.sink import Sink, Target
-from cdcsync_spark.sinks.lake.storage.store import Store
-from contract.crash_sinks import sink_of
+from contract.crash_sinks import Place, sink_of
 from contract.sinkcase import ORDERS, WATERMARK, Row, batch, first_state, keys_of, rows_of, stage
 
 BOUNDS = (None, (10,), (20,), None)
@@ -90,9 +89,9 @@ def run(sink: Sink, epoch: int) -> None:
     stream(main, range(5, 7), epoch)
 
 
-def run_armed(store: Store, epoch: int, gate: str, kind: str) -> None:
+def run_armed(place: Place, epoch: int, gate: str, kind: str) -> None:
     """A process's work: the sync, which ends at the gate (as `CDCSYNC_GATE` has it), or by any
     warning."""
     warnings.simplefilter("error")
     os.environ["CDCSYNC_GATE"] = gate
-    run(sink_of(kind, store), epoch)
+    run(sink_of(kind, place), epoch)

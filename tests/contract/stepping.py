@@ -15,8 +15,7 @@ from cdcsync_core.tables.capture import Capture
 from cdcsync_core.tables.schema_change import Converted, Filled, Kept, Origin
 from cdcsync_spark.sinks.contract.changes import Build, Empty, Upsert
 from cdcsync_spark.sinks.contract.sink import Sink
-from cdcsync_spark.sinks.lake.storage.store import Store
-from contract.crash_sinks import sink_of
+from contract.crash_sinks import Place, sink_of
 from contract.sinkcase import ORDERS, Row, batch, keys_of, make_table, rows_of, step, whole_snapshot
 
 FIRST: list[Row] = [(1, "old"), (2, "old"), (3, "old"), (9, "old")]
@@ -71,8 +70,8 @@ def run(sink: Sink, epoch: int) -> None:
 OTHER = make_table({"id": "bigint(20)", "note": "varchar(20)"}, ["id"], name="emptied")
 
 
-def run_armed(store: Store, epoch: int, gate: str, kind: str) -> None:
+def run_armed(place: Place, epoch: int, gate: str, kind: str) -> None:
     """A process's work, which ends at the gate (as `CDCSYNC_GATE` has it), or by any warning."""
     warnings.simplefilter("error")
     os.environ["CDCSYNC_GATE"] = gate
-    run(sink_of(kind, store), epoch)
+    run(sink_of(kind, place), epoch)

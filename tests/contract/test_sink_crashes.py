@@ -16,14 +16,17 @@ from multiprocessing import forkserver
 from multiprocessing.context import BaseContext
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 from _pytest.mark.structures import ParameterSet
 
 from cdcsync_spark.sinks.contract.sink import Sink
 from cdcsync_spark.sinks.lake.storage.store import Store
+from cdcsync_spark.sinks.sql.target import SqlSink
 from contract import crashing, stepping
-from contract.crash_sinks import FORMAT_VERSIONS, sink_of
+from contract.conftest import DATABASES
+from contract.crash_sinks import FORMAT_VERSIONS, Place, sink_of
 from contract.sinkcase import ORDERS, content, in_order
 from contract.stores import STORES
 
@@ -43,6 +46,37 @@ CHAINS = {
 }
 #: the same of the program whose schema changes; an undisturbed run passes step-staged 6 times
 STEP_CHAINS = {("local", "step-staged"): 2, ("local", "committed"): 5, ("s3", "step-staged"): 2}
+
+
+#: the same of a database, where tables are renamed in a transaction and where they are not
+SQL_CHAINS = {
+    "staged": 2,
+    "sql-table-filled": 2,
+    "sql-rows-written": 5,
+    "sql-pending": 1,
+    "sql-swapped": 1,
+    "sql-committed": 3,
+}
+#: of these, what is passed where tables are not renamed in a transaction
+OUTSIDE = ("sql-pending", "sql-swapped")
+
+
+def of_databases() -> list[ParameterSet]:
+    """Each program on each server, at each gate that it passes there."""
+    return [
+        pytest.param(
+            name,
+            "local",
+            program,
+            gate,
+            id=f"{program.__name__.split('.')[-1]}-{gate}-{name}",
+            marks=pytest.mark.server,
+        )
+        for name in DATABASES
+        for program in (crashing, stepping)
+        for gate in SQL_CHAINS
+        if not (name == "postgresql" and gate in OUTSIDE)
+    ]
 
 
 def of_iceberg(chains: Mapping[tuple[str, str], int], usual: str) -> list[ParameterSet]:
@@ -68,9 +102,9 @@ def processes() -> BaseContext:
     return context
 
 
-def run(processes: BaseContext, program: ModuleType, store: Store, epoch: int, gate: str, kind: str) -> int | None:
+def run(processes: BaseContext, program: ModuleType, place: Place, epoch: int, gate: str, kind: str) -> int | None:
     """The program's exit code; negative is the signal that ended it."""
-    process = processes.Process(target=program.run_armed, args=(store, epoch, gate, kind))
+    process = processes.Process(target=program.run_armed, args=(place, epoch, gate, kind))
     process.start()
     process.join(120)
     return process.exitcode
@@ -118,17 +152,34 @@ def test_killed_in_a_step_again_and_again(
     assert content(sink.target(stepping.OTHER.id)) == []
 
 
-def killed_until_it_ends(
-    processes: BaseContext, program: ModuleType, store: Store, gate: str, folder: Path, kind: str = "delta"
+@pytest.mark.long
+@pytest.mark.parametrize(("sink", "store", "program", "gate"), of_databases(), indirect=["sink", "store"])
+def test_a_sync_into_a_database_killed_at_a_gate_again_and_again(
+    processes: BaseContext, program: ModuleType, gate: str, sink: SqlSink, store: object, tmp_path: Path
 ) -> None:
-    """Run after run is killed a little further than the one before, until one ends by itself."""
+    place: Any = sink.dialect
+    killed_until_it_ends(processes, program, place, f"{gate}:{SQL_CHAINS[gate]}", tmp_path, least=1)
+    assert content(sink.target(ORDERS.id)) == in_order(program.EXPECTED)
+
+
+def killed_until_it_ends(
+    processes: BaseContext,
+    program: ModuleType,
+    place: Place,
+    gate: str,
+    folder: Path,
+    kind: str = "delta",
+    least: int = 2,
+) -> None:
+    """Run after run is killed a little further than the one before, `least` times or more, until
+    one ends by itself."""
     codes: list[int | None] = []
     while len(codes) < 20 and 0 not in codes:
         once = folder / f"once-{len(codes)}"
-        codes.append(run(processes, program, store, len(codes) + 1, f"{gate}:kill:{once}", kind))
+        codes.append(run(processes, program, place, len(codes) + 1, f"{gate}:kill:{once}", kind))
     assert codes[-1] == 0
     assert codes[:-1] == [-signal.SIGKILL] * (len(codes) - 1)
-    assert len(codes) > 2
+    assert len(codes) > least
 
 
 @pytest.mark.parametrize("program", [crashing, stepping], ids=["rows", "steps"])
