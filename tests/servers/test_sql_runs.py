@@ -1,4 +1,4 @@
-"""`cdcsync run` into tables of PostgreSQL and MariaDB, as a user runs it.
+"""`cdcsync run` into tables of PostgreSQL, MariaDB and MySQL, as a user runs it.
 
 It is killed in the snapshot, in a change of columns and in the stream; the target is compared with
 the source by itself.
@@ -6,6 +6,7 @@ the source by itself.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -49,12 +50,18 @@ def change(server: Server, database: str, number: int) -> None:
 
 
 def run_through_kills(
-    source: Server, database: str, folder: Path, sink: dict[str, Any], read: Callable[[str], list[tuple[Any, ...]]]
+    source: Server,
+    database: str,
+    folder: Path,
+    sink: dict[str, Any],
+    schema: str,
+    query: Callable[[str], list[tuple[Any, ...]]],
 ) -> None:
+    """`query` gives the rows of a statement at the target's server, whose table is in `schema`."""
     fill(source, database)
     with Sync(source, [rf"{database}\..*"], folder, spec={"sink": sink}) as sync:
-        checked = CliRunner().invoke(cli, ["check", "-f", str(sync.manifest), "-o", "json"])
-        assert checked.exit_code == 0, checked.output
+        check_and_plan(sync, f"{database}.orders")
+        assert query(f"SELECT table_name FROM information_schema.tables WHERE table_schema = '{schema}'") == []
         sync.start(gate=Gate("sql-rows-written"))
         sync.wait_fired()
         sync.kill_all()
@@ -73,9 +80,16 @@ def run_through_kills(
         assert verified.returncode == 0, verified.stdout + verified.stderr
     rows = source.query(f"SELECT {COLUMNS}, note FROM {database}.orders ORDER BY id")
     expected = [(*row[:5], None if row[5] is None else row[5] == b"\1", row[6]) for row in rows]
-    assert [
-        (*row[:5], None if row[5] is None else bool(row[5]), row[6]) for row in read(f"{COLUMNS}, note")
-    ] == expected
+    copied = query(f"SELECT {COLUMNS}, note FROM {schema}.orders ORDER BY id")
+    assert [(*row[:5], None if row[5] is None else bool(row[5]), row[6]) for row in copied] == expected
+
+
+def check_and_plan(sync: Sync, table: str) -> None:
+    shown = {c: CliRunner().invoke(cli, [c, "-f", str(sync.manifest), "-o", "json"]) for c in ("check", "plan")}
+    assert [result.exit_code for result in shown.values()] == [0, 0], [result.output for result in shown.values()]
+    (checked,), (planned,) = (json.loads(result.stdout)["tables"] for result in shown.values())
+    assert (checked["name"], planned["name"], planned["key"]) == (table, table, ["id"])
+    assert (planned["splits"][0]["start"], planned["splits"][-1]["end"]) == (None, None)
 
 
 def test_into_postgresql(
@@ -92,26 +106,27 @@ def test_into_postgresql(
         "credentialsSecretRef": {"name": "source"},
     }
 
-    def read(columns: str) -> list[tuple[Any, ...]]:
+    def query(sql: str) -> list[tuple[Any, ...]]:
         with postgres.connect(target) as connection:
-            return connection.execute(f'SELECT {columns} FROM "{database}".orders ORDER BY id'.encode()).fetchall()
+            return connection.execute(sql.encode()).fetchall()
 
-    run_through_kills(mariadb1011, database, tmp_path / "sync", {"postgresql": section}, read)
+    run_through_kills(mariadb1011, database, tmp_path / "sync", {"postgresql": section}, database, query)
 
 
 @pytest.mark.long
-def test_into_mariadb(mysql97_gtid: Server, mariadb1011: Server, fresh_database: FreshDatabase, tmp_path: Path) -> None:
-    database, target = fresh_database(mysql97_gtid), fresh_database(mariadb1011)
-    mariadb1011.create_user(ACCOUNT, PASSWORD)
+@pytest.mark.parametrize(("source", "target"), [("mysql97_gtid", "mariadb1011"), ("mariadb1011", "mysql97_nogtid")])
+def test_into_mysql_and_mariadb(
+    source: str, target: str, request: pytest.FixtureRequest, fresh_database: FreshDatabase, tmp_path: Path
+) -> None:
+    origin: Server = request.getfixturevalue(source)
+    server: Server = request.getfixturevalue(target)
+    database, schema = fresh_database(origin), fresh_database(server)
+    server.create_user(ACCOUNT, PASSWORD)
     section = {
         "host": "127.0.0.1",
-        "port": mariadb1011.port,
-        "database": target,
-        "stateDatabase": target,
+        "port": server.port,
+        "database": schema,
+        "stateDatabase": schema,
         "credentialsSecretRef": {"name": "source"},
     }
-
-    def read(columns: str) -> list[tuple[Any, ...]]:
-        return mariadb1011.query(f"SELECT {columns} FROM {target}.orders ORDER BY id")
-
-    run_through_kills(mysql97_gtid, database, tmp_path / "sync", {"mysql": section}, read)
+    run_through_kills(origin, database, tmp_path / "sync", {"mysql": section}, schema, server.query)
