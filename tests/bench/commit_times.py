@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from bench.delta_contenders import Contender
-from bench.delta_tables import Stream, folder_bytes
+from bench.delta_contenders import DeltaContender
+from bench.delta_tables import KeyBatches, folder_bytes
 
 Show = Callable[[str, str], None]
 Pair = tuple[float, float]
@@ -52,7 +52,7 @@ class Times:
         return f"| {' | '.join(cells)} |"
 
 
-def measured(contender: Contender, stream: Stream, folder: Path, commits: int, warm_up: int) -> Times:
+def measured(contender: DeltaContender, stream: KeyBatches, folder: Path, commits: int, warm_up: int) -> Times:
     """`warm_up` commits are not counted."""
     times = Times()
     for turn in range(-warm_up, commits):
@@ -65,7 +65,7 @@ def measured(contender: Contender, stream: Stream, folder: Path, commits: int, w
     return times
 
 
-def _timed(contender: Contender, act: Callable[[], object]) -> Pair:
+def _timed(contender: DeltaContender, act: Callable[[], object]) -> Pair:
     """Wall and CPU seconds."""
     cpu, begun = contender.cpu(), time.perf_counter()
     act()

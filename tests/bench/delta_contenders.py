@@ -20,7 +20,7 @@ from cdcsync_spark.sinks.delta.fallback.merge import merge
 from contract.sinkcase import batch, first_state
 
 
-class Contender(Protocol):
+class DeltaContender(Protocol):
     def commit(self, number: int, change: Upsert) -> None: ...
 
     def maintain(self) -> None:
@@ -70,7 +70,7 @@ class DeltaRs:
         return time.process_time()
 
 
-class SparkMerge:
+class DeltaSparkMerge:
     """A broadcast source, deletion vectors on."""
 
     def __init__(self, spark: SparkSession, folder: Path) -> None:

@@ -51,7 +51,7 @@ def rows_of(ids: Ids, version: int) -> pa.Table:
     return pa.table(columns, schema=schema)
 
 
-class Stream:
+class KeyBatches:
     """Batches of `changes` keys of one kind, and the newest version of each key (-1: deleted)."""
 
     def __init__(self, rows: int, kind: str, changes: int) -> None:

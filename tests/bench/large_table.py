@@ -37,7 +37,7 @@ CHANGES, COMMITS = 10_000, 30
 Numbers = npt.NDArray[np.int64]
 
 
-class Table:
+class LargeTable:
     """Rows of a key of one kind, the key made of the row's number."""
 
     def __init__(self, kind: str) -> None:
@@ -69,11 +69,11 @@ def _spread(words: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
     return words
 
 
-def target_in(folder: Path, table: Table) -> DeltaTarget:
+def target_in(folder: Path, table: LargeTable) -> DeltaTarget:
     return DeltaSink(open_store(str(folder)), SYNC).target(table.capture.id)
 
 
-def fill(folder: Path, table: Table, rows: int) -> None:
+def fill(folder: Path, table: LargeTable, rows: int) -> None:
     """Files of a million rows, by the product's own writer."""
     target = target_in(folder, table)
     target.prepare(first_state(table.capture))
@@ -92,7 +92,7 @@ def fill(folder: Path, table: Table, rows: int) -> None:
     target.commit(1, build)
 
 
-def stream(folder: Path, table: Table, rows: int) -> dict[str, float]:
+def stream(folder: Path, table: LargeTable, rows: int) -> dict[str, float]:
     """Seconds: of the index with the first commit, of a later commit and of the maintenance after
     it, as medians, and CPU seconds; every batch changes rows all over the table."""
     random, maintained = np.random.default_rng(1), 0.0
@@ -124,6 +124,6 @@ def stream(folder: Path, table: Table, rows: int) -> dict[str, float]:
 if __name__ == "__main__":
     act, where, kind, count, *result = sys.argv[1:]
     if act == "fill":
-        fill(Path(where), Table(kind), int(count))
+        fill(Path(where), LargeTable(kind), int(count))
     else:
-        Path(*result).write_text(json.dumps(stream(Path(where), Table(kind), int(count))))
+        Path(*result).write_text(json.dumps(stream(Path(where), LargeTable(kind), int(count))))

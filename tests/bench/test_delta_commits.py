@@ -27,8 +27,8 @@ from pyspark.sql import SparkSession
 
 from bench import spark_reader
 from bench.commit_times import HEAD, Show, measured
-from bench.delta_contenders import Contender, DeltaRs, OwnEntry, SparkMerge
-from bench.delta_tables import Stream, filled, linked, target_in
+from bench.delta_contenders import DeltaContender, DeltaRs, DeltaSparkMerge, OwnEntry
+from bench.delta_tables import KeyBatches, filled, linked, target_in
 from cdcsync_spark.engine.start import start_session
 from support import delta_jars
 from support.lake import query
@@ -43,7 +43,7 @@ OURS, THEIRS, SMALL = 30, 2, 100
 READ_HEAD = "rows | read | before, s | after, s | ratio"
 
 
-def check(folder: Path, stream: Stream) -> None:
+def check(folder: Path, stream: KeyBatches) -> None:
     found = query(DeltaTable(target_in(folder).uri), "SELECT count(*), sum(id), sum(v) FROM t")
     assert tuple(c[0].as_py() for c in found.columns) == stream.expected
 
@@ -85,7 +85,7 @@ def test_delta_commits(
     if rows > MOST_ROWS.get(way, rows):
         show(HEAD, f"| {rows:,} | {kind} | {changes:,} | {way} | left out |" + " |" * 7)
         return
-    folder, stream = linked(base[1], tmp_path / "lake"), Stream(rows, kind, changes)
+    folder, stream = linked(base[1], tmp_path / "lake"), KeyBatches(rows, kind, changes)
     times = measured(
         _contender(way, folder, tmp_path, request), stream, folder, OURS if way == "own entry" else THEIRS, warm_up=1
     )
@@ -93,16 +93,16 @@ def test_delta_commits(
     check(folder, stream)
 
 
-def _contender(way: str, folder: Path, scratch: Path, request: pytest.FixtureRequest) -> Contender:
+def _contender(way: str, folder: Path, scratch: Path, request: pytest.FixtureRequest) -> DeltaContender:
     if way == "Spark MERGE":
-        return SparkMerge(request.getfixturevalue("spark"), folder)
+        return DeltaSparkMerge(request.getfixturevalue("spark"), folder)
     return DeltaRs(folder) if way == "delta-rs MERGE" else OwnEntry(folder, scratch)
 
 
 def test_delta_small_commits(base: tuple[int, Path], tmp_path: Path, show: Show) -> None:
     rows, changes = base[0], 1_000
     folder = linked(base[1], tmp_path / "own")
-    own, stream = OwnEntry(folder, tmp_path), Stream(rows, "uniform", changes)
+    own, stream = OwnEntry(folder, tmp_path), KeyBatches(rows, "uniform", changes)
     times = measured(own, stream, folder, SMALL, warm_up=1)
     show(HEAD, times.row(rows, "uniform", changes, "own entry"))
     check(folder, stream)
@@ -112,7 +112,7 @@ def test_delta_reads(base: tuple[int, Path], tmp_path: Path, show: Show) -> None
     """What the batches cost readers: Spark's scan of all columns and its read of one key, in the
     table before and after them."""
     rows, folders = base[0], [linked(base[1], tmp_path / name) for name in ("before", "after")]
-    own, stream = OwnEntry(folders[1], tmp_path), Stream(rows, "uniform", 10_000)
+    own, stream = OwnEntry(folders[1], tmp_path), KeyBatches(rows, "uniform", 10_000)
     measured(own, stream, folders[1], OURS, warm_up=0)
     scan = "SELECT count(*), sum(id), sum(v), max(a), sum(d), max(ts), max(s) FROM {}"
     point = f"SELECT * FROM {{}} WHERE id = {rows // 3}"

@@ -25,7 +25,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from bench.commit_times import HEAD, Show, measured
-from bench.delta_tables import TABLE, Stream, fill
+from bench.delta_tables import TABLE, KeyBatches, fill
 from cdcsync_spark.sinks.contract.changes import Upsert
 from cdcsync_spark.sinks.iceberg.catalog.rest import RestCatalog, RestSettings
 from cdcsync_spark.sinks.iceberg.replica.sink import IcebergSink, IcebergTarget
@@ -58,7 +58,7 @@ class OwnSnapshot:
         return time.process_time()
 
 
-class SparkMerge:
+class IcebergSparkMerge:
     """Spark's MERGE, without maintenance; the changes are in a Parquet file before it begins."""
 
     def __init__(self, spark: IcebergSpark, table: str, folder: Path) -> None:
@@ -108,7 +108,7 @@ def test_iceberg_commits(
     target = IcebergSink(rest, LocalStores(), SYNC, namespace, format_version=version).target(TABLE.id)
     fill(target, rows)
     os.sync()  # or the first commits wait for the disk to take what came before them
-    stream, folder = Stream(rows, kind, CHANGES), Path(catalog.warehouse, *namespace)
+    stream, folder = KeyBatches(rows, kind, CHANGES), Path(catalog.warehouse, *namespace)
     times = measured(OwnSnapshot(target, tmp_path), stream, folder, COMMITS, warm_up=1)
     show(HEAD, times.row(rows, kind, CHANGES, f"own snapshot, v{version}"))
     assert sums(target) == stream.expected
@@ -125,9 +125,9 @@ def test_iceberg_merges(
     target = IcebergSink(rest, LocalStores(), SYNC, namespace, by_vectors).target(TABLE.id)
     fill(target, rows)
     os.sync()
-    stream, folder = Stream(rows, kind, CHANGES), Path(catalog.warehouse, *namespace)
+    stream, folder = KeyBatches(rows, kind, CHANGES), Path(catalog.warehouse, *namespace)
     table = f"lake.{namespace[0]}.{TABLE.id.name}"
-    times = measured(SparkMerge(spark, table, tmp_path), stream, folder, MERGES, warm_up=1)
+    times = measured(IcebergSparkMerge(spark, table, tmp_path), stream, folder, MERGES, warm_up=1)
     show(HEAD, times.row(rows, kind, CHANGES, "Spark's MERGE"))
     assert sums(target) == stream.expected
 

@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 
-from bench.delta_tables import TABLE, Stream, filled, folder_bytes, linked, target_in
+from bench.delta_tables import TABLE, KeyBatches, filled, folder_bytes, linked, target_in
 from cdcsync_core.tables.schema_change import Filled, Kept, Origin
 from cdcsync_spark.sinks.contract.changes import Upsert
 from cdcsync_spark.sinks.delta.replica.sink import DeltaTarget
@@ -46,7 +46,7 @@ def base(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 @pytest.mark.parametrize("kind", STEPS)
 def test_schema_change(base: tuple[int, Path], tmp_path: Path, kind: str) -> None:
     rows, (origin, value) = base[0], STEPS[kind]
-    folder, stream = linked(base[1], tmp_path / "lake"), Stream(rows, "uniform", 1000)
+    folder, stream = linked(base[1], tmp_path / "lake"), KeyBatches(rows, "uniform", 1000)
     found = target_in(folder)
     writer = DeltaTarget(found.path, limits=CommitLimits(rewritten_bytes=2**50)).writer(tmp_path)
     writer.commit(1, batch(1, stream.batch()))

@@ -122,7 +122,7 @@ def _with_account(database: Database) -> Database:
 
 
 @dataclass(frozen=True)
-class Contender:
+class SqlContender:
     """`run` does a work of so many rows or turns in the database of a name."""
 
     name: str
@@ -149,18 +149,20 @@ def _spark(database: Database, name: str, count: int) -> Figures:
 
 
 LOADERS = (
-    Contender("CdcSync", lambda d, name, n: _python("cdcsync_load", d, *d.place, name, n, BATCH)),
-    Contender("Debezium's JDBC sink, 500 records a put", lambda d, name, n: _java(d, name, "insert", n, 0, 500)),
-    Contender("the same, 10,000 records", lambda d, name, n: _java(d, name, "insert", n, 0, BATCH)),
-    Contender("Spark's JDBC writer", _spark),
+    SqlContender("CdcSync", lambda d, name, n: _python("cdcsync_load", d, *d.place, name, n, BATCH)),
+    SqlContender("Debezium's JDBC sink, 500 records a put", lambda d, name, n: _java(d, name, "insert", n, 0, 500)),
+    SqlContender("the same, 10,000 records", lambda d, name, n: _java(d, name, "insert", n, 0, BATCH)),
+    SqlContender("Spark's JDBC writer", _spark),
 )
 CHANGERS = (
-    Contender(
+    SqlContender(
         "CdcSync",
         lambda d, name, n: _python("cdcsync_changes", d, *d.place, name, CHANGED, n, BATCH, d.folder / "times"),
     ),
-    Contender("Debezium's JDBC sink, 500 records a put", lambda d, name, n: _java(d, name, "upsert", CHANGED, n, 500)),
-    Contender("the same, 10,000 records", lambda d, name, n: _java(d, name, "upsert", CHANGED, n, BATCH)),
+    SqlContender(
+        "Debezium's JDBC sink, 500 records a put", lambda d, name, n: _java(d, name, "upsert", CHANGED, n, 500)
+    ),
+    SqlContender("the same, 10,000 records", lambda d, name, n: _java(d, name, "upsert", CHANGED, n, BATCH)),
 )
 
 
@@ -204,7 +206,7 @@ def _line(name: str, times: Path, warm_up: int) -> str:
 
 
 def _measured(
-    database: Database, contenders: Sequence[Contender], sizes: tuple[int, int], *, filled: int, title: str
+    database: Database, contenders: Sequence[SqlContender], sizes: tuple[int, int], *, filled: int, title: str
 ) -> Iterator[str]:
     yield (
         f"{database.kind}: {title}, {len(TABLE.columns)} columns, load {os.getloadavg()[0]:.1f}\n"

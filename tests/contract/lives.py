@@ -71,13 +71,13 @@ def read_by_duckdb(uri: str) -> list[Row]:
     return in_order(duckdb_connection().execute("SELECT * FROM delta_scan($1)", [uri]).fetchall())
 
 
-class Life(RuleBasedStateMachine):
+class TableLife(RuleBasedStateMachine):
     """One table, its model and its writer."""
 
     table: Capture
     folder: Path
     #: where tables are left when their life ends
-    lived: list[Life]
+    lived: list[TableLife]
 
     @initialize(numbers=st.sets(IDS))
     def make(self, numbers: set[int]) -> None:
@@ -154,10 +154,10 @@ class Life(RuleBasedStateMachine):
             assert content(self.target) == self.model.content
 
 
-def live(kind: str, folder: Path, *, lives: int, steps: int) -> list[Life]:
+def live(kind: str, folder: Path, *, lives: int, steps: int) -> list[TableLife]:
     """Tables of `kind` after `lives` lives of at most `steps` steps each."""
-    lived: list[Life] = []
-    machine = type("Machine", (Life,), {"table": TABLES[kind], "folder": folder, "lived": lived})
+    lived: list[TableLife] = []
+    machine = type("Machine", (TableLife,), {"table": TABLES[kind], "folder": folder, "lived": lived})
     chosen = settings(
         max_examples=lives,
         stateful_step_count=steps,

@@ -41,7 +41,7 @@ from support.event_source import (
     LOW,
     NAME,
     SMALL,
-    Source,
+    EventSource,
     applier,
     apply_while_completed_by,
     error_of_a_crash,
@@ -98,7 +98,7 @@ def begin(sink: Sink) -> None:
 
 @pytest.mark.parametrize("seed", range(3))
 def test_a_target_that_begins_without_a_snapshot_has_every_change_since(sink: Sink, tmp_path: Path, seed: int) -> None:
-    source = Source(random.Random(seed))
+    source = EventSource(random.Random(seed))
     begin(sink)
     follow(sink, source, tmp_path)
     events = published(sink.target(ORDERS.id))
@@ -113,7 +113,7 @@ def test_a_target_that_begins_without_a_snapshot_has_every_change_since(sink: Si
 def test_a_snapshot_that_was_read_while_the_source_changed_has_no_false_row(
     sink: Sink, tmp_path: Path, seed: int
 ) -> None:
-    source = Source(random.Random(seed))
+    source = EventSource(random.Random(seed))
     read_snapshot(sink, source.snapshot())
     target = sink.target(ORDERS.id)
     assert published(target) == []
@@ -144,7 +144,7 @@ def folded(events: list[Event]) -> dict[int, str]:
 
 @pytest.mark.parametrize(("kind", "seed"), [*seeds(20, HISTORIES)])
 def test_rows_that_are_delivered_early_end_right(tmp_path: Path, kind: str, seed: int) -> None:
-    sink, source = SINKS[kind](tmp_path), Source(random.Random(seed))
+    sink, source = SINKS[kind](tmp_path), EventSource(random.Random(seed))
     target, rows = sink.target(ORDERS.id), source.snapshot()
     state = read_early(sink, rows)
     assert (state.consistent, state.published) == (False, True)
@@ -165,7 +165,7 @@ def test_rows_that_are_delivered_early_end_right(tmp_path: Path, kind: str, seed
 @pytest.mark.parametrize("point", ["table-created", "staged", "before-commit", "entry-written", "committed"])
 @pytest.mark.parametrize("passed", [1, 2])
 def test_a_wave_that_is_delivered_early_is_there_once(tmp_path: Path, kind: str, point: str, passed: int) -> None:
-    sink, source = SINKS[kind](tmp_path), Source(random.Random(6))
+    sink, source = SINKS[kind](tmp_path), EventSource(random.Random(6))
     rows, died = source.snapshot(), False
     try:
         with dying_at(point, passed):
@@ -181,7 +181,7 @@ def test_a_wave_that_is_delivered_early_is_there_once(tmp_path: Path, kind: str,
 
 @pytest.mark.parametrize("kind", marked(HISTORIES))
 def test_an_early_resnapshot_replaces_the_history_by_one_commit(tmp_path: Path, kind: str) -> None:
-    sink, source = SINKS[kind](tmp_path), Source(random.Random(7))
+    sink, source = SINKS[kind](tmp_path), EventSource(random.Random(7))
     read_early(sink, source.snapshot())
     follow(sink, source, tmp_path)
     rows = source.snapshot()
@@ -197,7 +197,7 @@ def test_an_early_resnapshot_replaces_the_history_by_one_commit(tmp_path: Path, 
 
 @pytest.mark.parametrize("kind", marked(HISTORIES))
 def test_an_early_table_stops_where_the_source_crashed_before_it_is_consistent(tmp_path: Path, kind: str) -> None:
-    sink, source = SINKS[kind](tmp_path), Source(random.Random(8))
+    sink, source = SINKS[kind](tmp_path), EventSource(random.Random(8))
     state, rows = read_early(sink, source.snapshot()), published(sink.target(ORDERS.id))
     assert not state.consistent
     error = error_of_a_crash(sink, tmp_path)
@@ -237,7 +237,7 @@ def test_a_snapshot_ends_in_the_way_that_it_began(tmp_path: Path, kind: str, bef
 
 
 def test_a_table_is_silent_until_its_snapshot_is_consistent_and_then_emits(sink: Sink, tmp_path: Path) -> None:
-    source = Source(random.Random(1))
+    source = EventSource(random.Random(1))
     read_snapshot(sink, source.snapshot())
     run = applier(sink, tmp_path)
     run.apply(source.batch(LOW, HIGH - 100, tmp_path))
@@ -252,7 +252,7 @@ def test_a_table_is_silent_until_its_snapshot_is_consistent_and_then_emits(sink:
 
 
 def test_a_batch_of_which_a_part_is_there_already_is_emitted_without_that_part(sink: Sink, tmp_path: Path) -> None:
-    source = Source(random.Random(2))
+    source = EventSource(random.Random(2))
     read_snapshot(sink, source.snapshot())
     follow(sink, source, tmp_path, end=HIGH + 500)
     run = applier(sink, tmp_path)
@@ -263,7 +263,7 @@ def test_a_batch_of_which_a_part_is_there_already_is_emitted_without_that_part(s
 
 
 def test_a_resnapshot_begins_again_and_is_silent_until_it_is_consistent(sink: Sink, tmp_path: Path) -> None:
-    source = Source(random.Random(3))
+    source = EventSource(random.Random(3))
     read_snapshot(sink, source.snapshot())
     follow(sink, source, tmp_path)
     before = list(published(sink.target(ORDERS.id)))
@@ -282,7 +282,7 @@ def test_a_resnapshot_begins_again_and_is_silent_until_it_is_consistent(sink: Si
 def test_a_resnapshot_whose_copy_is_gone_is_helped_by_another_one(tmp_path: Path, kind: str) -> None:
     """As the error says; the same one again does not begin an empty copy, and a batch of a stream
     that had it does not go on from its state."""
-    sink, source = SINKS[kind](tmp_path), Source(random.Random(3))
+    sink, source = SINKS[kind](tmp_path), EventSource(random.Random(3))
     read_snapshot(sink, source.snapshot())
     follow(sink, source, tmp_path, end=HIGH)
     before = list(published(sink.target(ORDERS.id)))
@@ -325,7 +325,7 @@ def lose_copy(sink: Sink, generation: int) -> None:
 def test_a_copy_that_another_run_completes_meanwhile_loses_no_change(tmp_path: Path, kind: str) -> None:
     """Between what a run has found of the staged copy and its commit, its predecessor makes it
     consistent, at a position before the end of the run's batch."""
-    sink, source = SINKS[kind](tmp_path), Source(random.Random(5))
+    sink, source = SINKS[kind](tmp_path), EventSource(random.Random(5))
     read_snapshot(sink, source.snapshot())
     before = applier(sink, tmp_path)
     run = applier(sink, tmp_path, epoch=before.epoch + 1)
@@ -335,7 +335,7 @@ def test_a_copy_that_another_run_completes_meanwhile_loses_no_change(tmp_path: P
 
 
 def test_a_key_that_is_null_stops_the_table(sink: Sink, tmp_path: Path) -> None:
-    source = Source(random.Random(4))
+    source = EventSource(random.Random(4))
     read_snapshot(sink, source.snapshot())
     run = follow(sink, source, tmp_path, end=HIGH)
     source.log[HIGH + 100] = [(ChangeKind.INSERT, None, "zero date")]  # type: ignore[list-item]

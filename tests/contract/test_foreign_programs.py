@@ -21,7 +21,7 @@ from cdcsync_spark.sinks.lake.storage.stores import open_store
 from contract.lives import duckdb_connection
 from contract.sinkcase import ORDERS, SYNC, content
 from support.delta_tables import changes, streamed
-from support.event_source import END, Source, follow, read_snapshot
+from support.event_source import END, EventSource, follow, read_snapshot
 
 pytestmark = pytest.mark.spark
 #: a statement -> the operation by which its commit calls it
@@ -54,7 +54,7 @@ def table(request: pytest.FixtureRequest, tmp_path: Path) -> Target:
         target = DeltaSink(store, SYNC).target(ORDERS.id)
         streamed(target, 3)
         return target
-    sink, source = HistorySink(store, SYNC), Source(random.Random(5))
+    sink, source = HistorySink(store, SYNC), EventSource(random.Random(5))
     read_snapshot(sink, source.snapshot())
     follow(sink, source, tmp_path)
     history = sink.target(ORDERS.id)

@@ -24,7 +24,7 @@ from cdcsync_spark.sinks.lake.storage.stores import open_store
 from contract.iceberg_duckdb import duckdb_connection as iceberg_duckdb_connection
 from contract.lives import duckdb_connection, read_by_delta_rs
 from contract.sinkcase import ORDERS, SYNC
-from support.event_source import END, HIGH, LOW, SMALL, Source, applier, follow, read_early, read_snapshot
+from support.event_source import END, HIGH, LOW, SMALL, EventSource, applier, follow, read_early, read_snapshot
 from support.folder_catalog import LocalStores
 from support.iceberg_catalog import IcebergCatalog
 from support.iceberg_spark import IcebergSpark
@@ -41,7 +41,7 @@ class Followed:
     """A history that is published as of HIGH, and followed to the `end` that is given."""
 
     def __init__(self, sink: Sink, folder: Path, seed: int) -> None:
-        self.source, self.sink, self._folder = Source(random.Random(seed)), sink, folder
+        self.source, self.sink, self._folder = EventSource(random.Random(seed)), sink, folder
         read_snapshot(sink, self.source.snapshot())
         run = applier(sink, folder)
         run.apply(self.source.batch(LOW, HIGH, folder))
@@ -185,7 +185,7 @@ def test_a_history_of_early_delivery_is_followed_from_its_beginning(
     namespace = f"n{uuid.uuid4().hex}"
     name, catalog = f"{namespace}.orders", RestCatalog(RestSettings(iceberg_catalog.uri))
     sink = IcebergHistorySink(IcebergSink(catalog, LocalStores(), SYNC, (namespace,), policy=SMALL))
-    source = Source(random.Random(101))
+    source = EventSource(random.Random(101))
     read_early(sink, source.snapshot())
     follow(sink, source, tmp_path)
     rows = in_order(utc(iceberg_spark.sql(f"SELECT * FROM lake.{name}")))

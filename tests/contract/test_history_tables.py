@@ -29,7 +29,7 @@ from cdcsync_spark.stream.apply.applier import Applier
 from contract.sinkcase import ORDERS, SYNC, content, first_state, in_order, make_table, rows_of, whole_snapshot
 from support.deaths import Died, dying_at
 from support.event_consumer import CheckingConsumer
-from support.event_source import END, HIGH, LOW, NAME, SMALL, Source, applier, follow, place, read_snapshot
+from support.event_source import END, HIGH, LOW, NAME, SMALL, EventSource, applier, follow, place, read_snapshot
 from support.history import history_events
 
 
@@ -49,7 +49,7 @@ def main_of(sink: Sink) -> HistoryTarget:
     return target
 
 
-def caught_up(sink: Sink, source: Source, folder: Path, end: int) -> Applier:
+def caught_up(sink: Sink, source: EventSource, folder: Path, end: int) -> Applier:
     run = applier(sink, folder)
     at = run.reader.at.offset  # type: ignore[union-attr]
     run.apply(source.batch(at, end, folder))
@@ -65,7 +65,7 @@ def test_a_run_that_dies_around_the_publication_is_gone_on_from(
     sink: HistorySink, tmp_path: Path, lake: Path, gate: str, count: int
 ) -> None:
     """The first commit is the copy's, the second one the history's."""
-    source = Source(random.Random(5))
+    source = EventSource(random.Random(5))
     read_snapshot(sink, source.snapshot())
     with dying_at(gate, count), pytest.raises(Died):
         caught_up(sink, source, tmp_path, HIGH)
@@ -77,7 +77,7 @@ def test_a_run_that_dies_around_the_publication_is_gone_on_from(
 
 
 def test_the_publication_copies_no_file(sink: HistorySink, tmp_path: Path, lake: Path) -> None:
-    source = Source(random.Random(6))
+    source = EventSource(random.Random(6))
     read_snapshot(sink, source.snapshot())
     run = caught_up(sink, source, tmp_path, HIGH - 100)
     before = {path: path.stat().st_ino for path in lake.rglob("*.parquet")}
@@ -92,7 +92,7 @@ def test_the_publication_copies_no_file(sink: HistorySink, tmp_path: Path, lake:
 
 
 def test_a_copy_that_is_removed_after_its_publication_is_no_news(sink: HistorySink, tmp_path: Path, lake: Path) -> None:
-    source = Source(random.Random(9))
+    source = EventSource(random.Random(9))
     read_snapshot(sink, source.snapshot())
     run = caught_up(sink, source, tmp_path, END)
     writer = run.tables[NAME].target
@@ -104,7 +104,7 @@ def test_a_copy_that_is_removed_after_its_publication_is_no_news(sink: HistorySi
 
 
 def test_a_run_that_was_overtaken_neither_publishes_nor_emits(sink: HistorySink, tmp_path: Path) -> None:
-    source = Source(random.Random(7))
+    source = EventSource(random.Random(7))
     read_snapshot(sink, source.snapshot())
     zombie = applier(sink, tmp_path)
     zombie.apply(source.batch(LOW, HIGH - 100, tmp_path))
@@ -123,7 +123,7 @@ def test_a_run_that_was_overtaken_neither_publishes_nor_emits(sink: HistorySink,
 
 def test_a_resnapshot_of_a_source_at_rest_is_published_by_its_claim(sink: HistorySink, tmp_path: Path) -> None:
     """HIGH is LOW: the copy is consistent as soon as it is complete."""
-    source = Source(random.Random(8))
+    source = EventSource(random.Random(8))
     read_snapshot(sink, source.snapshot())
     follow(sink, source, tmp_path)
     _read_at_rest(sink, [(1, "a"), (30, "b")])
@@ -179,7 +179,7 @@ def test_a_column_with_a_metadata_columns_name_is_refused_before_anything_is_mad
 def test_a_feature_that_native_commits_do_not_support_stops_the_table(
     sink: HistorySink, tmp_path: Path, lake: Path
 ) -> None:
-    source = Source(random.Random(9))
+    source = EventSource(random.Random(9))
     read_snapshot(sink, source.snapshot())
     run = follow(sink, source, tmp_path, end=HIGH)
     events = history_events(main_of(sink).path)
@@ -214,7 +214,7 @@ def test_a_name_that_another_program_has_taken_stops_the_table_and_its_columns_s
 
 
 def test_gathering_moves_no_row_and_is_no_change_of_data(sink: HistorySink, tmp_path: Path) -> None:
-    source = Source(random.Random(10))
+    source = EventSource(random.Random(10))
     read_snapshot(sink, source.snapshot())
     run = caught_up(sink, source, tmp_path, HIGH)
     for end in range(HIGH + 100, END + 1, 100):

@@ -22,7 +22,7 @@ NAME = CatalogTableName(("shop",), "orders")
 ROWS = [(1, "one"), (2, None)]
 
 
-class Table:
+class StreamedTable:
     """One of ours with a batch beyond its snapshot, and a stream's writer that has opened it."""
 
     def __init__(self, folder: Path) -> None:
@@ -71,12 +71,12 @@ class Table:
 
 
 @pytest.fixture
-def table(tmp_path: Path) -> Table:
-    return Table(tmp_path)
+def table(tmp_path: Path) -> StreamedTable:
+    return StreamedTable(tmp_path)
 
 
 @pytest.mark.parametrize("operation", ["append", "overwrite", "delete"])
-def test_rows_that_another_program_changed_are_news_and_stay_noted(table: Table, operation: str) -> None:
+def test_rows_that_another_program_changed_are_news_and_stay_noted(table: StreamedTable, operation: str) -> None:
     assert not table.writer.has_news()
     version = table.write_as_spark(operation)
     assert table.writer.has_news()
@@ -92,7 +92,7 @@ def test_rows_that_another_program_changed_are_news_and_stay_noted(table: Table,
     assert not table.writer.has_news()
 
 
-def test_upkeep_of_another_program_is_no_change_of_rows(table: Table) -> None:
+def test_upkeep_of_another_program_is_no_change_of_rows(table: StreamedTable) -> None:
     before = table.target.last_commit()
     table.write_as_spark("replace")
     assert table.target.last_commit() == before
@@ -102,7 +102,7 @@ def test_upkeep_of_another_program_is_no_change_of_rows(table: Table) -> None:
     assert after == replace(before, commit_number=3, position=after.position if after else None)
 
 
-def test_a_branch_that_was_taken_back_is_refused_until_it_is_as_we_left_it(table: Table) -> None:
+def test_a_branch_that_was_taken_back_is_refused_until_it_is_as_we_left_it(table: StreamedTable) -> None:
     ours, state = table.head["snapshot-id"], table.target.last_commit()
     table.set_main(table.first)
     assert table.writer.has_news()

@@ -78,7 +78,7 @@ def row_of(columns: dict[str, str], n: int, text: str | None) -> Row:
 
 
 @dataclass
-class Life:
+class ReadableTable:
     """A table that takes batches, and its model."""
 
     target: IcebergTarget
@@ -157,7 +157,7 @@ def test_all_readers_return_the_models_rows_whatever_spark_does_between(
     policy = MaintenancePolicy(gathered_files=4, smallest_class_bytes=16 * 1024)
     table, namespace = table_of(FIRST), f"n{uuid.uuid4().hex}"
     sink = IcebergSink(catalog, LocalStores(), SYNC, (namespace,), policy=policy, format_version=version)
-    life = Life(sink.target(table.id), Model(table), FIRST)
+    life = ReadableTable(sink.target(table.id), Model(table), FIRST)
     life.model.rows = {(n,): row_of(FIRST, n, f"first {n}") for n in range(1000)}
     whole_snapshot(life.target, life.model.rows.values(), table)
     life.batches(12, tmp_path)

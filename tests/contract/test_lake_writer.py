@@ -42,7 +42,7 @@ CHANGED: list[Row] = sorted([*((n, "first") for n in (0, 3, 4, 5, 6, 7)), (1, "c
 
 
 @dataclass(frozen=True)
-class Lake:
+class FilledTable:
     """A table that is filled with `FIRST`, in one of the formats."""
 
     sink: DeltaSink | CatalogSink | IcebergSink
@@ -111,20 +111,22 @@ FORMATS: dict[str, Callable[..., Any]] = {
 
 
 @pytest.fixture(params=[*list(FORMATS)[:-1], pytest.param("iceberg-v2", marks=pytest.mark.long)])
-def lake(request: pytest.FixtureRequest, tmp_path: Path) -> Lake:
+def lake(request: pytest.FixtureRequest, tmp_path: Path) -> FilledTable:
     sink = FORMATS[request.param](open_store(str(tmp_path / "lake")), SYNC, policy=EAGER)
     target = sink.target(ORDERS.id)
     whole_snapshot(target, FIRST)
-    return Lake(sink, target, tmp_path)
+    return FilledTable(sink, target, tmp_path)
 
 
-def other_change(lake: Lake, number: int) -> None:
+def other_change(lake: FilledTable, number: int) -> None:
     """Another writer of the same run takes a row."""
     lake.writer().commit(1, batch(number, Upsert(rows_of(ORDERS, []), keys_of(ORDERS, [(7,)]))))
 
 
 @pytest.mark.parametrize("landed", [False, True])
-def test_a_lost_answer_is_decided_by_the_table(landed: bool, lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lost_answer_is_decided_by_the_table(
+    landed: bool, lake: FilledTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
     writer = lake.writer()
     before = writer.last_commit()
     assert before is not None
@@ -151,7 +153,7 @@ def test_a_commit_that_conflicts_with_itself_keeps_its_files(tmp_path: Path) -> 
     target = sink.target(ORDERS.id)
     whole_snapshot(target, FIRST)
     sink.catalog.conflict_with_itself()
-    lake = Lake(sink, target, tmp_path)
+    lake = FilledTable(sink, target, tmp_path)
     lake.writer().commit(1, batch(1, CHANGE))
     assert lake.named <= lake.there
     assert content(target) == CHANGED
@@ -161,7 +163,7 @@ def test_a_table_that_is_forgotten_at_a_commit_comes_back_whole(tmp_path: Path) 
     sink = iceberg_sink(open_store(str(tmp_path / "lake")), SYNC, policy=EAGER)
     target = sink.target(ORDERS.id)
     whole_snapshot(target, FIRST)
-    lake = Lake(sink, target, tmp_path)
+    lake = FilledTable(sink, target, tmp_path)
     folder = Path(lake.folder.lake.uri)
     sink.catalog.forget_at_commit()
     with pytest.raises(CdcError) as missing:
@@ -171,7 +173,7 @@ def test_a_table_that_is_forgotten_at_a_commit_comes_back_whole(tmp_path: Path) 
     assert content(target) == CHANGED
 
 
-def test_a_lost_race_leaves_no_file_and_is_decided_again(lake: Lake) -> None:
+def test_a_lost_race_leaves_no_file_and_is_decided_again(lake: FilledTable) -> None:
     writer, seen = lake.writer(), list[int]()
     writer.last_commit()
 
@@ -192,7 +194,7 @@ def test_a_lost_race_leaves_no_file_and_is_decided_again(lake: Lake) -> None:
 
 
 @pytest.mark.parametrize("point", ["before-commit", "data-written", "vectors-written", "entry-written", "committed"])
-def test_a_run_that_dies_between_two_steps_is_followed_by_one_that_ends_right(point: str, lake: Lake) -> None:
+def test_a_run_that_dies_between_two_steps_is_followed_by_one_that_ends_right(point: str, lake: FilledTable) -> None:
     with pytest.raises(Died), dying_at(point):
         lake.writer().commit(1, batch(1, CHANGE))
     landed = point in ("entry-written", "committed")
@@ -210,7 +212,7 @@ def compacted(writer: LakeWriter[Any] | IcebergWriter) -> bool:
     return "compact" in steps
 
 
-def test_a_compaction_that_dies_after_its_commit_has_changed_no_row(lake: Lake) -> None:
+def test_a_compaction_that_dies_after_its_commit_has_changed_no_row(lake: FilledTable) -> None:
     writer = lake.writer()
     writer.commit(1, batch(1, CHANGE))
     with pytest.raises(Died), dying_at("entry-written"):
@@ -221,7 +223,9 @@ def test_a_compaction_that_dies_after_its_commit_has_changed_no_row(lake: Lake) 
     assert content(lake.target) == sorted([(0, "x"), *(r for r in CHANGED if r[0])], key=repr)
 
 
-def test_a_compaction_that_meets_a_commit_loses_and_leaves_no_file(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_compaction_that_meets_a_commit_loses_and_leaves_no_file(
+    lake: FilledTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
     writer, write = lake.writer(), lake_writer.write_compaction
     writer.commit(1, batch(1, CHANGE))
 
@@ -242,7 +246,7 @@ def test_a_compaction_that_meets_a_commit_loses_and_leaves_no_file(lake: Lake, m
     assert content(lake.target) == sorted([*left, (3, "after")], key=repr)
 
 
-def test_a_commit_that_meets_a_compaction_finds_the_rows_where_they_are_now(lake: Lake) -> None:
+def test_a_commit_that_meets_a_compaction_finds_the_rows_where_they_are_now(lake: FilledTable) -> None:
     """The other run's compaction comes between the deletions that were looked up and the commit."""
     writer, other = lake.writer(), lake.writer()
     other.commit(1, batch(1, CHANGE))
@@ -254,7 +258,7 @@ def test_a_commit_that_meets_a_compaction_finds_the_rows_where_they_are_now(lake
     assert any("compacted-" in path for path in lake.named)
 
 
-def test_two_writers_that_take_turns_and_compact_hold_what_the_model_holds(lake: Lake) -> None:
+def test_two_writers_that_take_turns_and_compact_hold_what_the_model_holds(lake: FilledTable) -> None:
     random, model = Random(7), Model(ORDERS)
     model.apply(FIRST, [])
     writers, steps = (lake.writer(), lake.writer()), list[str]()
@@ -273,7 +277,7 @@ def test_two_writers_that_take_turns_and_compact_hold_what_the_model_holds(lake:
 
 
 @pytest.mark.parametrize("given", ["upserts", "deletes"])
-def test_a_declared_key_that_is_there_is_not_given_to_a_second_row(given: str, lake: Lake) -> None:
+def test_a_declared_key_that_is_there_is_not_given_to_a_second_row(given: str, lake: FilledTable) -> None:
     """Keys that the batch takes away first may be there; of one that it gives first nothing is
     changed. A deleted row is there no more."""
     declared = replace(ORDERS, declared=True)

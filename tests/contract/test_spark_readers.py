@@ -17,18 +17,18 @@ from pyspark.sql import SparkSession
 
 from cdcsync_spark.sinks.delta.replica.sink import DeltaSink
 from cdcsync_spark.sinks.lake.storage.stores import open_store
-from contract.lives import TABLES, Life, key_of, live, read_by_delta_rs, read_by_duckdb
+from contract.lives import TABLES, TableLife, key_of, live, read_by_delta_rs, read_by_duckdb
 from contract.sinkcase import SYNC, Model, Row, batch, content, in_order, make_table, whole_snapshot
 
 pytestmark = pytest.mark.spark
 
 
 @pytest.fixture(scope="module")
-def lived(tmp_path_factory: pytest.TempPathFactory) -> list[Life]:
+def lived(tmp_path_factory: pytest.TempPathFactory) -> list[TableLife]:
     return [life for kind in TABLES for life in live(kind, tmp_path_factory.mktemp(kind), lives=5, steps=25)[-3:]]
 
 
-def read_by_spark(spark: SparkSession, lives: list[Life]) -> list[list[Row]]:
+def read_by_spark(spark: SparkSession, lives: list[TableLife]) -> list[list[Row]]:
     """The rows of each table, by one query."""
     parts = [
         f"SELECT {n} AS life, to_json(struct(*)) AS row FROM delta.`{life.target.uri}`" for n, life in enumerate(lives)
@@ -39,17 +39,17 @@ def read_by_spark(spark: SparkSession, lives: list[Life]) -> list[list[Row]]:
     return [in_order(r) for r in rows]
 
 
-def models(lives: list[Life]) -> list[list[Row]]:
+def models(lives: list[TableLife]) -> list[list[Row]]:
     return [life.model.content for life in lives]
 
 
-def test_spark_returns_the_models_rows(delta_spark: SparkSession, lived: list[Life]) -> None:
+def test_spark_returns_the_models_rows(delta_spark: SparkSession, lived: list[TableLife]) -> None:
     assert len(lived) == 3 * len(TABLES)
     assert read_by_spark(delta_spark, lived) == models(lived)
 
 
 @pytest.mark.long
-def test_what_spark_did_to_a_table_is_gone_on_from(delta_spark: SparkSession, lived: list[Life]) -> None:
+def test_what_spark_did_to_a_table_is_gone_on_from(delta_spark: SparkSession, lived: list[TableLife]) -> None:
     """Its deletion vectors in its own files, its checkpoint and its protocol; then batches and
     maintenance of ours."""
     changed = [lived[0], lived[-1]]
@@ -59,7 +59,7 @@ def test_what_spark_did_to_a_table_is_gone_on_from(delta_spark: SparkSession, li
     assert read_by_spark(delta_spark, changed) == models(changed)
 
 
-def meddle(spark: SparkSession, life: Life, turn: int) -> None:
+def meddle(spark: SparkSession, life: TableLife, turn: int) -> None:
     """A DELETE by deletion vectors, then an OPTIMIZE that takes them in, or a checkpoint over
     them."""
     table = f"delta.`{life.target.uri}`"
@@ -73,7 +73,7 @@ def meddle(spark: SparkSession, life: Life, turn: int) -> None:
         spark._jvm.org.apache.spark.sql.delta.DeltaLog.forTable(spark._jsparkSession, life.target.uri).checkpoint()
 
 
-def go_on(life: Life) -> None:
+def go_on(life: TableLife) -> None:
     for n in range(4):
         life.commit({n: "on", 10 + n: "on", 20: str(n)}, {5, 6 + n}, steps=3)
         assert read_by_delta_rs(life.target.uri) == life.model.content

@@ -28,7 +28,7 @@ from support.commit_cuts import CommitCuts, cuts_to
 from support.deaths import Died, at_gate, dying_at
 from support.fixtures import FreshServer
 from support.postgresql import postgres_server
-from support.target_server import MySqlReader, PostgresReader, Reader
+from support.target_server import MySqlReader, PostgresReader, TargetReader
 from support.threads import repeated
 
 pytestmark = [pytest.mark.server, pytest.mark.timeout(1800)]
@@ -43,7 +43,7 @@ TURNS = 3
 
 
 @contextmanager
-def served(kind: str, fresh_server: FreshServer, folder: Path) -> Iterator[tuple[Any, Reader]]:
+def served(kind: str, fresh_server: FreshServer, folder: Path) -> Iterator[tuple[Any, TargetReader]]:
     """A server of its own, which may be killed."""
     with ExitStack() as stack:
         if kind == "postgresql":
@@ -148,7 +148,7 @@ def test_a_reader_sees_whole_batches_while_all_is_killed(kind: str, fresh_server
     assert totals == {len(PLAIN) * ACCOUNTS * AMOUNT}
 
 
-def commit_with(fault: str, accounts: Accounts, relay: CommitCuts, reader: Reader) -> None:
+def commit_with(fault: str, accounts: Accounts, relay: CommitCuts, reader: TargetReader) -> None:
     if fault == "step":
         accounts.change_columns()
         return

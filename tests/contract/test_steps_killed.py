@@ -20,8 +20,8 @@ from hypothesis import strategies as st
 
 from cdcsync_core.tables.source_table import Column, SourceType
 from cdcsync_spark.wire.sql.syntax.text import Statement
-from support.altered_source import Source
-from support.step_lives import Action, Life, Moment
+from support.altered_source import AlteredSource
+from support.step_lives import Action, Moment, SteppedLife
 
 #: where the statement runs; the second LOW is between waves
 PLACES: tuple[Moment, ...] = (
@@ -36,18 +36,18 @@ def runs(sql: str) -> Action:
     return lambda source: source.run(sql)
 
 
-def passes(source: Source) -> None:
+def passes(source: AlteredSource) -> None:
     source.made("ALTER TABLE t ADD INDEX k (v)", source.captures[-1], source.contents[-1])
 
 
-def narrows(source: Source) -> None:
+def narrows(source: AlteredSource) -> None:
     capture = source.captures[-1]
     columns = tuple(Column(c.name, SourceType.parse("smallint")) if c.name == "v" else c for c in capture.columns)
     narrow = capture.of(replace(capture.source, columns=columns))
     source.made("ALTER TABLE t MODIFY v SMALLINT", narrow, source.contents[-1])
 
 
-def swaps(source: Source) -> None:
+def swaps(source: AlteredSource) -> None:
     """The definition stays equal: rows do not show it."""
     names = [c.name for c in source.captures[-1].columns if c.name != "id"]
     other = {key: dict.fromkeys(names, 7 * key) for key in (2, 3, 5, 8, 15)}
@@ -80,11 +80,11 @@ class Lives:
     """Lives in folders of their own, which are removed at once."""
 
     def __init__(self, action: Action, place: Moment, *, memory: bool, again: bool) -> None:
-        self._made: Callable[[Path, tuple[Moment, ...]], Life] = lambda folder, deaths: Life(
+        self._made: Callable[[Path, tuple[Moment, ...]], SteppedLife] = lambda folder, deaths: SteppedLife(
             folder, {place: action}, deaths, memory, again
         )
 
-    def live(self, *deaths: Moment) -> Life:
+    def live(self, *deaths: Moment) -> SteppedLife:
         with tempfile.TemporaryDirectory() as folder:
             life = self._made(Path(folder), deaths)
             life.run()
@@ -152,4 +152,4 @@ def test_several_statements_and_several_deaths(data: st.DataObject) -> None:
     deaths = data.draw(st.lists(moments, max_size=4, unique=True))
     again = data.draw(st.booleans())
     with tempfile.TemporaryDirectory() as folder:
-        Life(Path(folder), {place: CLASSES[n] for place, n in actions.items()}, deaths, True, again).run()
+        SteppedLife(Path(folder), {place: CLASSES[n] for place, n in actions.items()}, deaths, True, again).run()

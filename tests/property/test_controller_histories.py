@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from unit.controller.cluster_histories import BACKOFF, happen, histories, initial_spec
-from unit.controller.simulated_cluster import Cluster
+from unit.controller.simulated_cluster import SimulatedCluster
 
 
 @settings(max_examples=300 if "CDCSYNC_NEW_EXAMPLES" in os.environ else 150)
@@ -33,7 +33,7 @@ def test_whatever_happens_all_is_well_when_it_is_quiet(
 
 def live(history: list[tuple[str, Any]], *, acts: bool, resnapshots: bool = False) -> None:
     """A history and its end."""
-    cluster = Cluster(spec=initial_spec(resnapshots=resnapshots))
+    cluster = SimulatedCluster(spec=initial_spec(resnapshots=resnapshots))
     for event, what in history:
         happen(cluster, event, what)
     cluster.errors = ()

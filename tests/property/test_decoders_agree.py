@@ -19,7 +19,7 @@ from cdcsync_spark.delivery.changelog import Changelog
 from cdcsync_spark.delivery.upsert import fold
 from cdcsync_spark.wire.binlog.facts import Operation, RowsEvent
 from cdcsync_spark.wire.binlog.rows import DecodedRows, decode
-from support.images import KINDS, Kind, image, rows_event, table_of
+from support.images import KINDS, ImageType, image, rows_event, table_of
 
 
 def _outcome(table: Capture, events: Sequence[RowsEvent], decoder: Decoder, befores: bool) -> DecodedRows | None:
@@ -43,7 +43,7 @@ def _agree(table: Capture, events: Sequence[RowsEvent], *, befores: bool = True)
     return found
 
 
-def _rows(data: st.DataObject, kinds: Sequence[Kind], most: int) -> list[list[bytes | None]]:
+def _rows(data: st.DataObject, kinds: Sequence[ImageType], most: int) -> list[list[bytes | None]]:
     cells = [st.none() | k.stored for k in kinds]
     return data.draw(st.lists(st.tuples(*cells).map(list), min_size=1, max_size=most))
 
@@ -51,7 +51,7 @@ def _rows(data: st.DataObject, kinds: Sequence[Kind], most: int) -> list[list[by
 @pytest.mark.parametrize("kind", KINDS, ids=[f"{k.declared}-{k.code}-{k.charset}" for k in KINDS])
 @settings(max_examples=8, deadline=None)
 @given(st.data())
-def test_every_type(kind: Kind, data: st.DataObject) -> None:
+def test_every_type(kind: ImageType, data: st.DataObject) -> None:
     """Before and after another column that varies, so that a wrong length shows."""
     kinds = [kind, KINDS[-1], kind]
     table, table_map = table_of(kinds)

@@ -116,7 +116,7 @@ def test_plain_transactions_are_taken_as_columns(flavor: Flavor, data: st.DataOb
 
 @pytest.mark.parametrize("length", range(6))
 def test_an_event_that_ends_in_its_header_names_its_place(length: int) -> None:
-    _, begun = events.Log.begun(checksum=True)
+    _, begun = events.BinlogFile.begun(checksum=True)
     for way in (True, False):
         found = outcome(Reading("mysql", START, TABLES), [[*begun, bytes(length)]], columns=way)
         assert (DecodeError, Reason.TYPE_UNSUPPORTED) in [(f[0], f[-1]) for f in found]

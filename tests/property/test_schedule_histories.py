@@ -17,13 +17,13 @@ from cdcsync_core.timestamps import unix_time
 from cdcsync_operator.decision.observed import Action, StartRun
 from cdcsync_operator.decision.runs.fingerprint import fingerprint
 from unit.controller.cluster_histories import BACKOFF, happen, histories, initial_spec
-from unit.controller.simulated_cluster import NAMES, Cluster
+from unit.controller.simulated_cluster import NAMES, SimulatedCluster
 
 STREAM = RunKind.STREAM
 SCHEDULED = {"interval": "1s", "schedule": {"cron": "*/20 * * * *"}}
 
 
-class ScheduledCluster(Cluster):
+class ScheduledCluster(SimulatedCluster):
     """`ends` are the binlog's ends when runs of the stream were begun, by the run."""
 
     def __post_init__(self) -> None:

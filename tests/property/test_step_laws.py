@@ -24,7 +24,7 @@ from cdcsync_spark.binlog.batch import BinlogBatch
 from cdcsync_spark.stream.apply.applier import Applier
 from cdcsync_spark.stream.apply.stream_table import StreamTable
 from cdcsync_spark.wire.sql.syntax.text import Statement
-from support.altered_source import BINLOG, FIRST, NAME, POLICY, Source, at
+from support.altered_source import BINLOG, FIRST, NAME, POLICY, AlteredSource, at
 from support.memory_target import MemoryTarget
 
 STATEMENTS = (
@@ -42,8 +42,8 @@ STATEMENTS = (
 
 
 @st.composite
-def sources(draw: st.DrawFn) -> Source:
-    made = Source()
+def sources(draw: st.DrawFn) -> AlteredSource:
+    made = AlteredSource()
     for _ in range(draw(st.integers(1, 12))):
         if draw(st.booleans()):
             made.run(draw(st.sampled_from(STATEMENTS)).format(draw(st.integers(50, 53))))
@@ -54,7 +54,7 @@ def sources(draw: st.DrawFn) -> Source:
     return made
 
 
-def snapshot(source: Source, data: st.DataObject, high: int) -> MemoryTarget:
+def snapshot(source: AlteredSource, data: st.DataObject, high: int) -> MemoryTarget:
     """Each key is read at a moment up to `high` whose definition reads as the first one."""
     moments = [i for i in range(high + 1) if FIRST.reads_as(source.captures[i])]
     rows: dict[tuple[int, ...], dict[str, int | None]] = {}
@@ -78,7 +78,7 @@ def snapshot(source: Source, data: st.DataObject, high: int) -> MemoryTarget:
 
 @settings(max_examples=60)
 @given(source=sources(), data=st.data())
-def test_rows_and_steps_end_in_the_table_of_the_source(source: Source, data: st.DataObject) -> None:
+def test_rows_and_steps_end_in_the_table_of_the_source(source: AlteredSource, data: st.DataObject) -> None:
     """A run begins at or before what the table has, and ends anywhere."""
     last = len(source.done)
     high = data.draw(st.integers(0, last))
@@ -106,7 +106,7 @@ def run(target: MemoryTarget, epoch: int, batches: list[BinlogBatch], first: int
     return table
 
 
-def check(target: MemoryTarget, source: Source, number: int) -> None:
+def check(target: MemoryTarget, source: AlteredSource, number: int) -> None:
     found = {key[0]: {n: v for n, v in row.items() if n != "id"} for key, row in target.rows.items()}
     assert found == source.contents[number]
     assert target.state is not None
@@ -114,7 +114,7 @@ def check(target: MemoryTarget, source: Source, number: int) -> None:
     assert target.state.schema.names == tuple(c.name for c in source.captures[number].columns)
 
 
-def check_stop(table: StreamTable, source: Source, high: int) -> None:
+def check_stop(table: StreamTable, source: AlteredSource, high: int) -> None:
     """Only for a step up to HIGH that moves values between columns; it is not in the target."""
     assert table.error is not None
     assert table.error.reason is Reason.SCHEMA_CHANGE_REFUSED

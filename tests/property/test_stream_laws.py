@@ -78,7 +78,7 @@ def rows(name: str, operation: Operation, *images: tuple[int, int]) -> RowsEvent
 
 
 @dataclass
-class Source:
+class BinlogSource:
     """A binlog and what the tables hold after each of its transactions. `ddl` maps a table to the
     transaction that stops it."""
 
@@ -136,9 +136,9 @@ ENDINGS = ("commit", "commit", "commit", "rollback", "savepoint", "prepare", "xa
 
 
 @st.composite
-def sources(draw: st.DrawFn) -> Source:
+def sources(draw: st.DrawFn) -> BinlogSource:
     count = draw(st.integers(1, 10))
-    source = Source(draw(st.booleans()), draw(st.permutations(range(1, count + 1))))
+    source = BinlogSource(draw(st.booleans()), draw(st.permutations(range(1, count + 1))))
     for index in range(count):
         before = source.contents[-1]
         after = {n: dict(c) for n, c in before.items()}
@@ -165,11 +165,11 @@ def sources(draw: st.DrawFn) -> Source:
     return source
 
 
-def _free(source: Source) -> list[int]:
+def _free(source: BinlogSource) -> list[int]:
     return [*range(4), *(key for xid, keys in XIDS.items() if xid not in source.prepared for key in keys)]
 
 
-def _prepare(draw: st.DrawFn, source: Source, index: int, scratch: dict[str, Content]) -> list[Fact]:
+def _prepare(draw: st.DrawFn, source: BinlogSource, index: int, scratch: dict[str, Content]) -> list[Fact]:
     free = [xid for xid in XIDS if xid not in source.prepared]
     if not free:
         return []
@@ -179,7 +179,7 @@ def _prepare(draw: st.DrawFn, source: Source, index: int, scratch: dict[str, Con
     return [*changes, XaPrepare(xid)]
 
 
-def _end_xa(draw: st.DrawFn, source: Source, committed: bool, after: dict[str, Content]) -> list[Fact]:
+def _end_xa(draw: st.DrawFn, source: BinlogSource, committed: bool, after: dict[str, Content]) -> list[Fact]:
     if not source.prepared:
         return []
     xid = draw(st.sampled_from(sorted(source.prepared)))
@@ -212,7 +212,7 @@ def _change(draw: st.DrawFn, content: dict[str, Content], keys: list[int]) -> Ro
     return rows(name, Operation.UPDATE, old, (target, value))
 
 
-def _maybe_ddl(draw: st.DrawFn, source: Source) -> None:
+def _maybe_ddl(draw: st.DrawFn, source: BinlogSource) -> None:
     """One transaction becomes a DDL of table `a`; the table's later rows are of another definition
     and never examined."""
     if not draw(st.booleans()):
@@ -228,11 +228,11 @@ def _maybe_ddl(draw: st.DrawFn, source: Source) -> None:
     source.order = source.order[: index + 1]
 
 
-class Lake:
+class PrefixLake:
     """The targets, each with a prefix of the binlog; rows may already be newer than the position
     says (rule R2)."""
 
-    def __init__(self, source: Source, prefixes: dict[str, tuple[int, int]]) -> None:
+    def __init__(self, source: BinlogSource, prefixes: dict[str, tuple[int, int]]) -> None:
         self.source = source
         self.shown = {n: shown for n, (_, shown) in prefixes.items()}
         self.targets = {n: self._made(n, *prefix) for n, prefix in prefixes.items()}
@@ -266,7 +266,7 @@ class Lake:
 class Run:
     """A driver: reader and applier from the targets' truth."""
 
-    def __init__(self, source: Source, lake: Lake, folder: Path, epoch: int, memory: int) -> None:
+    def __init__(self, source: BinlogSource, lake: PrefixLake, folder: Path, epoch: int, memory: int) -> None:
         self.source = source
         self.lake = lake
         self.folder = str(folder)
@@ -310,7 +310,7 @@ class Run:
 
 @settings(max_examples=60)
 @given(source=sources(), data=st.data())
-def test_targets_end_as_the_source(source: Source, data: st.DataObject) -> None:
+def test_targets_end_as_the_source(source: BinlogSource, data: st.DataObject) -> None:
     with tempfile.TemporaryDirectory() as folder:
         lake = _lake(source, data)
         lake.check()
@@ -326,12 +326,12 @@ def test_targets_end_as_the_source(source: Source, data: st.DataObject) -> None:
         _check_end(source, lake, run)
 
 
-def _lake(source: Source, data: st.DataObject) -> Lake:
+def _lake(source: BinlogSource, data: st.DataObject) -> PrefixLake:
     prefixes = {}
     for name in NAMES:
         prefix = data.draw(st.integers(0, source.ddl.get(name, len(source.transactions))))
         prefixes[name] = (prefix, data.draw(st.integers(prefix, len(source.transactions))))
-    return Lake(source, prefixes)
+    return PrefixLake(source, prefixes)
 
 
 def _lived(run: Run, data: st.DataObject, folder: Path, epoch: int) -> Run:
@@ -358,7 +358,7 @@ def _lived(run: Run, data: st.DataObject, folder: Path, epoch: int) -> Run:
     return Run(run.source, run.lake, folder, epoch, data.draw(st.sampled_from((0, 1 << 20))))
 
 
-def _check_end(source: Source, lake: Lake, run: Run) -> None:
+def _check_end(source: BinlogSource, lake: PrefixLake, run: Run) -> None:
     """All is there; a table with a DDL stopped right before it and says so."""
     for name in NAMES:
         table, target = run.applier.tables[f"shop.{name}"], lake.targets[name]

@@ -42,7 +42,7 @@ KEYS_PLUGIN = Path(__file__).parents[2] / ".cache/mariadb-plugins/file_key_manag
 Shape = tuple[str, ...]
 
 
-class Log:
+class LoggedDatabase:
     """A database with the table `t (id, v)`, and what is written to the binlog from then on."""
 
     def __init__(self, server: Server, database: str) -> None:
@@ -89,22 +89,22 @@ class Log:
 
 
 @pytest.fixture(params=["mariadb1011", "mariadb114", "mysql97_gtid"])
-def log(request: pytest.FixtureRequest, fresh_database: FreshDatabase) -> Log:
+def log(request: pytest.FixtureRequest, fresh_database: FreshDatabase) -> LoggedDatabase:
     server: Server = request.getfixturevalue(request.param)
-    return Log(server, fresh_database(server))
+    return LoggedDatabase(server, fresh_database(server))
 
 
 @pytest.fixture
-def mysql_log(mysql97_gtid: Server, fresh_database: FreshDatabase) -> Log:
-    return Log(mysql97_gtid, fresh_database(mysql97_gtid))
+def mysql_log(mysql97_gtid: Server, fresh_database: FreshDatabase) -> LoggedDatabase:
+    return LoggedDatabase(mysql97_gtid, fresh_database(mysql97_gtid))
 
 
 @pytest.fixture
-def mariadb_log(any_mariadb: Server, fresh_database: FreshDatabase) -> Log:
-    return Log(any_mariadb, fresh_database(any_mariadb))
+def mariadb_log(any_mariadb: Server, fresh_database: FreshDatabase) -> LoggedDatabase:
+    return LoggedDatabase(any_mariadb, fresh_database(any_mariadb))
 
 
-def test_a_transaction_is_begin_rows_end(log: Log) -> None:
+def test_a_transaction_is_begin_rows_end(log: LoggedDatabase) -> None:
     facts = log.run(
         "BEGIN",
         "INSERT INTO t VALUES (1, 'a'), (2, 'b')",
@@ -127,7 +127,7 @@ def test_a_transaction_is_begin_rows_end(log: Log) -> None:
     assert 0 <= float(now) - end.timestamp < 60
 
 
-def test_replace_and_on_duplicate_key_carry_the_old_keys_bytes(log: Log) -> None:
+def test_replace_and_on_duplicate_key_carry_the_old_keys_bytes(log: LoggedDatabase) -> None:
     """R2: a key is compared byte for byte, so its before image must have the stored bytes."""
     log.server.run("CREATE TABLE k (id VARCHAR(9) PRIMARY KEY, v INT)", db=log.database)
     start = log_end(log.server)
@@ -150,7 +150,7 @@ def test_replace_and_on_duplicate_key_carry_the_old_keys_bytes(log: Log) -> None
     assert rows[-4:] == tail
 
 
-def test_rows_of_a_rolled_back_savepoint_are_not_in_the_log(log: Log) -> None:
+def test_rows_of_a_rolled_back_savepoint_are_not_in_the_log(log: LoggedDatabase) -> None:
     facts = log.run(
         "BEGIN",
         "INSERT INTO t VALUES (1, 'a')",
@@ -166,7 +166,7 @@ def test_rows_of_a_rolled_back_savepoint_are_not_in_the_log(log: Log) -> None:
     assert log.ids(facts) == [("begin",), ("WRITE", "1"), ("savepoint", "point `1"), ("WRITE", "3"), ("end",)]
 
 
-def test_an_engine_without_transactions_ends_its_own(log: Log) -> None:
+def test_an_engine_without_transactions_ends_its_own(log: LoggedDatabase) -> None:
     log.server.run("CREATE TABLE m (id INT PRIMARY KEY) ENGINE = MyISAM", db=log.database)
     log.start = log_end(log.server)
     facts = log.run(
@@ -176,7 +176,7 @@ def test_an_engine_without_transactions_ends_its_own(log: Log) -> None:
     assert shape == ["TransactionBegin", "RowsEvent", "TransactionEnd"] * 2
 
 
-def test_a_definition_is_a_transaction_of_its_own(log: Log) -> None:
+def test_a_definition_is_a_transaction_of_its_own(log: LoggedDatabase) -> None:
     facts = log.run("CREATE TABLE x (id INT)", "ALTER TABLE x ADD y INT COMMENT 'ü'", "DROP TABLE x")
     statements = [f for f in facts if isinstance(f, Statement)]
     assert [f.database for f in statements] == [log.database] * 3
@@ -188,14 +188,14 @@ def test_a_definition_is_a_transaction_of_its_own(log: Log) -> None:
     assert [s[0] for s in log.ids(facts)] == ["begin", "statement", "end"] * 3
 
 
-def test_a_statement_is_read_in_the_clients_character_set(log: Log) -> None:
+def test_a_statement_is_read_in_the_clients_character_set(log: LoggedDatabase) -> None:
     with log.server.connect(db=log.database, charset="latin1") as connection, connection.cursor() as cursor:
         cursor.execute("CREATE TABLE übung (id INT) CHARACTER SET latin1")
     facts = log.facts()
     assert [f.sql for f in facts if isinstance(f, Statement)] == ["CREATE TABLE übung (id INT) CHARACTER SET latin1"]
 
 
-def test_a_statement_comes_with_what_it_was_read_by(log: Log) -> None:
+def test_a_statement_comes_with_what_it_was_read_by(log: LoggedDatabase) -> None:
     """The session's sql_mode and character set, the server's flavor and version."""
     mode = "ANSI_QUOTES,NO_BACKSLASH_ESCAPES"
     with (
@@ -219,7 +219,7 @@ def test_an_alter_in_two_phases_happens_where_it_is_committed(
     """R9: what failed never happened, though the binlog has its text twice; rows that came between
     have the old definition."""
     server: Server = request.getfixturevalue(variant)
-    log = Log(server, fresh_database(server))
+    log = LoggedDatabase(server, fresh_database(server))
     server.run("INSERT INTO t VALUES (1, 'a'), (2, 'a')", db=log.database)
     log.start = log_end(server)
     two = "SET STATEMENT binlog_alter_two_phase = 1 FOR "
@@ -234,7 +234,7 @@ def test_an_alter_in_two_phases_happens_where_it_is_committed(
     ]
 
 
-def test_create_table_select_is_one_transaction(log: Log) -> None:
+def test_create_table_select_is_one_transaction(log: LoggedDatabase) -> None:
     log.server.run("INSERT INTO t VALUES (1, 'a')", db=log.database)
     log.start = log_end(log.server)
     facts = log.run("CREATE TABLE x AS SELECT * FROM t")
@@ -246,7 +246,7 @@ def test_create_table_select_is_one_transaction(log: Log) -> None:
     ]
 
 
-def test_statement_format_arrives_as_text(log: Log) -> None:
+def test_statement_format_arrives_as_text(log: LoggedDatabase) -> None:
     """R10: a session may leave the row format."""
     facts = log.run(
         "SET SESSION binlog_format = STATEMENT",
@@ -269,7 +269,7 @@ def test_load_data_in_statement_format_arrives_as_text(fresh_server: FreshServer
 
 
 @pytest.mark.parametrize("image", ["MINIMAL", "NOBLOB"])
-def test_an_incomplete_image_is_a_defect_of_its_table(image: str, log: Log) -> None:
+def test_an_incomplete_image_is_a_defect_of_its_table(image: str, log: LoggedDatabase) -> None:
     log.server.run("CREATE TABLE b (id INT PRIMARY KEY, v BLOB)", "INSERT INTO b VALUES (1, 'x')", db=log.database)
     log.start = log_end(log.server)
     facts = log.run(f"SET SESSION binlog_row_image = {image}", "UPDATE b SET id = 2")
@@ -277,7 +277,7 @@ def test_an_incomplete_image_is_a_defect_of_its_table(image: str, log: Log) -> N
     assert [d and (d.reason, d.table) for d in defects] == [(Reason.ROW_IMAGE_NOT_FULL, f"{log.database}.b")]
 
 
-def _big_transaction(log: Log) -> list[str]:
+def _big_transaction(log: LoggedDatabase) -> list[str]:
     rows = [f"INSERT INTO t SELECT {i} * 1000 + seq, REPEAT(CHAR(65 + seq % 26), 2000) FROM seqs" for i in range(10)]
     numbers = ", ".join(f"({i})" for i in range(1000))
     log.server.run("CREATE TABLE seqs (seq INT)", f"INSERT INTO seqs VALUES {numbers}", db=log.database)
@@ -285,7 +285,7 @@ def _big_transaction(log: Log) -> list[str]:
     return ["BEGIN", *rows, "SAVEPOINT s", "UPDATE t SET v = 'short' WHERE id % 10 = 0", "COMMIT"]
 
 
-def _check_big_transaction(log: Log, facts: list[Fact]) -> None:
+def _check_big_transaction(log: LoggedDatabase, facts: list[Fact]) -> None:
     events = [f for f in facts if isinstance(f, RowsEvent) and f.table.name == "t"]
     batch = decode(log.table, events, [0] * len(events)).batch
     kinds = batch["_cdc_kind"].to_pylist()
@@ -299,7 +299,7 @@ def _check_big_transaction(log: Log, facts: list[Fact]) -> None:
     ]
 
 
-def test_a_compressed_transaction_of_mysql(mysql_log: Log) -> None:
+def test_a_compressed_transaction_of_mysql(mysql_log: LoggedDatabase) -> None:
     """20 MB of rows in one TRANSACTION_PAYLOAD event; the same without compression gives the same
     bodies."""
     statements = _big_transaction(mysql_log)
@@ -329,7 +329,7 @@ def compressing(any_mariadb: Server) -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("compressing")
-def test_compressed_events_of_mariadb(mariadb_log: Log) -> None:
+def test_compressed_events_of_mariadb(mariadb_log: LoggedDatabase) -> None:
     facts = mariadb_log.run(*_big_transaction(mariadb_log))
     _check_big_transaction(mariadb_log, facts)
     mariadb_log.start = log_end(mariadb_log.server)
@@ -340,7 +340,7 @@ def test_compressed_events_of_mariadb(mariadb_log: Log) -> None:
 
 
 @pytest.mark.parametrize(("verb", "committed"), [("COMMIT", True), ("ROLLBACK", False)])
-def test_xa_is_told_from_other_transactions(verb: str, committed: bool, log: Log) -> None:
+def test_xa_is_told_from_other_transactions(verb: str, committed: bool, log: LoggedDatabase) -> None:
     facts = log.run(
         "XA START 'a', 'b', 7",
         "INSERT INTO t VALUES (1, 'a')",
@@ -353,19 +353,19 @@ def test_xa_is_told_from_other_transactions(verb: str, committed: bool, log: Log
     assert log.ids(facts) == [*prepared, ("begin",), ("xa end", xid, str(committed)), ("end",)]
 
 
-def test_xa_in_one_phase_is_a_plain_transaction(log: Log) -> None:
+def test_xa_in_one_phase_is_a_plain_transaction(log: LoggedDatabase) -> None:
     facts = log.run("XA START 'a'", "INSERT INTO t VALUES (1, 'a')", "XA END 'a'", "XA COMMIT 'a' ONE PHASE")
     assert log.ids(facts) == [("begin",), ("WRITE", "1"), ("end",)]
 
 
-def test_rows_of_other_tables_do_not_come(log: Log) -> None:
+def test_rows_of_other_tables_do_not_come(log: LoggedDatabase) -> None:
     log.server.run("CREATE TABLE x (id INT)", db=log.database)
     log.server.run("INSERT INTO x VALUES (1)", "INSERT INTO t VALUES (1, 'a')", db=log.database)
     facts = read_log(log.server, log.start, wanted=lambda t: t.name == "t")
     assert [f.table.name for f in facts if isinstance(f, RowsEvent)] == ["t"]
 
 
-def test_a_table_that_is_called_otherwise_than_planned_is_refused(log: Log) -> None:
+def test_a_table_that_is_called_otherwise_than_planned_is_refused(log: LoggedDatabase) -> None:
     """R9: a difference without DDL in between is an error, not a guess."""
     plan = log.table
     log.server.run("ALTER TABLE t MODIFY v VARCHAR(8000) CHARACTER SET latin1", db=log.database)

@@ -36,7 +36,7 @@ _SESSION = (
 
 
 @dataclass(frozen=True)
-class Case:
+class TypeCase:
     """A table's columns after `id INT PRIMARY KEY`, and rows of SQL expressions; NULLs and defaults
     are added."""
 
@@ -52,7 +52,7 @@ def _texts(*values: str) -> str:
 
 
 CASES = [
-    Case(
+    TypeCase(
         "integers",
         "a TINYINT, b TINYINT UNSIGNED, c SMALLINT, d SMALLINT UNSIGNED, y YEAR, e MEDIUMINT, f MEDIUMINT UNSIGNED, g INT, h INT UNSIGNED,"
         " i BIGINT, j BIGINT UNSIGNED, k TINYINT(1), l INT(5) ZEROFILL",
@@ -62,7 +62,7 @@ CASES = [
             "-1, 1, -1, 1, 0, -1, 1, -1, 1, -1, 1, 0, 0",
         ),
     ),
-    Case(
+    TypeCase(
         "numbers",
         "a DECIMAL(10,2), b DECIMAL(65,30), c DECIMAL(38,0), d DECIMAL(5,5), e DECIMAL(1,0), f DECIMAL(38,30) UNSIGNED, g DECIMAL,"
         " h DECIMAL(39,0), i FLOAT, j FLOAT UNSIGNED, k DOUBLE, l FLOAT(7,3),"
@@ -79,12 +79,12 @@ CASES = [
             "1000000.00, 123456789.123456789, 1000000000, 0.1, 1, 1, 100000000, 1000000000000000000, 0.1, 0.1, 0.1, 0.1, 1",
         ),
     ),
-    Case(
+    TypeCase(
         "bits",
         "a BIT(1), b BIT, c BIT(8), d BIT(9), e BIT(10), f BIT(64)",
         ("b'1', 1, 255, 511, 513, 18446744073709551615", "0, 0, 0, 0, 0, 0", "1, b'1', 1, 1, 1, 1"),
     ),
-    Case(
+    TypeCase(
         "dates",
         "a DATE, b DATETIME, c DATETIME(1), d DATETIME(3), e DATETIME(6), f TIMESTAMP NULL, g TIMESTAMP(2) NULL, h TIMESTAMP(6) NULL",
         (
@@ -104,7 +104,7 @@ CASES = [
             _texts("2024-00-10", "2024-01-00", "2024-02-31", "2023-02-29", "0000-01-01") + ", NULL, NULL, NULL",
         ),
     ),
-    Case(
+    TypeCase(
         "times",
         "a TIME, b TIME(1), c TIME(2), d TIME(3), e TIME(4), f TIME(5), g TIME(6)",
         (
@@ -129,7 +129,7 @@ CASES = [
             ),
         ),
     ),
-    Case(
+    TypeCase(
         "texts",
         "a CHAR(10), b VARCHAR(20), c VARCHAR(300), d TINYTEXT, e TEXT, f MEDIUMTEXT, g LONGTEXT, h CHAR(200),"
         " i CHAR(3) CHARACTER SET utf32, j TEXT CHARACTER SET utf16, k VARCHAR(9) CHARACTER SET latin1,"
@@ -144,7 +144,7 @@ CASES = [
             ", ".join(["' '"] * 16),
         ),
     ),
-    Case(
+    TypeCase(
         "binaries",
         "a BINARY(16), b BINARY(3) NOT NULL DEFAULT '', c VARBINARY(10), d TINYBLOB, e BLOB, f MEDIUMBLOB, g LONGBLOB, h BINARY(255)",
         (
@@ -153,7 +153,7 @@ CASES = [
             "'', '', x'2000', ' ', '\\0', x'ff', x'', ''",
         ),
     ),
-    Case(
+    TypeCase(
         "labels",
         "a ENUM('a','b''c','d\\\\\\\\e','é','f,g','x(y)','') , b ENUM('A','ß') CHARACTER SET latin1, c SET('x','y','z''w','ü'),"
         " d ENUM('p','q') CHARACTER SET utf16, e SET('p','q') CHARACTER SET ucs2",
@@ -166,7 +166,7 @@ CASES = [
             "'', 2, 8, 2, 2",
         ),
     ),
-    Case(
+    TypeCase(
         "labels that the catalog shows exactly",
         "a ENUM('a','b''c','é','f,g','x(y)','') , b ENUM('A','ß') CHARACTER SET latin1, c SET('x','y','z''w','ü'),"
         " d ENUM('p','ü') CHARACTER SET utf16, e SET('p','q') CHARACTER SET ucs2, f ENUM('é','€') CHARACTER SET gbk",
@@ -178,18 +178,18 @@ CASES = [
             "'', 2, 8, 2, 2, 2",
         ),
     ),
-    Case(
+    TypeCase(
         "nothing",
         "a BINARY(0), b VARBINARY(0), c CHAR(0), d VARCHAR(0), e BINARY(0) NOT NULL DEFAULT '', f INT",
         ("'', '', '', '', '', 7", "NULL, '', NULL, '', '', 8", "'', NULL, '', NULL, '', NULL"),
     ),
-    Case(
+    TypeCase(
         "labels in the binary character set",
         "a ENUM('x','é','f,g','') CHARACTER SET binary, b SET('x','ü','z') CHARACTER SET binary,"
         " c ENUM('only') CHARACTER SET binary NOT NULL DEFAULT 'only'",
         ("'x', 'x,z', 'only'", "'é', 'ü', 'only'", "'f,g', '', 'only'", "'', 7, 1", "0, 2, 1"),
     ),
-    Case(
+    TypeCase(
         "geometries",
         "a GEOMETRY, b POINT, c LINESTRING, d POLYGON, e GEOMETRYCOLLECTION, f VARCHAR(5)",
         (
@@ -200,24 +200,24 @@ CASES = [
             "ST_GeomFromText('POINT(1 2)', 4326), NULL, NULL, NULL, NULL, 'ü'",
         ),
     ),
-    Case(
+    TypeCase(
         "generated",
         "a INT, b INT AS (a + 1) STORED, c INT AS (a + 2) VIRTUAL, d VARCHAR(10) INVISIBLE DEFAULT 'hid'",
         ("7, DEFAULT, DEFAULT",),
     ),
-    Case(
+    TypeCase(
         "functional index",
         "a INT, b JSON, KEY ((a * 2)), KEY ((CAST(b AS UNSIGNED ARRAY)))",
         ("7, '[1, 2]'",),
         "mysql",
     ),
-    Case(
+    TypeCase(
         "vectors",
         "s TEXT, a VECTOR(3), c CHAR(3) CHARACTER SET latin1, b VECTOR, t VARCHAR(9) CHARACTER SET ucs2",
         ("'ä', TO_VECTOR('[1,-2.5,3e38]'), 'ö', TO_VECTOR('[0.1]'), 'ü'",),
         "mysql",
     ),
-    Case(
+    TypeCase(
         "vectors of MariaDB",
         "s TEXT, a VECTOR(3), c CHAR(3) CHARACTER SET latin1, b VECTOR(1), t VARCHAR(9) CHARACTER SET ucs2",
         ("'ä', VEC_FromText('[1,-2.5,3e38]'), 'ö', VEC_FromText('[0.1]'), 'ü'",),
@@ -230,7 +230,7 @@ CASES = [
 @pytest.mark.parametrize("case", CASES, ids=[c.name for c in CASES])
 @pytest.mark.parametrize("server_name", ["mariadb1011", "mariadb114", "mariadb118", "mysql97_gtid"])
 def test_every_type_at_its_extremes(
-    case: Case, server_name: str, request: pytest.FixtureRequest, fresh_database: FreshDatabase
+    case: TypeCase, server_name: str, request: pytest.FixtureRequest, fresh_database: FreshDatabase
 ) -> None:
     server: Server = request.getfixturevalue(server_name)
     if case.flavor not in ("", server.flavor) or parse_version(server.version) < case.since:

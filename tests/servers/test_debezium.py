@@ -149,7 +149,7 @@ TABLES = {
 }
 
 
-class Difference(NamedTuple):
+class ValueDifference(NamedTuple):
     """A column with one value, and what it is in a record: of `compatible: envelope`, of Debezium,
     of `compatible: exact`, where that is not Debezium's. Numbers are their digits."""
 
@@ -162,53 +162,55 @@ class Difference(NamedTuple):
 
 #: the rows of the manual's table of what differs, as the stream has them
 DIFFERENCES = {
-    "unsigned_": Difference("BIGINT UNSIGNED", "18446744073709551615", "18446744073709551615", "AP//////////"),
-    "date_": Difference("DATE", "'2020-07-17'", "2020-07-17", "2020-07-17Z"),
-    "moment": Difference(
+    "unsigned_": ValueDifference("BIGINT UNSIGNED", "18446744073709551615", "18446744073709551615", "AP//////////"),
+    "date_": ValueDifference("DATE", "'2020-07-17'", "2020-07-17", "2020-07-17Z"),
+    "moment": ValueDifference(
         "DATETIME(3)", "'2020-07-17 18:00:22.5'", "2020-07-17T18:00:22.500000", "2020-07-17T18:00:22.5Z"
     ),
-    "instant": Difference(
+    "instant": ValueDifference(
         "TIMESTAMP(2) NULL", "'2020-07-17 18:00:22.5'", "2020-07-17T18:00:22.500000Z", "2020-07-17T18:00:22.50Z"
     ),
-    "time_": Difference("TIME(2)", "'18:00:22.50'", "18:00:22.50", "18:00:22.5Z"),
-    "day": Difference("TIME", "'24:00:00'", "24:00:00", "00:00:00Z", "24:00:00"),
-    "negative": Difference("TIME(2)", "'-01:00:00.5'", "-01:00:00.50", None, "-01:00:00.50"),
-    "long_": Difference("TIME NOT NULL DEFAULT '01:00:00'", "'25:00:00'", "25:00:00", "01:00:00Z", "25:00:00"),
-    "zero": Difference("DATE NOT NULL", "'0000-00-00'", None, "1970-01-01Z", None),
-    "zero_default": Difference(
+    "time_": ValueDifference("TIME(2)", "'18:00:22.50'", "18:00:22.50", "18:00:22.5Z"),
+    "day": ValueDifference("TIME", "'24:00:00'", "24:00:00", "00:00:00Z", "24:00:00"),
+    "negative": ValueDifference("TIME(2)", "'-01:00:00.5'", "-01:00:00.50", None, "-01:00:00.50"),
+    "long_": ValueDifference("TIME NOT NULL DEFAULT '01:00:00'", "'25:00:00'", "25:00:00", "01:00:00Z", "25:00:00"),
+    "zero": ValueDifference("DATE NOT NULL", "'0000-00-00'", None, "1970-01-01Z", None),
+    "zero_default": ValueDifference(
         "DATETIME NOT NULL DEFAULT '2000-01-01'", "'0000-00-00'", None, "2000-01-01T00:00:00Z", None
     ),
-    "zero_instant": Difference("TIMESTAMP NULL", "'0000-00-00'", None, "1970-01-01T00:00:00Z", None),
-    "year_": Difference("YEAR", "'0000'", "0", "1900", "0"),
-    "float_": Difference("FLOAT", "16777216", "16777216", "1.6777216E7"),
-    "double_": Difference("DOUBLE", "1e-38", "1e-38", "1.0E-38"),
-    "fixed": Difference("FLOAT(7,1)", "0.1", "0.1", "0.10000000149011612"),
-    "zeros": Difference("DECIMAL(40,1) ZEROFILL", "1.5", f"{'0' * 38}1.5", "1.5"),
-    "bits": Difference("BIT(12)", "b'100000000001'", "CAE=", "AQg="),
-    "shape": Difference(
+    "zero_instant": ValueDifference("TIMESTAMP NULL", "'0000-00-00'", None, "1970-01-01T00:00:00Z", None),
+    "year_": ValueDifference("YEAR", "'0000'", "0", "1900", "0"),
+    "float_": ValueDifference("FLOAT", "16777216", "16777216", "1.6777216E7"),
+    "double_": ValueDifference("DOUBLE", "1e-38", "1e-38", "1.0E-38"),
+    "fixed": ValueDifference("FLOAT(7,1)", "0.1", "0.1", "0.10000000149011612"),
+    "zeros": ValueDifference("DECIMAL(40,1) ZEROFILL", "1.5", f"{'0' * 38}1.5", "1.5"),
+    "bits": ValueDifference("BIT(12)", "b'100000000001'", "CAE=", "AQg="),
+    "shape": ValueDifference(
         "GEOMETRY",
         "ST_GeomFromText('POINT(1 2)')",
         "AAAAAAEBAAAAAAAAAAAA8D8AAAAAAAAAQA==",
         {"wkb": "AQEAAAAAAAAAAADwPwAAAAAAAABA", "srid": None},
     ),
-    "point_": Difference(
+    "point_": ValueDifference(
         "POINT",
         "ST_GeomFromText('POINT(1 2)')",
         "AAAAAAEBAAAAAAAAAAAA8D8AAAAAAAAAQA==",
         {"x": "1.0", "y": "2.0", "wkb": "AQEAAAAAAAAAAADwPwAAAAAAAABA", "srid": None},
     ),
-    "document": Difference("JSON", """'{"a": 1}'""", '{"a": 1}', '{"a":1}'),
-    "fraction": Difference("JSON", "'[1e30]'", "[1e30]", "[1000000000000000019884624838656]", "[1e30]"),
-    "opaque": Difference("JSON", "JSON_ARRAY(x'00ff')", '["base64:type15:AP8="]', '["AP8="]', '["base64:type15:AP8="]'),
-    "member": Difference("ENUM('f,g')", "1", "f,g", "f\\,g", "f,g"),
-    "vector_": Difference("VECTOR(2)", "STRING_TO_VECTOR('[1,1e-7]')", ["1", "1e-7"], ["1.0", "1.0E-7"]),
+    "document": ValueDifference("JSON", """'{"a": 1}'""", '{"a": 1}', '{"a":1}'),
+    "fraction": ValueDifference("JSON", "'[1e30]'", "[1e30]", "[1000000000000000019884624838656]", "[1e30]"),
+    "opaque": ValueDifference(
+        "JSON", "JSON_ARRAY(x'00ff')", '["base64:type15:AP8="]', '["AP8="]', '["base64:type15:AP8="]'
+    ),
+    "member": ValueDifference("ENUM('f,g')", "1", "f,g", "f\\,g", "f,g"),
+    "vector_": ValueDifference("VECTOR(2)", "STRING_TO_VECTOR('[1,1e-7]')", ["1", "1e-7"], ["1.0", "1.0E-7"]),
 }
 
 #: a JSON column of MariaDB is text to both
 ON_MARIADB = {
     **{name: d for name, d in DIFFERENCES.items() if name not in ("document", "fraction", "opaque", "vector_")},
-    "document": Difference("JSON", """'{"a" : 1}'""", '{"a" : 1}', '{"a" : 1}'),
-    "uuid_": Difference(
+    "document": ValueDifference("JSON", """'{"a" : 1}'""", '{"a" : 1}', '{"a" : 1}'),
+    "uuid_": ValueDifference(
         "UUID",
         "'123e4567-e89b-12d3-a456-426655440000'",
         "123e4567-e89b-12d3-a456-426655440000",
@@ -264,14 +266,14 @@ def test_keys_and_rows_are_debeziums_byte_by_byte(
     assert_differences(differences, server, database, start, [r for r in theirs if r.table == "differing"])
 
 
-def differing_values(differences: Mapping[str, Difference]) -> tuple[str, str]:
+def differing_values(differences: Mapping[str, ValueDifference]) -> tuple[str, str]:
     columns = ", ".join(f"{name} {d.declared}" for name, d in differences.items())
     values = ", ".join(d.value for d in differences.values())
     return f"CREATE TABLE differing (id INT PRIMARY KEY, {columns})", f"INSERT INTO differing VALUES (1, {values})"
 
 
 def assert_differences(
-    differences: Mapping[str, Difference],
+    differences: Mapping[str, ValueDifference],
     server: Server,
     database: str,
     start: Position,

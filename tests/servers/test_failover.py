@@ -23,7 +23,7 @@ from support.table_status import entry
 _SECONDS = 180.0
 
 
-class _Died(Exception):
+class _DiedAtGate(Exception):
     """The process, at a gate."""
 
 
@@ -134,9 +134,9 @@ def test_a_lost_tail_and_an_errant_transaction_stop_their_own_tables(
 
     def die(gate: str) -> None:
         if gate == "table-moved":
-            raise _Died
+            raise _DiedAtGate
 
-    with observed(die), pytest.raises(_Died):
+    with observed(die), pytest.raises(_DiedAtGate):
         step.move("plain")
     assert _gtids(step, "plain") == shared
     assert step.state("plain").identity.lineage.newest == step.facts.log

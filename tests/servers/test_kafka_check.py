@@ -19,7 +19,7 @@ from cdcsync_spark.sinks.kafka.check import BrokerCheck
 from cdcsync_spark.sinks.kafka.connection.client import KafkaSettings
 from cdcsync_spark.sinks.kafka.topic.target import KafkaSink
 from contract.sinkcase import ORDERS
-from support.event_source import NAME, Source, read_snapshot
+from support.event_source import NAME, EventSource, read_snapshot
 from support.fixtures import FreshDatabase
 from support.kafka import KafkaBroker
 from support.kafka_stream import kafka_sink
@@ -94,7 +94,7 @@ def test_settings_that_the_brokers_would_refuse_are_named_once(sink_for: SinkMak
 
 
 def test_a_topic_of_ours_is_known_by_the_state(kafka: KafkaBroker, sink_for: SinkMaker) -> None:
-    read_snapshot(sink_for("snapshot"), Source(random.Random(5)).snapshot())
+    read_snapshot(sink_for("snapshot"), EventSource(random.Random(5)).snapshot())
     found = check(sink_for(""))
     assert (found.errors, [t.exists for t in found.topics]) == ((), [True])
     admin, topic = kafka.admin(), topic_of(sink_for(""))

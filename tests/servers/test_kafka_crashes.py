@@ -14,7 +14,7 @@ import pytest
 from cdcsync_spark.rows.changes import ChangeKind
 from contract.sinkcase import ORDERS
 from support.event_consumer import CheckingConsumer, Event
-from support.event_source import END, HIGH, Source, applier, apply_while_completed_by, read_snapshot
+from support.event_source import END, HIGH, EventSource, applier, apply_while_completed_by, read_snapshot
 from support.kafka import KafkaBroker
 from support.kafka_stream import SUPERSEDED, kafka_sink
 from support.kafka_worker import Worker, wait_for_gate
@@ -37,13 +37,13 @@ KILLS = [
 ]
 
 
-class Runs(Worker):
+class KafkaRuns(Worker):
     """The runs behind a snapshot that is read; `plain` without transactions."""
 
     def __init__(self, kafka: KafkaBroker, folder: Path, *, plain: bool = False) -> None:
         super().__init__(kafka.bootstrap, folder, SEED, ["plain"] * plain)
         self.kafka = kafka
-        self.source = Source(random.Random(SEED))
+        self.source = EventSource(random.Random(SEED))
         sink = kafka_sink(kafka.bootstrap, folder, "snapshot", exactly_once=not plain)
         read_snapshot(sink, self.source.snapshot())
 
@@ -82,11 +82,11 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def runs(kafka: KafkaBroker, folder: Path) -> Runs:
-    return Runs(kafka, folder)
+def runs(kafka: KafkaBroker, folder: Path) -> KafkaRuns:
+    return KafkaRuns(kafka, folder)
 
 
-def test_a_run_that_is_killed_anywhere_is_gone_on_from(runs: Runs) -> None:
+def test_a_run_that_is_killed_anywhere_is_gone_on_from(runs: KafkaRuns) -> None:
     for name, count in KILLS:
         worker = runs.start(f"{name}:{count}:kill")
         code = worker.wait(120)
@@ -106,7 +106,7 @@ def test_a_run_that_is_killed_anywhere_is_gone_on_from(runs: Runs) -> None:
         pytest.param("catch-up", "kafka-begun:2", marks=pytest.mark.long),
     ],
 )
-def test_a_run_that_wakes_after_its_successor_changes_nothing(runs: Runs, gate: str, successor: str) -> None:
+def test_a_run_that_wakes_after_its_successor_changes_nothing(runs: KafkaRuns, gate: str, successor: str) -> None:
     """A successor of the same kind fences it; one of another kind is ordered by the state topic."""
     zombie = runs.start(f"{gate}:stop")
     wait_for_gate(runs.fired, zombie)
@@ -120,7 +120,7 @@ def test_a_run_that_wakes_after_its_successor_changes_nothing(runs: Runs, gate: 
     runs.check()
 
 
-def test_a_copy_that_another_run_completes_meanwhile_loses_no_change(runs: Runs) -> None:
+def test_a_copy_that_another_run_completes_meanwhile_loses_no_change(runs: KafkaRuns) -> None:
     """Between what a run has found of the staged copy and its commit, its predecessor makes it
     consistent, at a position before the end of the run's batch."""
     brokers, folder, source = runs.kafka.bootstrap, runs.folder, runs.source
@@ -131,7 +131,7 @@ def test_a_copy_that_another_run_completes_meanwhile_loses_no_change(runs: Runs)
 
 
 def test_without_transactions_a_kill_may_repeat_and_loses_nothing(kafka: KafkaBroker, folder: Path) -> None:
-    runs = Runs(kafka, folder, plain=True)
+    runs = KafkaRuns(kafka, folder, plain=True)
     for name, count in KILLS:
         code = runs.start(f"{name}:{count}:kill").wait(120)
         assert code in (-signal.SIGKILL, 0), (name, code)
@@ -142,7 +142,7 @@ def test_without_transactions_a_kill_may_repeat_and_loses_nothing(kafka: KafkaBr
 @pytest.mark.parametrize("gate", [pytest.param("kafka-begun:2", marks=pytest.mark.long), "kafka-sent:2"])
 def test_without_transactions_a_run_that_wakes_sees_its_successor(kafka: KafkaBroker, folder: Path, gate: str) -> None:
     """In time for the states; records that it was about to send are older ones."""
-    runs = Runs(kafka, folder, plain=True)
+    runs = KafkaRuns(kafka, folder, plain=True)
     zombie = runs.start(f"{gate}:stop")
     wait_for_gate(runs.fired, zombie)
     assert runs.start().wait(120) == 0

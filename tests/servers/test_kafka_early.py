@@ -24,7 +24,7 @@ from support.event_source import (
     HIGH,
     LOW,
     NAME,
-    Source,
+    EventSource,
     applier,
     error_of_a_crash,
     follow,
@@ -71,7 +71,7 @@ class Early:
 
     def __init__(self, kafka: KafkaBroker, folder: Path, seed: int = 11, *, plain: bool = False) -> None:
         self.brokers, self.folder, self.plain = kafka.bootstrap, folder, plain
-        self.source = Source(random.Random(seed))
+        self.source = EventSource(random.Random(seed))
         self.topic = topic_in(self.brokers, folder)
         self.worker = Worker(self.brokers, folder, seed, ("early", *["plain"] * plain))
 

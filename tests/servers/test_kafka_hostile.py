@@ -46,7 +46,7 @@ FOUND = {
 }
 
 
-class End(NamedTuple):
+class EndOfStart(NamedTuple):
     """How the start of a run ended."""
 
     reason: str
@@ -55,15 +55,15 @@ class End(NamedTuple):
 
 
 @pytest.fixture(scope="module")
-def starts() -> tuple[dict[str, tuple[str, End]], int]:
+def starts() -> tuple[dict[str, tuple[str, EndOfStart]], int]:
     """The broker's address and how its start ended, by behaviour; by how many bytes the process of
     a round grew at most."""
-    ends: dict[str, tuple[str, End]] = {}
+    ends: dict[str, tuple[str, EndOfStart]] = {}
     grown = [_round(behaviours, ends) for behaviours in ROUNDS]
     return ends, max(grown)
 
 
-def _round(behaviours: tuple[str, ...], ends: dict[str, tuple[str, End]]) -> int:
+def _round(behaviours: tuple[str, ...], ends: dict[str, tuple[str, EndOfStart]]) -> int:
     """Adds to `ends`; by how many bytes the process grew."""
     with ExitStack() as stack:
         addresses = [stack.enter_context(hostile_broker(BEHAVIOURS[name])) for name in behaviours]
@@ -77,19 +77,21 @@ def _round(behaviours: tuple[str, ...], ends: dict[str, tuple[str, End]]) -> int
         )
     grown, *found = json.loads(done.stdout.splitlines()[-1])
     for name, address, end in zip(behaviours, addresses, found, strict=True):
-        ends[name] = address, End(*end)
+        ends[name] = address, EndOfStart(*end)
     return int(grown)
 
 
 @pytest.mark.parametrize("behaviour", BEHAVIOURS)
-def test_a_start_ends_with_its_own_reason(starts: tuple[dict[str, tuple[str, End]], int], behaviour: str) -> None:
+def test_a_start_ends_with_its_own_reason(
+    starts: tuple[dict[str, tuple[str, EndOfStart]], int], behaviour: str
+) -> None:
     address, end = starts[0][behaviour]
     assert end.reason == "SinkUnreachable"
     assert FOUND[behaviour].format(address=address) in end.found
     assert end.seconds < 4 * TIMEOUT_SECONDS
 
 
-def test_its_memory_is_not_theirs_to_choose(starts: tuple[dict[str, tuple[str, End]], int]) -> None:
+def test_its_memory_is_not_theirs_to_choose(starts: tuple[dict[str, tuple[str, EndOfStart]], int]) -> None:
     assert starts[1] < MEMORY_BYTES
 
 
@@ -101,15 +103,15 @@ def main(*addresses: str) -> None:
     sys.stdout.write(json.dumps([grown, *ends]) + "\n")
 
 
-def _start(address: str) -> End:
+def _start(address: str) -> EndOfStart:
     settings = KafkaSettings(address, timeout=TIMEOUT_SECONDS, transaction=TRANSACTION_SECONDS)
     session = KafkaSession(settings, "shop/orders", "stream", 1, "orders.state")
     begun = time.monotonic()
     try:
         session.open()
     except CdcError as error:
-        return End(error.reason.value, error.found, time.monotonic() - begun)
-    return End("", "opened", time.monotonic() - begun)
+        return EndOfStart(error.reason.value, error.found, time.monotonic() - begun)
+    return EndOfStart("", "opened", time.monotonic() - begun)
 
 
 if __name__ == "__main__":

@@ -46,7 +46,7 @@ HONEST_SECONDS, LYING_SECONDS = 240.0, 15.0
 MEMORY_BYTES = 800 << 20
 
 
-class End(NamedTuple):
+class EndAfterLie(NamedTuple):
     """How a transaction after the lie ended, and the next start; the most memory of the process."""
 
     first: str
@@ -56,13 +56,13 @@ class End(NamedTuple):
 
 
 @pytest.fixture(scope="module")
-def ends(kafka: KafkaBroker, tmp_path_factory: pytest.TempPathFactory) -> dict[str, End]:
+def ends(kafka: KafkaBroker, tmp_path_factory: pytest.TempPathFactory) -> dict[str, EndAfterLie]:
     folder = tmp_path_factory.mktemp("lies")
     with ThreadPoolExecutor(len(LIES)) as pool:
         return dict(zip(LIES, pool.map(lambda lie: _end(kafka.bootstrap, lie, folder), LIES), strict=True))
 
 
-def _end(bootstrap: str, lie: str, folder: Path) -> End:
+def _end(bootstrap: str, lie: str, folder: Path) -> EndAfterLie:
     with (folder / lie).open("w+") as out, (folder / f"{lie}.err").open("w+") as errors:
         environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[1])}
         command = [sys.executable, __file__, bootstrap, lie]
@@ -74,13 +74,13 @@ def _end(bootstrap: str, lie: str, folder: Path) -> End:
         lines, said = out.read().splitlines(), errors.read()
     memory = usage.ru_maxrss << 10
     if process.returncode < 0:
-        return End(SIGNALLED, SIGNALLED, 0.0, memory)
+        return EndAfterLie(SIGNALLED, SIGNALLED, 0.0, memory)
     assert process.returncode == 0, f"{lie}: {said[-4000:]}"
-    return End(*json.loads(lines[-1]), memory)
+    return EndAfterLie(*json.loads(lines[-1]), memory)
 
 
 @pytest.mark.parametrize("lie", LIES)
-def test_a_run_ends_with_its_own_reason(ends: dict[str, End], lie: str) -> None:
+def test_a_run_ends_with_its_own_reason(ends: dict[str, EndAfterLie], lie: str) -> None:
     end = ends[lie]
     assert (end.first, end.next) in {(UNREACHABLE, UNREACHABLE), *ALSO.get(lie, ())}
     assert end.seconds < 200

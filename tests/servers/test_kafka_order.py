@@ -22,9 +22,9 @@ from cdcsync_spark.sinks.kafka.state.table_record import TableRecord
 from cdcsync_spark.sinks.kafka.transactions.session import KafkaSession, OnDelivery
 from contract.sinkcase import ORDERS, content, first_state, stage
 from support.event_consumer import CheckingConsumer, Event
-from support.event_source import END, HIGH, LOW, NAME, Source, applier, follow, place, read_snapshot
+from support.event_source import END, HIGH, LOW, NAME, EventSource, applier, follow, place, read_snapshot
 from support.kafka import KafkaBroker
-from support.kafka_case import Case
+from support.kafka_case import KafkaCase
 from support.kafka_stream import kafka_sink
 from support.lost_copies import LOST, read_again, refuse
 
@@ -42,8 +42,8 @@ OPS = {
 
 
 @pytest.fixture
-def case(kafka: KafkaBroker) -> Case:
-    return Case(kafka, f"t{uuid.uuid4().hex[:12]}")
+def case(kafka: KafkaBroker) -> KafkaCase:
+    return KafkaCase(kafka, f"t{uuid.uuid4().hex[:12]}")
 
 
 @pytest.fixture
@@ -66,7 +66,9 @@ def later(record: TableRecord) -> TableRecord:
 
 
 @pytest.mark.parametrize("exactly_once", [True, False])
-def test_another_runs_record_is_remembered_over_transactions_of_other_tables(case: Case, exactly_once: bool) -> None:
+def test_another_runs_record_is_remembered_over_transactions_of_other_tables(
+    case: KafkaCase, exactly_once: bool
+) -> None:
     stream, other = (case.session(role, exactly_once=exactly_once) for role in ("stream", "catch-up"))
     record = case.record(stream)
     another = beside(stream, f"{case.name}.b")
@@ -95,7 +97,7 @@ class Interrupted(KafkaSession):
         super()._produce(topic, value, key, on_delivery, partition)
 
 
-def test_of_two_writers_whose_records_interleave_at_most_one_passes(case: Case) -> None:
+def test_of_two_writers_whose_records_interleave_at_most_one_passes(case: KafkaCase) -> None:
     plain, other = case.session("stream"), case.session("catch-up")
     one = Interrupted(plain.settings, plain.sync, "stream", 1, plain.state)
     record = case.record(one)
@@ -114,7 +116,7 @@ def test_a_stream_never_sends_behind_a_resnapshot_that_another_run_sent(
     kafka: KafkaBroker, folder: Path, tmp_path: Path
 ) -> None:
     """It had a batch of another table meanwhile."""
-    source = Source(random.Random(3))
+    source = EventSource(random.Random(3))
     read_snapshot(kafka_sink(kafka.bootstrap, folder, "snapshot"), source.snapshot())
     sink = kafka_sink(kafka.bootstrap, folder, "stream")
     follow(sink, source, tmp_path, end=HIGH)
@@ -142,7 +144,7 @@ def test_a_resnapshot_whose_copy_is_gone_is_helped_by_another_one(
     kafka: KafkaBroker, folder: Path, tmp_path: Path
 ) -> None:
     """As the error says; the same one again does not begin an empty copy."""
-    source = Source(random.Random(3))
+    source = EventSource(random.Random(3))
     read_snapshot(kafka_sink(kafka.bootstrap, folder, "snapshot"), source.snapshot())
     follow(kafka_sink(kafka.bootstrap, folder, "stream"), source, tmp_path)
     read_snapshot(kafka_sink(kafka.bootstrap, folder, "snapshot"), source.snapshot(), nonce=1)
@@ -162,7 +164,7 @@ def test_a_copy_that_is_gone_before_its_publication_is_not_claimed(
     kafka: KafkaBroker, folder: Path, tmp_path: Path
 ) -> None:
     """The topic goes on as it was."""
-    source = Source(random.Random(4))
+    source = EventSource(random.Random(4))
     read_snapshot(kafka_sink(kafka.bootstrap, folder, "snapshot"), source.snapshot())
     follow(kafka_sink(kafka.bootstrap, folder, "stream"), source, tmp_path, end=HIGH)
     sink = kafka_sink(kafka.bootstrap, folder, "snapshot")
@@ -177,7 +179,7 @@ def test_a_copy_that_is_gone_before_its_publication_is_not_claimed(
 @pytest.mark.parametrize("form", ["changelog-json", "debezium-json"])
 def test_a_topic_of_a_table_without_a_key(kafka: KafkaBroker, folder: Path, tmp_path: Path, form: str) -> None:
     """A record of each row and change, none with a key, in one partition in the binlog's order."""
-    source = Source(random.Random(7))
+    source = EventSource(random.Random(7))
     target = kafka_sink(kafka.bootstrap, folder, "snapshot", form).target(BAG.id)
     target.prepare(first_state(BAG))
     append = stage(target, BAG, ROWS)
@@ -208,6 +210,6 @@ def _images(values: list[dict[str, Any]]) -> list[tuple[str, dict[str, Any]]]:
 
 
 def test_the_history_has_changes_of_each_kind() -> None:
-    source = Source(random.Random(7))
+    source = EventSource(random.Random(7))
     kinds = {kind for end in range(LOW + 100, END + 1, 100) for kind, _, _ in source.log[end]}
     assert kinds == set(OPS)

@@ -19,7 +19,7 @@ from cdcsync_spark.rows.changes import ChangeKind
 from cdcsync_spark.sinks.kafka.connection.client import KafkaSettings
 from cdcsync_spark.sinks.kafka.topic.target import KafkaSink
 from contract.sinkcase import ORDERS, content, first_state
-from support.event_source import END, HIGH, NAME, Source, applier, follow, read_snapshot
+from support.event_source import END, HIGH, NAME, EventSource, applier, follow, read_snapshot
 from support.kafka import KafkaBroker
 from support.kafka_stream import kafka_sink
 
@@ -77,7 +77,7 @@ def test_a_topic_that_was_deleted_stops_the_table_until_a_resnapshot(
     kafka: KafkaBroker, sink_for: SinkMaker, tmp_path: Path, made_again: bool
 ) -> None:
     """It is made again and has all rows, and the stream goes on."""
-    source = Source(random.Random(5))
+    source = EventSource(random.Random(5))
     read_snapshot(sink_for("snapshot"), source.snapshot())
     follow(sink_for("stream"), source, tmp_path, end=HIGH)
     sink = sink_for("stream")
@@ -105,7 +105,7 @@ def test_a_topic_that_was_deleted_stops_the_table_until_a_resnapshot(
 def test_a_run_that_dies_behind_the_topic_that_it_made_again_is_followed_by_another(
     kafka: KafkaBroker, sink_for: SinkMaker, tmp_path: Path
 ) -> None:
-    source = Source(random.Random(5))
+    source = EventSource(random.Random(5))
     read_snapshot(sink_for("snapshot"), source.snapshot())
     admin, topic = kafka.admin(), topic_of(sink_for(""))
     admin.delete_topics([topic], operation_timeout=120)[topic].result(120)
@@ -128,7 +128,7 @@ def refusal_of_open(sink: KafkaSink) -> object:
 def test_a_topic_that_was_deleted_and_has_records_of_others_is_not_taken(
     kafka: KafkaBroker, sink_for: SinkMaker
 ) -> None:
-    read_snapshot(sink_for("snapshot"), Source(random.Random(5)).snapshot())
+    read_snapshot(sink_for("snapshot"), EventSource(random.Random(5)).snapshot())
     admin, topic = kafka.admin(), topic_of(sink_for(""))
     admin.delete_topics([topic], operation_timeout=120)[topic].result(120)
     sink_for("").session.topics.make(topic, 3, 1, {})
@@ -137,7 +137,7 @@ def test_a_topic_that_was_deleted_and_has_records_of_others_is_not_taken(
     producer.produce(topic, b"theirs")
     assert producer.flush(30) == 0
     with pytest.raises(CdcError) as foreign:
-        read_snapshot(sink_for("snapshot"), Source(random.Random(5)).snapshot(), nonce=1)
+        read_snapshot(sink_for("snapshot"), EventSource(random.Random(5)).snapshot(), nonce=1)
     assert foreign.value.reason is Reason.SINK_CONFLICT
     assert [r.value for r in kafka.read(topic)] == [b"theirs"]
 
@@ -145,7 +145,7 @@ def test_a_topic_that_was_deleted_and_has_records_of_others_is_not_taken(
 def test_a_record_that_is_too_large_stops_its_table_and_nothing_of_it_is_there(
     kafka: KafkaBroker, sink_for: SinkMaker, tmp_path: Path
 ) -> None:
-    source = Source(random.Random(6))
+    source = EventSource(random.Random(6))
     read_snapshot(sink_for("snapshot"), source.snapshot())
     run = follow(sink_for("stream"), source, tmp_path, end=HIGH)
     sink = sink_for("stream")

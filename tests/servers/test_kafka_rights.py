@@ -36,7 +36,7 @@ from cdcsync_spark.sinks.kafka.topic.target import KafkaSink
 from cdcsync_spark.sinks.kafka.transactions.session import TopicRecords, state_topic
 from cdcsync_spark.sinks.kafka.transactions.table_fault import TableFault
 from contract.sinkcase import ORDERS, SYNC, content, first_state
-from support.event_source import HIGH, NAME, Source, follow, read_snapshot
+from support.event_source import HIGH, NAME, EventSource, follow, read_snapshot
 from support.kafka import read_topic
 from support.secure_kafka import DENYING, PASSWORD, USER, SecureBroker
 
@@ -116,7 +116,7 @@ class Account(NamedTuple):
 
     def work(self) -> list[tuple[object, ...]]:
         """A snapshot, changes, and what `verify` reads of them."""
-        source = Source(random.Random(7))
+        source = EventSource(random.Random(7))
         read_snapshot(self.sink("snapshot"), source.snapshot())
         follow(self.sink("stream"), source, self.folder, end=HIGH)
         return content(self.sink("").target(ORDERS.id))
@@ -162,7 +162,7 @@ def test_each_of_them_is_needed_and_named(account: Account, on: On, operation: s
 
 def test_check_names_what_is_missing(account: Account) -> None:
     account.grant(NEEDED)
-    read_snapshot(account.sink("snapshot"), Source(random.Random(7)).snapshot())
+    read_snapshot(account.sink("snapshot"), EventSource(random.Random(7)).snapshot())
     account.revoke()
     rights = {right for right in NEEDED if right[0] in (On.TOPICS, On.STATE)}
     account.grant(rights - {(On.TOPICS, "WRITE"), (On.TOPICS, "READ"), (On.STATE, "WRITE")})
@@ -189,7 +189,7 @@ def test_check_names_topics_that_may_not_be_made(account: Account) -> None:
 
 def test_check_refuses_a_state_topic_whose_records_expire(account: Account) -> None:
     account.grant(NEEDED)
-    read_snapshot(account.sink("snapshot"), Source(random.Random(7)).snapshot())
+    read_snapshot(account.sink("snapshot"), EventSource(random.Random(7)).snapshot())
     topics = Topics(Brokers(KafkaSettings(account.broker.bootstrap)))
     assert topics.configure(account.sink("").session.state, {"cleanup.policy": "delete"})
     account.grant([(On.STATE, "DESCRIBE_CONFIGS")])

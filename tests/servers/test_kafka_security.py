@@ -35,7 +35,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecureBroker]:
 
 
 @dataclass
-class Case:
+class SecureSink:
     """A sink of the secure listener; `folder` has its Secrets."""
 
     broker: SecureBroker
@@ -84,19 +84,19 @@ def prepare(sink: KafkaSink) -> None:
 
 
 @pytest.fixture
-def case(broker: SecureBroker, tmp_path: Path) -> Case:
-    return Case(broker, tmp_path)
+def case(broker: SecureBroker, tmp_path: Path) -> SecureSink:
+    return SecureSink(broker, tmp_path)
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
-def test_a_login_by_each_mechanism(case: Case, mechanism: str) -> None:
+def test_a_login_by_each_mechanism(case: SecureSink, mechanism: str) -> None:
     sink = case.sink(mechanism)
     prepare(sink)
     assert sink.session.record(str(ORDERS.id)) is not None
     assert PASSWORD not in repr(sink) + repr(sink.session)
 
 
-def test_a_client_may_have_a_certificate(case: Case) -> None:
+def test_a_client_may_have_a_certificate(case: SecureSink) -> None:
     prepare(case.sink(clientCertSecretRef={"name": "pair"}))
 
 
@@ -104,7 +104,7 @@ def test_a_client_may_have_a_certificate(case: Case) -> None:
     "mechanism",
     ["SCRAM-SHA-512", *(pytest.param(m, marks=pytest.mark.long) for m in ("SCRAM-SHA-256", "PLAIN"))],
 )
-def test_a_wrong_password(case: Case, mechanism: str) -> None:
+def test_a_wrong_password(case: SecureSink, mechanism: str) -> None:
     case.write("account/password", "wrong")
     error = case.refusal(case.sink(mechanism))
     assert error.reason is Reason.AUTHENTICATION_FAILED
@@ -114,26 +114,26 @@ def test_a_wrong_password(case: Case, mechanism: str) -> None:
     prepare(case.sink(mechanism))
 
 
-def test_a_broker_by_another_authority(case: Case) -> None:
+def test_a_broker_by_another_authority(case: SecureSink) -> None:
     case.write("ca/ca.crt", Authority("another").certificate)
     error = case.refusal(case.sink())
     assert error.reason is Reason.AUTHENTICATION_FAILED
     assert "certificate of the brokers is refused" in error.found
 
 
-def test_a_broker_that_no_known_authority_has_signed(case: Case) -> None:
+def test_a_broker_that_no_known_authority_has_signed(case: SecureSink) -> None:
     error = case.refusal(case.sink(caSecretRef=None, mode="verify-identity"))
     assert error.reason is Reason.AUTHENTICATION_FAILED
 
 
-def test_a_certificate_that_names_another_host(case: Case) -> None:
+def test_a_certificate_that_names_another_host(case: SecureSink) -> None:
     error = case.refusal(case.sink(host="127.0.0.1"))
     assert error.reason is Reason.AUTHENTICATION_FAILED
     assert "tls.mode: verify-ca" in error.remedy
     prepare(case.sink(host="127.0.0.1", mode="verify-ca"))
 
 
-def test_brokers_that_are_not_verified_are_taken_where_that_is_asked_for(case: Case) -> None:
+def test_brokers_that_are_not_verified_are_taken_where_that_is_asked_for(case: SecureSink) -> None:
     prepare(case.sink(caSecretRef=None, mode="required"))
     prepare(case.sink("PLAIN", caSecretRef=None, mode="required", allowUnverified=True))
 
@@ -190,7 +190,7 @@ def closed() -> Iterator[str]:
 
 
 @pytest.mark.parametrize("mismatch", MISMATCHES)
-def test_what_does_not_meet_is_named_at_once(case: Case, closed: str, mismatch: str) -> None:
+def test_what_does_not_meet_is_named_at_once(case: SecureSink, closed: str, mismatch: str) -> None:
     """The timeout of a question is far longer than the test."""
     listener, tls, mechanism, reason, found, remedy = MISMATCHES[mismatch]
     servers = {
@@ -213,7 +213,7 @@ def test_what_does_not_meet_is_named_at_once(case: Case, closed: str, mismatch: 
     assert remedy in error.remedy
 
 
-def test_the_mechanisms_of_a_listener_are_named(case: Case) -> None:
+def test_the_mechanisms_of_a_listener_are_named(case: SecureSink) -> None:
     sink = case.sink("SCRAM-SHA-256", caSecretRef=None, mode="disabled")
     sink.settings = replace(sink.settings, bootstrap=case.broker.with_logins)
     error = case.refusal(sink)
@@ -223,13 +223,13 @@ def test_the_mechanisms_of_a_listener_are_named(case: Case) -> None:
 @pytest.mark.parametrize(
     ("file", "text"), [("ca/ca.crt", "no certificate"), ("pair/tls.key", "no key"), ("account/password", "")]
 )
-def test_files_that_are_of_no_use(case: Case, file: str, text: str) -> None:
+def test_files_that_are_of_no_use(case: SecureSink, file: str, text: str) -> None:
     case.write(file, text)
     error = case.refusal(case.sink(clientCertSecretRef={"name": "pair"}))
     assert error.reason in (Reason.SPEC_INVALID, Reason.AUTHENTICATION_FAILED)
 
 
-def test_what_no_waiting_cures_is_not_waited_for(case: Case) -> None:
+def test_what_no_waiting_cures_is_not_waited_for(case: SecureSink) -> None:
     """The timeout of a question is far longer than the test."""
     case.write("account/password", "wrong")
     cases = {
@@ -245,7 +245,7 @@ def test_what_no_waiting_cures_is_not_waited_for(case: Case) -> None:
         assert "sasl" in error.remedy or "tls" in error.remedy
 
 
-def test_a_secret_that_is_not_there(case: Case) -> None:
+def test_a_secret_that_is_not_there(case: SecureSink) -> None:
     (case.folder / "secrets" / "account" / "password").unlink()
     error = case.refusal(case.sink())
     assert error.reason is Reason.SPEC_INVALID

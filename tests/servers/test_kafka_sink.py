@@ -14,7 +14,7 @@ import pytest
 from cdcsync_core.runs.run import ExitCode
 from contract.sinkcase import ORDERS
 from support.event_consumer import CheckingConsumer
-from support.event_source import END, LOW, NAME, Source, applier, read_snapshot
+from support.event_source import END, LOW, NAME, EventSource, applier, read_snapshot
 from support.fixtures import FreshDatabase, usually_on
 from support.gtids import run_with_gtids
 from support.kafka import KafkaBroker
@@ -113,7 +113,7 @@ def _check_orders(kafka: KafkaBroker, topic: str, gtids: list[str | None]) -> No
 
 def test_a_run_counts_the_records_that_are_acknowledged(kafka: KafkaBroker, tmp_path: Path) -> None:
     """Counts the records of the snapshot, which a stream's run sends, and those of changes."""
-    source = Source(random.Random(7))
+    source = EventSource(random.Random(7))
     read_snapshot(kafka_sink(kafka.bootstrap, tmp_path, "snapshot"), source.snapshot())
     sink = kafka_sink(kafka.bootstrap, tmp_path, "stream")
     run = applier(sink, tmp_path)

@@ -21,9 +21,9 @@ from cdcsync_spark.sinks.kafka.state.state_topic import STATE_CONFIG, missing_co
 from cdcsync_spark.sinks.kafka.state.table_record import TableRecord
 from cdcsync_spark.sinks.kafka.transactions.session import KafkaSession
 from contract.sinkcase import ORDERS, first_state
-from support.event_source import HIGH, NAME, Source, follow, read_snapshot
+from support.event_source import HIGH, NAME, EventSource, follow, read_snapshot
 from support.kafka import KafkaBroker
-from support.kafka_case import Case
+from support.kafka_case import KafkaCase
 from support.kafka_stream import kafka_sink
 
 pytestmark = pytest.mark.timeout(600)
@@ -33,15 +33,15 @@ PER_TRANSACTION = 1000
 
 
 @pytest.fixture
-def case(kafka: KafkaBroker) -> Case:
-    return Case(kafka, f"t{uuid.uuid4().hex[:12]}")
+def case(kafka: KafkaBroker) -> KafkaCase:
+    return KafkaCase(kafka, f"t{uuid.uuid4().hex[:12]}")
 
 
 def numbered(record: TableRecord, number: int, epoch: int = 1) -> TableRecord:
     return replace(record, state=replace(record.state, commit_number=number, epoch=epoch))
 
 
-def written_before(case: Case, tables: Sequence[str], record: TableRecord, size: int) -> None:
+def written_before(case: KafkaCase, tables: Sequence[str], record: TableRecord, size: int) -> None:
     """Writes as a version that repeated nothing: states of the tables in turns, in transactions."""
     producer = Producer({"bootstrap.servers": case.kafka.bootstrap, "transactional.id": case.name, "linger.ms": 5})
     producer.init_transactions(60)
@@ -54,13 +54,13 @@ def written_before(case: Case, tables: Sequence[str], record: TableRecord, size:
         producer.commit_transaction(60)
 
 
-def opened(case: Case, role: str = "", *, exactly_once: bool = True) -> KafkaSession:
+def opened(case: KafkaCase, role: str = "", *, exactly_once: bool = True) -> KafkaSession:
     session = case.session(role, exactly_once=exactly_once)
     session.open()
     return session
 
 
-def test_a_long_state_topic_is_read_whole_only_once(case: Case) -> None:
+def test_a_long_state_topic_is_read_whole_only_once(case: KafkaCase) -> None:
     tables, size = [f"shop.t{n}" for n in range(50)], 200_000
     session = case.session()
     session.topics.make(session.state, 1, 1, {"cleanup.policy": "compact"})  # as it was made before
@@ -80,7 +80,7 @@ def test_a_long_state_topic_is_read_whole_only_once(case: Case) -> None:
 
 @pytest.mark.parametrize("exactly_once", [True, False])
 def test_any_order_of_writers_and_starts_ends_with_the_newest_states(
-    case: Case, monkeypatch: pytest.MonkeyPatch, exactly_once: bool
+    case: KafkaCase, monkeypatch: pytest.MonkeyPatch, exactly_once: bool
 ) -> None:
     """Runs of two kinds write in turns, each as what it knows allows; some start anew."""
     monkeypatch.setattr(fold, "REPEAT_AFTER", FEW)
@@ -104,7 +104,9 @@ def test_any_order_of_writers_and_starts_ends_with_the_newest_states(
             assert later.states_read <= 4 * FEW
 
 
-def test_a_repeat_never_undoes_what_another_run_wrote_meanwhile(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_repeat_never_undoes_what_another_run_wrote_meanwhile(
+    case: KafkaCase, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The other one writes between what is read and what is repeated."""
     monkeypatch.setattr(fold, "REPEAT_AFTER", FEW)
     stream, other = opened(case, "stream", exactly_once=False), opened(case, "catch-up", exactly_once=False)
@@ -126,7 +128,7 @@ def test_a_repeat_never_undoes_what_another_run_wrote_meanwhile(case: Case, monk
 
 
 def test_a_run_that_dies_behind_its_repeats_is_followed_by_one_that_repeats_again(
-    case: Case, monkeypatch: pytest.MonkeyPatch
+    case: KafkaCase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(fold, "REPEAT_AFTER", FEW)
     record = case.record(opened(case, "stream"))
@@ -148,7 +150,7 @@ def test_a_run_that_dies_behind_its_repeats_is_followed_by_one_that_repeats_agai
 # -- its settings
 
 
-def test_one_that_is_there_gets_the_settings_of_a_new_one(case: Case) -> None:
+def test_one_that_is_there_gets_the_settings_of_a_new_one(case: KafkaCase) -> None:
     name = f"{case.name}.state"
     topics = case.session().topics
     topics.make(name, 1, 1, {"cleanup.policy": "delete", "segment.bytes": "20000000"})
@@ -162,7 +164,7 @@ def test_one_that_is_there_gets_the_settings_of_a_new_one(case: Case) -> None:
 
 
 @pytest.mark.parametrize("cut", ["the older state", "all states"])
-def test_states_that_have_expired_are_missed_by_their_tables_alone(case: Case, cut: str) -> None:
+def test_states_that_have_expired_are_missed_by_their_tables_alone(case: KafkaCase, cut: str) -> None:
     """A state behind the cut is enough; a topic whose state is gone is refused as foreign."""
     session = case.session("stream")
     record = case.record(session)
@@ -183,9 +185,9 @@ def test_a_table_whose_state_has_expired_is_refused(kafka: KafkaBroker, tmp_path
     folder = tmp_path / f"t{random.getrandbits(48)}"
     folder.mkdir()
     sink = kafka_sink(kafka.bootstrap, folder, "snapshot")
-    read_snapshot(sink, Source(random.Random(3)).snapshot())
+    read_snapshot(sink, EventSource(random.Random(3)).snapshot())
     stream = kafka_sink(kafka.bootstrap, folder, "stream")
-    follow(stream, Source(random.Random(3)), tmp_path, end=HIGH)
+    follow(stream, EventSource(random.Random(3)), tmp_path, end=HIGH)
     _expire(stream.session, stream.session.topics.end(stream.session.state))
     with pytest.raises(CdcError) as found:
         kafka_sink(kafka.bootstrap, folder, "snapshot").target(ORDERS.id).prepare(first_state(epoch=9))  # type: ignore[union-attr]

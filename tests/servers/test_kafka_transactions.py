@@ -25,9 +25,9 @@ from cdcsync_spark.sinks.kafka.state.table_record import TableRecord
 from cdcsync_spark.sinks.kafka.transactions.session import KafkaSession, TopicRecords
 from cdcsync_spark.sinks.kafka.transactions.table_fault import TableFault
 from contract.sinkcase import ORDERS, first_state
-from support.event_source import END, HIGH, NAME, Source, applier, follow, read_snapshot
+from support.event_source import END, HIGH, NAME, EventSource, applier, follow, read_snapshot
 from support.kafka import KafkaBroker
-from support.kafka_case import LONG, Case
+from support.kafka_case import LONG, KafkaCase
 from support.kafka_stream import kafka_sink
 
 pytestmark = pytest.mark.timeout(300)
@@ -44,8 +44,8 @@ def _decided(session: KafkaSession, records: dict[str, TableRecord], pieces: lis
 
 
 @pytest.fixture
-def case(kafka: KafkaBroker) -> Case:
-    return Case(kafka, f"t{uuid.uuid4().hex[:12]}")
+def case(kafka: KafkaBroker) -> KafkaCase:
+    return KafkaCase(kafka, f"t{uuid.uuid4().hex[:12]}")
 
 
 # -- topics that change while a run writes
@@ -57,7 +57,7 @@ def test_a_topic_that_is_deleted_while_a_run_writes_stops_the_table(
 ) -> None:
     """Nothing of it goes to the topic that has its name then."""
     folder = tmp_path / f"t{random.getrandbits(48)}"
-    source, sink = Source(random.Random(8)), kafka_sink(kafka.bootstrap, folder, "stream")
+    source, sink = EventSource(random.Random(8)), kafka_sink(kafka.bootstrap, folder, "stream")
     read_snapshot(kafka_sink(kafka.bootstrap, folder, "snapshot"), source.snapshot())
     follow(kafka_sink(kafka.bootstrap, folder, "stream"), source, tmp_path, end=HIGH)
     run = applier(sink, tmp_path)
@@ -77,7 +77,7 @@ def test_a_topic_that_is_deleted_while_a_run_writes_stops_the_table(
     assert not made_again or kafka.read(topic) == []
 
 
-def test_partitions_that_are_added_while_a_run_writes_stop_the_table(case: Case) -> None:
+def test_partitions_that_are_added_while_a_run_writes_stop_the_table(case: KafkaCase) -> None:
     session = case.session()
     assert case.send(session, case.piece(b"1"))
     record = case.record(session)
@@ -89,7 +89,7 @@ def test_partitions_that_are_added_while_a_run_writes_stop_the_table(case: Case)
     assert case.seen() == [b"1"]
 
 
-def test_a_state_topic_that_is_replaced_while_a_run_writes_ends_it(case: Case) -> None:
+def test_a_state_topic_that_is_replaced_while_a_run_writes_ends_it(case: KafkaCase) -> None:
     session = case.session()
     assert case.send(session, case.piece(b"1"))
     admin = case.kafka.admin()
@@ -105,7 +105,7 @@ def test_a_state_topic_that_is_replaced_while_a_run_writes_ends_it(case: Case) -
 # -- transactions that take too long
 
 
-def test_a_transaction_that_is_too_large_is_told_from_a_successor(case: Case) -> None:
+def test_a_transaction_that_is_too_large_is_told_from_a_successor(case: KafkaCase) -> None:
     with pytest.raises(CdcError) as found:
         case.send(case.session(transaction=SLOW), *[case.piece(b"slow"), SLOW / 16] * 120)
     assert found.value.reason is Reason.TRANSACTION_TOO_LARGE
@@ -114,7 +114,7 @@ def test_a_transaction_that_is_too_large_is_told_from_a_successor(case: Case) ->
     assert case.seen() == [b"next"]
 
 
-def test_a_transaction_that_hung_is_tried_again(case: Case) -> None:
+def test_a_transaction_that_hung_is_tried_again(case: KafkaCase) -> None:
     """Its process was stopped, say: it is the next run's."""
     session = case.session(transaction=BOUND)
     with pytest.raises(CdcError) as found:
@@ -126,7 +126,7 @@ def test_a_transaction_that_hung_is_tried_again(case: Case) -> None:
 
 
 @pytest.mark.parametrize("pause", [0.0, 2 * BOUND])
-def test_a_run_whose_successor_has_written_is_superseded(case: Case, pause: float) -> None:
+def test_a_run_whose_successor_has_written_is_superseded(case: KafkaCase, pause: float) -> None:
     """However long its transaction was open."""
     session = case.session(transaction=BOUND)
 
@@ -145,7 +145,7 @@ def test_a_run_whose_successor_has_written_is_superseded(case: Case, pause: floa
 # -- faults in the middle
 
 
-def test_whatever_goes_wrong_in_a_transaction_holds_no_consumer_up(case: Case) -> None:
+def test_whatever_goes_wrong_in_a_transaction_holds_no_consumer_up(case: KafkaCase) -> None:
     def faulty() -> Iterator[TopicRecords]:
         yield case.piece(b"half")
         raise ValueError("a fault of ours")
@@ -162,7 +162,7 @@ def test_whatever_goes_wrong_in_a_transaction_holds_no_consumer_up(case: Case) -
 
 
 @pytest.mark.parametrize("exactly_once", [True, False])
-def test_a_record_that_its_topic_refuses_is_its_tables_fault(case: Case, exactly_once: bool) -> None:
+def test_a_record_that_its_topic_refuses_is_its_tables_fault(case: KafkaCase, exactly_once: bool) -> None:
     """And the other table goes on in the same session."""
     session = case.session(exactly_once=exactly_once)
     small = f"{case.name}.small"
@@ -182,7 +182,7 @@ def test_a_record_that_its_topic_refuses_is_its_tables_fault(case: Case, exactly
 
 def test_a_broker_that_hangs_is_unreachable_within_a_bound_and_then_gone_on_with(tmp_path: Path) -> None:
     broker = KafkaBroker(tmp_path).start()
-    case = Case(broker, "t")
+    case = KafkaCase(broker, "t")
     try:
         session = case.session()
         assert case.send(session, case.piece(b"1"))
@@ -204,7 +204,7 @@ def test_a_broker_that_hangs_is_unreachable_within_a_bound_and_then_gone_on_with
 
 def test_a_broker_that_hangs_for_a_moment_is_waited_for(tmp_path: Path) -> None:
     broker = KafkaBroker(tmp_path).start()
-    case = Case(broker, "t")
+    case = KafkaCase(broker, "t")
     try:
         session = case.session()
         record = case.record(session)

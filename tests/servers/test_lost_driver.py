@@ -20,7 +20,7 @@ from cdcsync_spark.binlog.reader import BinlogReader
 from cdcsync_spark.binlog.settings import ReaderSettings
 from support.dump import log_end
 from support.fixtures import FreshServer, variants
-from support.netns import Client, clients
+from support.netns import RemoteMachine, clients
 from support.semisync import until
 from support.servers import Server
 from support.source import connected, source_of
@@ -48,12 +48,12 @@ for event in client.events():
 
 
 @pytest.fixture
-def machines() -> Iterator[list[Client]]:
+def machines() -> Iterator[list[RemoteMachine]]:
     with clients(1) as made:
         yield made
 
 
-def _lose_a_driver(server: Server, machine: Client, replica_id: int) -> None:
+def _lose_a_driver(server: Server, machine: RemoteMachine, replica_id: int) -> None:
     """Its connection is full when the wire is cut and all that knew of it is gone: the server
     sends, and nothing answers."""
     end = log_end(server).at
@@ -103,7 +103,7 @@ def _warnings(server: Server) -> list[str]:
 
 @variants("mariadb1011", also=("mysql97_gtid",))
 def test_a_successor_goes_on_within_a_minute(
-    variant: str, machines: list[Client], fresh_server: FreshServer, tmp_path: Path
+    variant: str, machines: list[RemoteMachine], fresh_server: FreshServer, tmp_path: Path
 ) -> None:
     server = fresh_server(variant, bind_address=f"127.0.0.1,{machines[0].server_address}")
     server.create_user("driver", "pw")

@@ -24,7 +24,7 @@ _SECONDS = 180.0
 StartPair = Callable[..., tuple[Server, Server]]
 
 
-class _Died(Exception):
+class _DiedAtMariaDBGate(Exception):
     """The process, at a gate."""
 
 
@@ -142,9 +142,9 @@ def test_a_lost_tail_stops_its_own_tables(start_pair: StartPair, tmp_path: Path,
 
     def die(gate: str) -> None:
         if gate == "table-moved":
-            raise _Died
+            raise _DiedAtMariaDBGate
 
-    with observed(die), pytest.raises(_Died):
+    with observed(die), pytest.raises(_DiedAtMariaDBGate):
         step.move("plain")
     assert _marks(step, "plain") == shared
     assert step.state("plain").identity.lineage.newest == step.facts.log

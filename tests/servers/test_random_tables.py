@@ -26,7 +26,7 @@ _SESSION = ("SET sql_mode = 'ALLOW_INVALID_DATES'", "SET time_zone = '+00:00'")
 
 
 @dataclass(frozen=True)
-class Kind:
+class RandomType:
     """A declared type and its values as SQL."""
 
     declared: str
@@ -108,37 +108,37 @@ _CHINESE = st.sampled_from("a 你好世界丂々")
 
 KINDS = [
     *(
-        Kind(f"{name}{sign}", _integers(bits, bool(sign)))
+        RandomType(f"{name}{sign}", _integers(bits, bool(sign)))
         for name, bits in (("TINYINT", 8), ("SMALLINT", 16), ("MEDIUMINT", 24), ("INT", 32), ("BIGINT", 64))
         for sign in ("", " UNSIGNED")
     ),
-    *(Kind(f"DECIMAL({p},{s})", _decimals(p, s)) for p, s in ((1, 0), (10, 2), (18, 18), (19, 4), (38, 20), (65, 30), (40, 0))),
-    Kind("FLOAT", _floats(32)),
-    Kind("DOUBLE", _floats(64)),
-    Kind("BIT(1)", st.sampled_from(["0", "1"])),
-    Kind("BIT(37)", _integers(37, True)),
-    Kind("YEAR", st.sampled_from(["0", "1901", "2024", "2155"])),
-    Kind("DATE", _quoted(_dates())),
-    *(Kind(f"DATETIME({d})", _datetimes(d)) for d in (0, 1, 6)),
-    *(Kind(f"TIME({d})", _times(d)) for d in (0, 2, 5)),
-    *(Kind(f"TIMESTAMP({d}) NULL", _timestamps(d)) for d in (0, 3, 6)),
-    Kind("CHAR(8)", _texts(_ANY, 8)),
-    Kind("VARCHAR(90)", _texts(_ANY, 90)),
-    Kind("TEXT", _texts(_ANY, 300)),
-    Kind("VARCHAR(20) CHARACTER SET latin1", _texts(_LATIN, 20)),
-    Kind("CHAR(9) CHARACTER SET gbk", _texts(_CHINESE, 9)),
-    Kind("VARCHAR(9) CHARACTER SET utf16", _texts(_ANY, 9)),
-    Kind("BINARY(7)", _binaries(7)),
-    Kind("VARBINARY(300)", _binaries(300)),
-    Kind("BLOB", _binaries(400)),
-    Kind("ENUM('a','b','ü','')", st.integers(0, 4).map(str)),
-    Kind("SET('x','y','z')", st.integers(0, 7).map(str)),
-    Kind("JSON", _json()),
+    *(RandomType(f"DECIMAL({p},{s})", _decimals(p, s)) for p, s in ((1, 0), (10, 2), (18, 18), (19, 4), (38, 20), (65, 30), (40, 0))),
+    RandomType("FLOAT", _floats(32)),
+    RandomType("DOUBLE", _floats(64)),
+    RandomType("BIT(1)", st.sampled_from(["0", "1"])),
+    RandomType("BIT(37)", _integers(37, True)),
+    RandomType("YEAR", st.sampled_from(["0", "1901", "2024", "2155"])),
+    RandomType("DATE", _quoted(_dates())),
+    *(RandomType(f"DATETIME({d})", _datetimes(d)) for d in (0, 1, 6)),
+    *(RandomType(f"TIME({d})", _times(d)) for d in (0, 2, 5)),
+    *(RandomType(f"TIMESTAMP({d}) NULL", _timestamps(d)) for d in (0, 3, 6)),
+    RandomType("CHAR(8)", _texts(_ANY, 8)),
+    RandomType("VARCHAR(90)", _texts(_ANY, 90)),
+    RandomType("TEXT", _texts(_ANY, 300)),
+    RandomType("VARCHAR(20) CHARACTER SET latin1", _texts(_LATIN, 20)),
+    RandomType("CHAR(9) CHARACTER SET gbk", _texts(_CHINESE, 9)),
+    RandomType("VARCHAR(9) CHARACTER SET utf16", _texts(_ANY, 9)),
+    RandomType("BINARY(7)", _binaries(7)),
+    RandomType("VARBINARY(300)", _binaries(300)),
+    RandomType("BLOB", _binaries(400)),
+    RandomType("ENUM('a','b','ü','')", st.integers(0, 4).map(str)),
+    RandomType("SET('x','y','z')", st.integers(0, 7).map(str)),
+    RandomType("JSON", _json()),
 ]  # fmt: skip
 
 
 @st.composite
-def tables(draw: st.DrawFn) -> tuple[list[Kind], list[list[str]]]:
+def tables(draw: st.DrawFn) -> tuple[list[RandomType], list[list[str]]]:
     kinds = draw(st.lists(st.sampled_from(KINDS), min_size=1, max_size=24))
     row = st.tuples(*(st.just("NULL") | k.values for k in kinds)).map(list)
     return kinds, draw(st.lists(row, min_size=1, max_size=12))
@@ -153,7 +153,7 @@ def test_before_and_after_are_equal(
 
     @settings(max_examples=10, deadline=None, suppress_health_check=list(HealthCheck))
     @given(tables())
-    def check(drawn: tuple[list[Kind], list[list[str]]]) -> None:
+    def check(drawn: tuple[list[RandomType], list[list[str]]]) -> None:
         kinds, rows = drawn
         columns = ", ".join(f"c{i} {k.declared}" for i, k in enumerate(kinds))
         server.run("DROP TABLE IF EXISTS t", f"CREATE TABLE t (id INT PRIMARY KEY, {columns})", db=database)

@@ -17,7 +17,7 @@ from cdcsync_spark.wire.binlog.predicted_map import differences
 from cdcsync_spark.wire.sql.changes.schema_change import apply
 from cdcsync_spark.wire.sql.syntax.text import Statement
 from support import alterations
-from support.definitions import CHANGES, NOTHING, Case
+from support.definitions import CHANGES, NOTHING, DefinitionCase
 from support.dump import log_end, read_log
 from support.fixtures import FreshDatabase
 from support.predictions import Bench, Verdict, summary
@@ -35,7 +35,7 @@ def judge(request: pytest.FixtureRequest, variant: str) -> Iterator[Judge]:
     server: Server = request.getfixturevalue(variant)
     bench = Bench(server, "prediction")
 
-    def judged(cases: Sequence[Case], *, followed_only: bool = False) -> list[Verdict]:
+    def judged(cases: Sequence[DefinitionCase], *, followed_only: bool = False) -> list[Verdict]:
         bench.play(cases, followed_only=followed_only)
         verdicts = bench.judge()
         print(f"{server}: {len(cases)} cases, {bench.refused} refused; {summary(verdicts)}")

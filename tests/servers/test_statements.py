@@ -16,7 +16,7 @@ from cdcsync_spark.wire.binlog.definition import check_table_map
 from cdcsync_spark.wire.binlog.facts import Fact, RowsEvent
 from cdcsync_spark.wire.sql.changes.statement import may_change
 from cdcsync_spark.wire.sql.syntax.text import Statement
-from support.definitions import CHANGES, LOSING, NOTHING, OTHERS, STRICT, TRANS, Case
+from support.definitions import CHANGES, LOSING, NOTHING, OTHERS, STRICT, TRANS, DefinitionCase
 from support.dump import log_end, read_log
 from support.fixtures import FreshDatabase, variants
 from support.servers import Server
@@ -29,7 +29,7 @@ servers = variants("mariadb1011", "mysql97_gtid", also=("mariadb114",))
 class LoggedTable:
     """A table `t` as a case wants it, and what is written to the binlog from then on."""
 
-    def __init__(self, server: Server, database: str, case: Case) -> None:
+    def __init__(self, server: Server, database: str, case: DefinitionCase) -> None:
         self.server, self.database, self.case = server, database, case
         server.run("SET sql_mode = ''", *OTHERS, *case.table, db=database)
         with server.connect(db=database) as connection:
@@ -57,7 +57,9 @@ class LoggedTable:
 
 
 @pytest.fixture
-def logged(request: pytest.FixtureRequest, variant: str, case: Case, fresh_database: FreshDatabase) -> LoggedTable:
+def logged(
+    request: pytest.FixtureRequest, variant: str, case: DefinitionCase, fresh_database: FreshDatabase
+) -> LoggedTable:
     server: Server = request.getfixturevalue(variant)
     if case.flavor not in ("", server.flavor):
         pytest.skip(f"for {case.flavor}")

@@ -26,7 +26,7 @@ from support.changing_tables import CHANGING, read_now
 from support.changing_workload import ChangingPace, ChangingWorkload
 from support.compare import compare, source_rows
 from support.crash_points import CRASH_POINTS, SHORT_STEP_PLAN, STEP_PLANS, Phase, Plan
-from support.kills import PARTS, Fault, Injector
+from support.kills import PARTS, Injector, Interruption
 from support.row_metadata import least_metadata
 from support.servers import Server
 from support.sync_process import Sync
@@ -49,7 +49,7 @@ _REQUESTS = 4
 def test_a_short_round_on_one_server(mariadb1011: Server, tmp_path: Path) -> None:
     """Changes that are followed and one kill: what every run of the tests can afford."""
     database = mariadb1011.create_database()
-    Round(mariadb1011, database, SHORT_STEP_PLAN, SEED, tmp_path, SHORT_PACE, harsh_changes=0).run(0, changes=8)
+    SchemaRound(mariadb1011, database, SHORT_STEP_PLAN, SEED, tmp_path, SHORT_PACE, harsh_changes=0).run(0, changes=8)
     mariadb1011.drop_database(database)
 
 
@@ -61,7 +61,7 @@ def test_the_copy_is_right_after_any_change(variant: str, request: pytest.Fixtur
     server: Server = request.getfixturevalue(variant)
     database = server.create_database()
     plan = STEP_PLANS[variant] if SEED == 1 else _random_plan(Random(f"{variant}/{SEED}"))
-    Round(server, database, plan, SEED, tmp_path).run(SECONDS, changes=20)
+    SchemaRound(server, database, plan, SEED, tmp_path).run(SECONDS, changes=20)
     server.drop_database(database)
 
 
@@ -75,7 +75,7 @@ def test_the_copy_is_right_where_rows_do_not_name_their_columns(
     server: Server = request.getfixturevalue(variant)
     database = server.create_database()
     with least_metadata(server):
-        Round(server, database, SHORT_STEP_PLAN, SEED, tmp_path, SHORT_PACE).run(SECONDS, changes=20)
+        SchemaRound(server, database, SHORT_STEP_PLAN, SEED, tmp_path, SHORT_PACE).run(SECONDS, changes=20)
     server.drop_database(database)
 
 
@@ -83,17 +83,17 @@ def _random_plan(random: Random) -> Plan:
     return {phase: tuple(_random_fault(random, phase) for _ in range(random.randrange(3))) for phase in _PHASES}
 
 
-def _random_fault(random: Random, phase: Phase) -> Fault:
+def _random_fault(random: Random, phase: Phase) -> Interruption:
     """Failpoints that changes pass, and what any stream passes."""
     then = random.choice(("power-cut", "controller", "recovers"))
     phases = ("steps", "stream") if phase == "steps" else (phase,)
     gates = [name for name, found in CRASH_POINTS.items() if set(phases) & set(found)]
     if phase != "again" and random.random() < 0.3:
-        return Fault(part=random.choice(PARTS), then=then, forget=random.random() < 0.2)
-    return Fault(random.choice(gates), random.randrange(1, 4) if phase != "again" else 1, then=then)
+        return Interruption(part=random.choice(PARTS), then=then, forget=random.random() < 0.2)
+    return Interruption(random.choice(gates), random.randrange(1, 4) if phase != "again" else 1, then=then)
 
 
-class Round:
+class SchemaRound:
     """One round in `database` of `server`, whose files are in `folder`."""
 
     def __init__(

@@ -32,7 +32,7 @@ from support.crash_points import (
     Plan,
 )
 from support.servers import VARIANTS, Server
-from support.stress_round import SECONDS, SEED, Round, plans
+from support.stress_round import SECONDS, SEED, StressRound, plans
 
 #: the server that every run of the tests takes; `make test-all` takes all
 OFTEN = ("mariadb1011",)
@@ -66,7 +66,7 @@ def test_the_copy_is_right_after_any_crash(variant: str, request: pytest.Fixture
     for number, plan in enumerate(plans(variant, PLANS[variant], CRASH_POINTS)):
         began = time.monotonic()
         database = server.create_database()
-        Round(server, database, plan, SEED + number, tmp_path / str(number)).run()
+        StressRound(server, database, plan, SEED + number, tmp_path / str(number)).run()
         server.drop_database(database)
         shutil.rmtree(tmp_path / str(number))
         if time.monotonic() + (time.monotonic() - began) > deadline:

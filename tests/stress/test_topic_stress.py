@@ -28,7 +28,7 @@ from support.kafka import KafkaBroker
 from support.kafka import Record as KafkaRecord
 from support.kafka_syncs import kafka_spec, new_name
 from support.servers import Server
-from support.stress_round import SECONDS, SEED, Round, plans
+from support.stress_round import SECONDS, SEED, StressRound, plans
 from support.topic_events import debezium_events
 from support.workload import Pace
 from support.workload_tables import KEYS, WALK
@@ -56,7 +56,7 @@ def test_no_record_is_false_after_any_crash(
             return
 
 
-class TopicRound(Round):
+class TopicRound(StressRound):
     """One that is checked record by record."""
 
     def __init__(

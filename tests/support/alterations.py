@@ -6,7 +6,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 
-from support.definitions import A, Case
+from support.definitions import A, DefinitionCase
 
 _COLUMNS = {
     "t1": "TINYINT", "t1u": "TINYINT UNSIGNED", "s2": "SMALLINT", "m3u": "MEDIUMINT UNSIGNED", "i4": "INT",
@@ -84,7 +84,7 @@ _TYPES = (
 _PLACES = ("", " FIRST", " AFTER v", "", " AFTER id")
 
 
-def additions() -> Iterator[Case]:
+def additions() -> Iterator[DefinitionCase]:
     """Each type as NULL, NOT NULL, and with each default in one of the places."""
     for kind, defaults in _ADDED.items():
         flavor = "mariadb" if kind in ("UUID", "INET4", "INET6") else ""
@@ -92,22 +92,24 @@ def additions() -> Iterator[Case]:
         forms += [f" NULL DEFAULT {d}" for d in defaults[:1]]
         for i, form in enumerate(forms):
             before = (_LAX, "SET time_zone = '+05:00'") if i % 2 else (_STRICT, "SET time_zone = '-03:30'")
-            yield Case((f"{A}ADD COLUMN x {kind}{form}{_PLACES[i % 5]}",), False, flavor, before, TABLE)
+            yield DefinitionCase((f"{A}ADD COLUMN x {kind}{form}{_PLACES[i % 5]}",), False, flavor, before, TABLE)
 
 
-def redefinitions() -> Iterator[Case]:
+def redefinitions() -> Iterator[DefinitionCase]:
     """Each column as each type, where no error keeps the server from changing values."""
     for name in _COLUMNS:
         for i, kind in enumerate(_TYPES):
-            yield Case((f"{A}MODIFY {name} {kind}{_PLACES[i % 5] if name != 'v' else ''}",), False, "", (_LAX,), TABLE)
+            yield DefinitionCase(
+                (f"{A}MODIFY {name} {kind}{_PLACES[i % 5] if name != 'v' else ''}",), False, "", (_LAX,), TABLE
+            )
 
 
-def combinations(seed: int, count: int) -> Iterator[Case]:
+def combinations(seed: int, count: int) -> Iterator[DefinitionCase]:
     """Several clauses in one statement: what they do depends on their order and on each other."""
     rng = random.Random(seed)
     for _ in range(count):
         clauses = [_clause(rng) for _ in range(rng.randint(2, 5))]
-        yield Case((A + ", ".join(clauses),), False, "", (_LAX,), TABLE)
+        yield DefinitionCase((A + ", ".join(clauses),), False, "", (_LAX,), TABLE)
 
 
 def _clause(rng: random.Random) -> str:
@@ -123,7 +125,7 @@ def _clause(rng: random.Random) -> str:
     ))  # fmt: skip
 
 
-def sessions() -> Iterator[Case]:
+def sessions() -> Iterator[DefinitionCase]:
     """What the session's settings and the statement's spelling decide."""
     for mode in ("ANSI_QUOTES", "NO_BACKSLASH_ESCAPES", "PAD_CHAR_TO_FULL_LENGTH", "ANSI", "TRADITIONAL"):
         for sql in (
@@ -133,36 +135,42 @@ def sessions() -> Iterator[Case]:
             'ALTER TABLE "t" DROP "v"',
             A + "ADD x VARCHAR(9) DEFAULT ''",
         ):
-            yield Case((sql,), False, "", (f"SET sql_mode = '{mode}'",), TABLE)
+            yield DefinitionCase((sql,), False, "", (f"SET sql_mode = '{mode}'",), TABLE)
     for mode in ("EMPTY_STRING_IS_NULL", "MAXDB", "POSTGRESQL"):
-        yield Case((A + "ADD x VARCHAR(9) DEFAULT ''",), False, "mariadb", (f"SET sql_mode = '{mode}'",), TABLE)
-        yield Case((A + "ADD x TIMESTAMP NULL DEFAULT NULL",), False, "mariadb", (f"SET sql_mode = '{mode}'",), TABLE)
+        yield DefinitionCase(
+            (A + "ADD x VARCHAR(9) DEFAULT ''",), False, "mariadb", (f"SET sql_mode = '{mode}'",), TABLE
+        )
+        yield DefinitionCase(
+            (A + "ADD x TIMESTAMP NULL DEFAULT NULL",), False, "mariadb", (f"SET sql_mode = '{mode}'",), TABLE
+        )
     two = "SET SESSION binlog_alter_two_phase = 1"
-    yield Case((A + "ADD x INT DEFAULT 4",), False, "mariadb", (two,), TABLE)
-    yield Case((A + "ADD UNIQUE KEY failing (bi, e)", A + "DROP v"), False, "mariadb", (two,), TABLE)
+    yield DefinitionCase((A + "ADD x INT DEFAULT 4",), False, "mariadb", (two,), TABLE)
+    yield DefinitionCase((A + "ADD UNIQUE KEY failing (bi, e)", A + "DROP v"), False, "mariadb", (two,), TABLE)
     for now in ("SET timestamp = 1000000000", "SET timestamp = 1000000000.654321"):
         for kind in ("DATETIME(6) DEFAULT NOW(6)", "TIMESTAMP NOT NULL DEFAULT NOW()", "DATETIME(2) DEFAULT NOW(2)"):
-            yield Case((A + f"ADD x {kind}",), False, "", (now, "SET time_zone = '+05:45'"), TABLE)
+            yield DefinitionCase((A + f"ADD x {kind}",), False, "", (now, "SET time_zone = '+05:45'"), TABLE)
     for zone in ("SYSTEM", "+00:00", "-12:00"):
-        yield Case((A + "ADD x DATETIME DEFAULT NOW()",), False, "", (f"SET time_zone = '{zone}'",), TABLE)
+        yield DefinitionCase((A + "ADD x DATETIME DEFAULT NOW()",), False, "", (f"SET time_zone = '{zone}'",), TABLE)
     for charset in ("latin1", "utf8mb3", "utf8mb4", "ascii"):
-        yield Case((A + f"CONVERT TO CHARACTER SET {charset}",), False, "", (_LAX,), TABLE)
-        yield Case((A + f"DEFAULT CHARACTER SET {charset}", A + "ADD x VARCHAR(5)"), False, "", (_LAX,), TABLE)
-        yield Case((f"SET NAMES {charset}", A + "ADD x VARCHAR(5) DEFAULT 'q'"), False, "", (_LAX,), TABLE)
+        yield DefinitionCase((A + f"CONVERT TO CHARACTER SET {charset}",), False, "", (_LAX,), TABLE)
+        yield DefinitionCase(
+            (A + f"DEFAULT CHARACTER SET {charset}", A + "ADD x VARCHAR(5)"), False, "", (_LAX,), TABLE
+        )
+        yield DefinitionCase((f"SET NAMES {charset}", A + "ADD x VARCHAR(5) DEFAULT 'q'"), False, "", (_LAX,), TABLE)
     for clauses in ("CHARACTER SET latin1, ADD x VARCHAR(5)", "ADD x INT DEFAULT 5, ALTER x SET DEFAULT 9",
                     "DROP v, ADD v INT DEFAULT 5, ALTER v SET DEFAULT 9", "ALTER v SET DEFAULT 'q', DROP v, ADD v INT DEFAULT 5",
                     "ADD x VARCHAR(5), CHARACTER SET latin1", "ADD x VARCHAR(5) DEFAULT 'a', CONVERT TO CHARACTER SET utf8mb4",
                     "CONVERT TO CHARACTER SET utf8mb4, ADD x INT DEFAULT 2", "ADD x INT DEFAULT 1, ORDER BY id"):  # fmt: skip
-        yield Case((A + clauses,), False, "", (_LAX,), TABLE)
+        yield DefinitionCase((A + clauses,), False, "", (_LAX,), TABLE)
 
 
-def special_tables() -> Iterator[Case]:
+def special_tables() -> Iterator[DefinitionCase]:
     """Generated columns, and a key that the server numbers."""
     for clause in ("ADD x INT DEFAULT 3", "DROP i", "MODIFY v VARCHAR(20) CHARACTER SET latin1", "MODIFY i BIGINT", "MODIFY g INT",
                    "MODIFY v VARCHAR(10) CHARACTER SET utf8mb4", "CONVERT TO CHARACTER SET utf8mb4", "RENAME COLUMN i TO k",
                    "RENAME COLUMN v TO w", "DROP g, ADD g INT DEFAULT 1", "ADD z INT AS (i + 1)", "MODIFY i INT COMMENT 'c'"):  # fmt: skip
-        yield Case((A + clause,), False, "", (_LAX,), GENERATED)
+        yield DefinitionCase((A + clause,), False, "", (_LAX,), GENERATED)
     for clause in ("MODIFY id BIGINT NOT NULL AUTO_INCREMENT", "MODIFY id BIGINT NOT NULL", "CHANGE id key_id INT AUTO_INCREMENT",
                    "MODIFY id INT UNSIGNED NOT NULL AUTO_INCREMENT", "RENAME COLUMN id TO key_id", "MODIFY id BIGINT AUTO_INCREMENT",
                    "MODIFY id BIGINT", "DROP id", "MODIFY n INT NOT NULL AFTER id", "AUTO_INCREMENT = 40, ADD x INT"):  # fmt: skip
-        yield Case((A + clause,), False, "", (_LAX,), NUMBERED)
+        yield DefinitionCase((A + clause,), False, "", (_LAX,), NUMBERED)

@@ -56,7 +56,7 @@ def statement_of(sql: str) -> Statement:
 
 
 @dataclass
-class Source:
+class AlteredSource:
     """What the table was after each transaction (number 0: before the first), and what each one
     did: a statement, or a key with its next row."""
 

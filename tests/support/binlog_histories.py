@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from cdcsync_spark.wire.binlog.event.event_type import EventType
 from cdcsync_spark.wire.binlog.parser import Flavor
 from support import events
-from support.events import Log, event, format_event, image, rotate
+from support.events import BinlogFile, event, format_event, image, rotate
 
 FILE = "binlog.000001"
 COLUMNS = [(3, b""), (15, b"\x28\0")]
@@ -47,7 +47,7 @@ class History:
 
     def __init__(self, draw: st.DrawFn, flavor: Flavor, checksum: bool, odd: bool) -> None:
         self.draw, self.mariadb = draw, flavor == "mariadb"
-        self.log, self.events = Log.begun(checksum=checksum)
+        self.log, self.events = BinlogFile.begun(checksum=checksum)
         self.number, self.odd = 0, odd
         self.widened = False
         self.placed = not self.mariadb or draw(st.booleans())

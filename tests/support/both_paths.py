@@ -97,7 +97,7 @@ class _Reader(BinlogReader):
         super().__init__(settings)
         self.found: list[Any] = []
         self._reading = reading
-        self._writer: Any = _Writer(self._writer, reading.decoded, self.found)
+        self._writer: Any = _NotingWriter(self._writer, reading.decoded, self.found)
 
     def read(self, buffers: Iterable[Sequence[bytes]], columns: bool, taken: list[int] | None) -> None:
         gtid_pos = "0-1-1" if self._reading.flavor == "mariadb" else ""
@@ -129,7 +129,7 @@ class _Counted(PlainPath):
 
 
 @dataclass
-class _Writer:
+class _NotingWriter:
     """Notes what is sealed, and what the writer makes of it."""
 
     writer: BatchWriter

@@ -64,7 +64,7 @@ class ChangingWorkload:
         self._stop, self._needed, self._begun = threading.Event(), threading.Event(), threading.Event()
         self._flows, self._resting = flows, False
         self._harsh = Counter({t.name: harsh_changes for t in self.tables if t.harsh})
-        self._writers = [_Writer(self, i, Random(f"{seed}/changing/{i}")) for i in range(self.pace.writers)]
+        self._writers = [_ChangingWriter(self, i, Random(f"{seed}/changing/{i}")) for i in range(self.pace.writers)]
         self._thread = threading.Thread(target=self._change_all, name="ddl", daemon=True)
         self._failure: BaseException | None = None
         #: by class of DDL, and the errors
@@ -202,7 +202,7 @@ def _insert(random: Random, now: TableNow, numbers: list[int], verb: str = "INSE
 
 
 @dataclass
-class _Writer:
+class _ChangingWriter:
     """One application thread on its own connection."""
 
     workload: ChangingWorkload

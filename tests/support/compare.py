@@ -24,7 +24,7 @@ _ZERO = b"0000-00-00"
 
 
 @dataclass(frozen=True)
-class Difference:
+class TargetDifference:
     """How the target of `table` differs. Keys are tuples of values; `changed` holds (key, column,
     source's value, target's value)."""
 
@@ -81,12 +81,12 @@ def _typed(cells: Sequence[bytes | None], wanted: pa.DataType) -> pa.Array:
     return text.cast(wanted)
 
 
-def compare(table: str, source: pa.Table, target: pa.Table, key: Sequence[str]) -> Difference:
+def compare(table: str, source: pa.Table, target: pa.Table, key: Sequence[str]) -> TargetDifference:
     """Both with the same columns; `key` names the key's."""
     target = target.select(source.schema.names)
     source, target = _by_key(source, key), _by_key(target, key)
     if source.equals(target):
-        return Difference(table, [], [], [], [])
+        return TargetDifference(table, [], [], [], [])
     return _difference(table, source, target, key)
 
 
@@ -94,7 +94,7 @@ def _by_key(rows: pa.Table, key: Sequence[str]) -> pa.Table:
     return rows.take(pc.sort_indices(rows.select(key), sort_keys=[(k, "ascending") for k in key])).combine_chunks()
 
 
-def _difference(table: str, source: pa.Table, target: pa.Table, key: Sequence[str]) -> Difference:
+def _difference(table: str, source: pa.Table, target: pa.Table, key: Sequence[str]) -> TargetDifference:
     ours, theirs = _keys(source, key), _keys(target, key)
     missing, extra = ours.keys() - theirs.keys(), theirs.keys() - ours.keys()
     repeated = _repeated(target, key)
@@ -106,7 +106,7 @@ def _difference(table: str, source: pa.Table, target: pa.Table, key: Sequence[st
         for column in source.schema.names
         for row in _unequal(before[column], after[column])
     ]
-    return Difference(table, sorted(missing), sorted(extra), repeated, sorted(changed, key=lambda c: c[:2]))
+    return TargetDifference(table, sorted(missing), sorted(extra), repeated, sorted(changed, key=lambda c: c[:2]))
 
 
 def _keys(rows: pa.Table, key: Sequence[str]) -> dict[tuple[Any, ...], int]:

@@ -5,70 +5,97 @@ from __future__ import annotations
 
 from typing import Literal
 
-from support.kills import Fault
+from support.kills import Interruption
 
 Phase = Literal["snapshot", "stream", "steps", "again", "end"]
 
 
-Plan = dict[Phase, tuple[Fault, ...]]
+Plan = dict[Phase, tuple[Interruption, ...]]
 
 PLANS: dict[str, Plan] = {
     "mariadb1011": {
-        "snapshot": (Fault("table-created", 3), Fault("wave-staged", 2, then="controller"), Fault("split-read", 5)),
-        "stream": (Fault("table-applied", 2), Fault("vectors-written"), Fault(part="reader", then="recovers")),
-        "end": (Fault("before-stamp"),),
+        "snapshot": (
+            Interruption("table-created", 3),
+            Interruption("wave-staged", 2, then="controller"),
+            Interruption("split-read", 5),
+        ),
+        "stream": (
+            Interruption("table-applied", 2),
+            Interruption("vectors-written"),
+            Interruption(part="reader", then="recovers"),
+        ),
+        "end": (Interruption("before-stamp"),),
     },
     "mariadb1011_loose": {
         "snapshot": (
-            Fault("staged", 4),
-            Fault("before-commit", 2, then="controller"),
-            Fault(part="worker", then="recovers"),
+            Interruption("staged", 4),
+            Interruption("before-commit", 2, then="controller"),
+            Interruption(part="worker", then="recovers"),
         ),
-        "stream": (Fault("committed", 2, forget=True), Fault("batch-read", 2, then="controller")),
+        "stream": (Interruption("committed", 2, forget=True), Interruption("batch-read", 2, then="controller")),
     },
     "mysql97_gtid": {
-        "snapshot": (Fault("table-prepared", 4), Fault("wave-read", 2, then="controller")),
-        "stream": (Fault("batch-applied", 2), Fault("data-written", 2)),
-        "again": (Fault("before-publish"), Fault("published", then="controller")),
+        "snapshot": (Interruption("table-prepared", 4), Interruption("wave-read", 2, then="controller")),
+        "stream": (Interruption("batch-applied", 2), Interruption("data-written", 2)),
+        "again": (Interruption("before-publish"), Interruption("published", then="controller")),
     },
     "mysql97_nogtid": {
         "snapshot": (
-            Fault("run-recorded"),
-            Fault("low-taken", 2),
-            Fault("wave-committed", 3, then="controller", forget=True),
-            Fault(part="jvm"),
+            Interruption("run-recorded"),
+            Interruption("low-taken", 2),
+            Interruption("wave-committed", 3, then="controller", forget=True),
+            Interruption(part="jvm"),
         ),
-        "stream": (Fault("entry-written", 2), Fault(part="driver", then="recovers")),
+        "stream": (Interruption("entry-written", 2), Interruption(part="driver", then="recovers")),
     },
 }
 
 #: under changes of the schema (tests/stress/test_schema_stress.py)
 STEP_PLANS: dict[str, Plan] = {
     "mariadb1011": {
-        "snapshot": (Fault("wave-committed", 2),),
-        "steps": (Fault("step-staged", 2), Fault("step-committed", 3, then="recovers"), Fault("resnapshot-decided")),
+        "snapshot": (Interruption("wave-committed", 2),),
+        "steps": (
+            Interruption("step-staged", 2),
+            Interruption("step-committed", 3, then="recovers"),
+            Interruption("resnapshot-decided"),
+        ),
     },
     "mariadb1011_loose": {
-        "steps": (Fault("resnapshot-decided", then="controller"), Fault("step-staged", 4, then="recovers")),
-        "again": (Fault("published"),),
+        "steps": (
+            Interruption("resnapshot-decided", then="controller"),
+            Interruption("step-staged", 4, then="recovers"),
+        ),
+        "again": (Interruption("published"),),
     },
     "mariadb114": {
-        "snapshot": (Fault("staged", 3, then="recovers"),),
-        "steps": (Fault("step-staged"), Fault("resnapshot-decided"), Fault("step-committed", 2, then="controller")),
+        "snapshot": (Interruption("staged", 3, then="recovers"),),
+        "steps": (
+            Interruption("step-staged"),
+            Interruption("resnapshot-decided"),
+            Interruption("step-committed", 2, then="controller"),
+        ),
     },
     "mysql97_gtid": {
-        "snapshot": (Fault("low-taken", 2, then="recovers"),),
-        "steps": (Fault("step-committed", forget=True), Fault(part="driver", then="recovers"), Fault("step-staged")),
+        "snapshot": (Interruption("low-taken", 2, then="recovers"),),
+        "steps": (
+            Interruption("step-committed", forget=True),
+            Interruption(part="driver", then="recovers"),
+            Interruption("step-staged"),
+        ),
     },
     "mysql97_nogtid": {
-        "snapshot": (Fault("wave-staged", 3, then="controller"),),
-        "steps": (Fault("step-staged", 3, then="controller"), Fault(part="reader"), Fault("step-committed", 5)),
-        "again": (Fault("before-publish"),),
+        "snapshot": (Interruption("wave-staged", 3, then="controller"),),
+        "steps": (
+            Interruption("step-staged", 3, then="controller"),
+            Interruption(part="reader"),
+            Interruption("step-committed", 5),
+        ),
+        "again": (Interruption("before-publish"),),
     },
 }
 
 #: what every run of the tests takes
-SHORT_STEP_PLAN: Plan = {"steps": (Fault("step-committed", 2),)}
+SHORT_STEP_PLAN: Plan = {"steps": (Interruption("step-committed", 2),)}
 
 #: after staging, before the wave's commit; in table creation; between the commits of two tables;
 #: after a commit, before status; in an idle table's position checkpoint; in the handover of a
@@ -128,39 +155,47 @@ PASSED_ELSEWHERE = {
 TOPIC_PLANS: dict[str, Plan] = {
     "mariadb1011": {
         "snapshot": (
-            Fault("table-created", 3),
-            Fault("kafka-opened", then="controller"),
-            Fault("staged", 3),
-            Fault("wave-staged", 2, then="controller"),
-            Fault("wave-committed", 2),
-            Fault("data-written", 2, then="recovers"),
-            Fault("kafka-sent", 3),
-            Fault("part-sent", 2, then="controller"),
+            Interruption("table-created", 3),
+            Interruption("kafka-opened", then="controller"),
+            Interruption("staged", 3),
+            Interruption("wave-staged", 2, then="controller"),
+            Interruption("wave-committed", 2),
+            Interruption("data-written", 2, then="recovers"),
+            Interruption("kafka-sent", 3),
+            Interruption("part-sent", 2, then="controller"),
         ),
-        "stream": (Fault("kafka-begun", 3, then="recovers"), Fault("kafka-sent", 4), Fault("table-applied", 5)),
-        "again": (Fault("before-publish"), Fault("kafka-committed", 2, then="controller")),
-        "end": (Fault("before-stamp"),),
+        "stream": (
+            Interruption("kafka-begun", 3, then="recovers"),
+            Interruption("kafka-sent", 4),
+            Interruption("table-applied", 5),
+        ),
+        "again": (Interruption("before-publish"), Interruption("kafka-committed", 2, then="controller")),
+        "end": (Interruption("before-stamp"),),
     },
     "mysql97_gtid": {
         "snapshot": (
-            Fault("run-recorded"),
-            Fault("table-prepared", 4, then="recovers"),
-            Fault("low-taken", 2),
-            Fault("split-read", 4),
-            Fault("wave-read", 2, then="controller"),
-            Fault("before-commit", 2),
-            Fault("entry-written", 3, then="recovers"),
-            Fault("committed", 4, forget=True),
-            Fault("vectors-written"),
-            Fault("published", 2),
+            Interruption("run-recorded"),
+            Interruption("table-prepared", 4, then="recovers"),
+            Interruption("low-taken", 2),
+            Interruption("split-read", 4),
+            Interruption("wave-read", 2, then="controller"),
+            Interruption("before-commit", 2),
+            Interruption("entry-written", 3, then="recovers"),
+            Interruption("committed", 4, forget=True),
+            Interruption("vectors-written"),
+            Interruption("published", 2),
         ),
         "stream": (
-            Fault("batch-read", 2, then="controller"),
-            Fault("kafka-committed", 4),
-            Fault("batch-applied", 2, then="recovers"),
-            Fault(part="reader"),
+            Interruption("batch-read", 2, then="controller"),
+            Interruption("kafka-committed", 4),
+            Interruption("batch-applied", 2, then="recovers"),
+            Interruption(part="reader"),
         ),
-        "again": (Fault("kafka-begun", 2), Fault("part-sent"), Fault("published", then="controller")),
+        "again": (
+            Interruption("kafka-begun", 2),
+            Interruption("part-sent"),
+            Interruption("published", then="controller"),
+        ),
     },
 }
 

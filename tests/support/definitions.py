@@ -67,7 +67,7 @@ A = "ALTER TABLE t "
 
 
 @dataclass(frozen=True)
-class Case:
+class DefinitionCase:
     """`run` on `table`, after `before` in the same session; `flavor` is empty for both."""
 
     run: tuple[str, ...]
@@ -81,12 +81,16 @@ class Case:
         return shown.replace("ALTER TABLE t ", "")[:90] + ("" if STRICT in self.before else " (lax)")
 
 
-def nothing(*run: str, flavor: str = "", before: tuple[str, ...] = (STRICT,), table: tuple[str, ...] = TABLE) -> Case:
-    return Case(run, True, flavor, before, table)
+def nothing(
+    *run: str, flavor: str = "", before: tuple[str, ...] = (STRICT,), table: tuple[str, ...] = TABLE
+) -> DefinitionCase:
+    return DefinitionCase(run, True, flavor, before, table)
 
 
-def change(*run: str, flavor: str = "", before: tuple[str, ...] = (STRICT,), table: tuple[str, ...] = TABLE) -> Case:
-    return Case(run, False, flavor, before, table)
+def change(
+    *run: str, flavor: str = "", before: tuple[str, ...] = (STRICT,), table: tuple[str, ...] = TABLE
+) -> DefinitionCase:
+    return DefinitionCase(run, False, flavor, before, table)
 
 
 _MARIADB, _MYSQL = "mariadb", "mysql"

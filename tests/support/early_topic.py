@@ -16,7 +16,7 @@ from cdcsync_spark.rows.changes import ChangeKind
 from cdcsync_spark.sinks.kafka.topic.target import KafkaSink
 from contract.sinkcase import ORDERS, SYNC
 from support.event_consumer import Event
-from support.event_source import END, HIGH, LOW, Source, read_early
+from support.event_source import END, HIGH, LOW, EventSource, read_early
 from support.kafka import read_topic
 from support.kafka_stream import kafka_sink
 from support.topic_events import debezium_events
@@ -51,13 +51,13 @@ def early_rows(brokers: str, topic: str) -> list[Event]:
     return [Event("+I", {"id": key, "note": r.after}, 0) for key, rs in found.items() for r in rs if r.op == "r"]
 
 
-def read_early_topic(sink: KafkaSink, source: Source, waves: int = len(SPLITS)) -> TableState:
+def read_early_topic(sink: KafkaSink, source: EventSource, waves: int = len(SPLITS)) -> TableState:
     """As `read_early`, the first `waves` splits: what consumers have is read of the topic."""
     topic = sink.topics.name(SYNC, ORDERS.id)
     return read_early(sink, source.snapshot(), lambda _: early_rows(sink.settings.bootstrap, topic), SPLITS[:waves])
 
 
-def changes(source: Source, upto: int = END) -> dict[int, list[Seen]]:
+def changes(source: EventSource, upto: int = END) -> dict[int, list[Seen]]:
     """What the binlog has of each key since LOW."""
     found: dict[int, list[Seen]] = {}
     images = [image for end, images in sorted(source.log.items()) if end <= upto for image in images]
@@ -73,7 +73,7 @@ def changes(source: Source, upto: int = END) -> dict[int, list[Seen]]:
     return found
 
 
-def check(source: Source, brokers: str, topic: str, upto: int = END, *, repeats: bool = False) -> None:
+def check(source: EventSource, brokers: str, topic: str, upto: int = END, *, repeats: bool = False) -> None:
     """Checks a topic that has everything up to `upto`, at HIGH or behind it; with `repeats` a
     record may be there more than once."""
     found, due = seen(brokers, topic), changes(source, upto)

@@ -46,7 +46,7 @@ def place(offset: int) -> FilePosition:
 
 
 @dataclass
-class Source:
+class EventSource:
     """A table's history: `log` has each transaction by its end; `at` the table at every place."""
 
     rng: random.Random
@@ -145,7 +145,7 @@ def applier(sink: Sink, folder: Path, repair: Repair | None = None, epoch: int =
     return Applier(tables, epoch or state.epoch + 1, state.position, lambda: 0.0, repair, events=True)
 
 
-def follow(sink: Sink, source: Source, folder: Path, *, end: int = END) -> Applier:
+def follow(sink: Sink, source: EventSource, folder: Path, *, end: int = END) -> Applier:
     """To `end` by batches of random size, by runs that end anywhere."""
     while True:
         run = applier(sink, folder)
@@ -204,7 +204,7 @@ def error_of_a_crash(sink: Sink, folder: Path) -> CdcError | None:
     return run.tables[NAME].error
 
 
-def apply_while_completed_by(before: Applier, run: Applier, source: Source, folder: Path) -> None:
+def apply_while_completed_by(before: Applier, run: Applier, source: EventSource, folder: Path) -> None:
     """`run` applies to the end; before its first commit `before` makes the copy consistent."""
     passed: list[str] = []
 

@@ -130,7 +130,7 @@ def image(number: int, text: str) -> bytes:
 
 
 @dataclass
-class Log:
+class BinlogFile:
     """A binlog file that is written event by event and knows where it is."""
 
     offset: int = 4

@@ -14,7 +14,7 @@ from support.sync_process import GRANTS
 
 
 @dataclass(frozen=True)
-class Fault:
+class SyncFault:
     """`objects`: others in its namespace; `spec`: parts of the sync's; `reason` and `words`: what
     its status must contain within `seconds`."""
 
@@ -84,9 +84,9 @@ def _executors(template: Object) -> Object:
 
 #: by the name of the namespace
 FAULTS = {
-    "no-quota": Fault("QuotaExceeded", "exceeded quota", objects=(_NO_PODS,)),
-    "no-image": Fault("ImagePullFailed", "no-such-image", {"image": "localhost/no-such-image:1"}),
-    "no-memory": Fault(
+    "no-quota": SyncFault("QuotaExceeded", "exceeded quota", objects=(_NO_PODS,)),
+    "no-image": SyncFault("ImagePullFailed", "no-such-image", {"image": "localhost/no-such-image:1"}),
+    "no-memory": SyncFault(
         "OutOfMemory",
         "raise spec.driver.memory",
         {"driver": {"podTemplate": {"spec": {"containers": [_TINY]}}}},
@@ -95,14 +95,14 @@ FAULTS = {
 }
 #: those that take long, or processors
 LONG_FAULTS = {
-    "no-room": Fault(
+    "no-room": SyncFault(
         "DriverUnschedulable", "no node takes the driver's pod: 0/", {"driver": {"podTemplate": {"spec": _NOWHERE}}},
         seconds=600,
     ),
-    "no-room-to-read": Fault("ExecutorsLost", "no executor has been there for", _executors(_NOWHERE), seconds=900),
-    "full-disk": Fault("SinkUnreachable", "o space left", _LAKE, seconds=600),
-    "full-scratch": Fault("DriverLost", "Usage of EmptyDir volume", _SCRATCH, seconds=600),
-    "hungry": Fault("OutOfMemory", "raise spec.executors.memory", _executors(_HUNGRY), seconds=600),
+    "no-room-to-read": SyncFault("ExecutorsLost", "no executor has been there for", _executors(_NOWHERE), seconds=900),
+    "full-disk": SyncFault("SinkUnreachable", "o space left", _LAKE, seconds=600),
+    "full-scratch": SyncFault("DriverLost", "Usage of EmptyDir volume", _SCRATCH, seconds=600),
+    "hungry": SyncFault("OutOfMemory", "raise spec.executors.memory", _executors(_HUNGRY), seconds=600),
 }  # fmt: skip
 
 

@@ -25,7 +25,7 @@ from support.column_grammar import (
     TIMES,
     VARCHARS,
 )
-from support.definitions import Case
+from support.definitions import DefinitionCase
 
 _COLUMNS = {
     "i1": ("TINYINT", "-128", "127"),
@@ -298,9 +298,9 @@ class _Draw:
         return tuple(settings)
 
 
-def statements(seed: int, flavor: str) -> Iterator[Case]:
+def statements(seed: int, flavor: str) -> Iterator[DefinitionCase]:
     """Statements without end; the same ones for the same seed."""
     rng = random.Random(seed)
     while True:
         draw = _Draw(rng, flavor)
-        yield Case((draw.statement(),), False, flavor, draw.session(), draw.table)
+        yield DefinitionCase((draw.statement(),), False, flavor, draw.session(), draw.table)

@@ -25,7 +25,7 @@ UTF8, LATIN1, BINARY, GBK, UTF16, UCS2, UTF32, SJIS, ASCII, SWE7 = 45, 8, 63, 28
 
 
 @dataclass(frozen=True)
-class Kind:
+class ImageType:
     """A column's type; `stored` draws the bytes of a value."""
 
     declared: str
@@ -47,7 +47,7 @@ class Kind:
 Stored = Sequence[bytes | None]
 
 
-def table_of(kinds: Sequence[Kind], excluded: frozenset[str] = frozenset()) -> tuple[Capture, TableMap]:
+def table_of(kinds: Sequence[ImageType], excluded: frozenset[str] = frozenset()) -> tuple[Capture, TableMap]:
     """A table with the columns c0, c1, ..., the first of them its key."""
     names = [f"c{i}" for i in range(len(kinds))]
     columns = tuple(k.column(n) for k, n in zip(kinds, names, strict=True))
@@ -227,58 +227,58 @@ _JSON = [
 ]
 
 KINDS = [
-    *(Kind(name, _CODES[name], 0, _number(w)) for name, w in _WIDTHS.items()),
-    *(Kind(f"{name} unsigned", _CODES[name], 0, _number(w), unsigned=True) for name, w in _WIDTHS.items()),
-    Kind("float", types.FLOAT, 4, st.floats(width=32, allow_nan=False).map(lambda n: struct.pack("<f", n))),
-    Kind("double", types.DOUBLE, 8, st.floats(allow_nan=False).map(lambda n: struct.pack("<d", n))),
-    *(Kind(f"decimal({p},{s})", types.DECIMAL, p | s << 8, _decimal(p, s)) for p, s in _DECIMALS),
-    Kind("decimal(40,2) unsigned zerofill", types.DECIMAL, 40 | 2 << 8, _decimal(40, 2)),
-    *(Kind(f"bit({n})", types.BIT, n, _bits(n)) for n in (1, 8, 9, 64)),
-    Kind("year", types.YEAR, 0, _number(1), unsigned=True),
-    Kind("date", types.DATE, 0, _date()),
-    Kind("datetime", types.DATETIME, 0, _old_datetime()),
-    Kind("timestamp", types.TIMESTAMP, 0, _number(4)),
-    Kind("time", types.TIME, 0, _old_time()),
-    *(Kind(f"datetime({d})", types.DATETIME, d, _old_datetime_digits(d)) for d in range(1, 7)),
-    *(Kind(f"timestamp({d})", types.TIMESTAMP, d, _old_timestamp_digits(d)) for d in range(1, 7)),
-    *(Kind(f"time({d})", types.TIME, d, _old_time_digits(d)) for d in range(1, 7)),
-    *(Kind(f"datetime({d})", types.DATETIME2, d, _datetime(d)) for d in range(7)),
-    *(Kind(f"timestamp({d})", types.TIMESTAMP2, d, _timestamp(d)) for d in range(7)),
-    *(Kind(f"time({d})", types.TIME2, d, _time(d)) for d in range(7)),
-    Kind("varchar(12)", types.VARCHAR, 48, _text("utf-8", _WIDE), UTF8, "utf8mb4"),
-    Kind("varchar(300)", types.VARCHAR, 1200, _text("utf-8", _WIDE, 90), UTF8, "utf8mb4"),
-    Kind("char(12)", types.STRING, 48, _text("utf-8", _WIDE), UTF8, "utf8mb4"),
-    Kind("char(200)", types.STRING, 800, _text("utf-8", "a "), UTF8, "utf8mb4"),
-    Kind("varchar(12)", types.VARCHAR, 12, _text("cp1252", _LATIN), LATIN1, "latin1"),
-    Kind("char(12)", types.STRING, 12, _text("cp1252", _LATIN), LATIN1, "latin1"),
-    Kind("varchar(12)", types.VARCHAR, 12, _text("ascii", "a ~"), ASCII, "ascii"),
-    Kind("varchar(12)", types.VARCHAR, 12, _text("ascii", "a[]|"), SWE7, "swe7"),
-    Kind("varchar(12)", types.VARCHAR, 24, _text("gbk", "a 你好"), GBK, "gbk"),
-    Kind("char(12)", types.STRING, 24, _text("shift_jis", "a あ"), SJIS, "sjis"),
-    Kind("varchar(12)", types.VARCHAR, 48, _text("utf-16-be", _WIDE), UTF16, "utf16"),
-    Kind("char(12)", types.STRING, 24, _text("utf-16-be", "a ü"), UCS2, "ucs2"),
-    Kind("char(3)", types.STRING, 12, _text("utf-32-be", _WIDE, 3), UTF32, "utf32"),
-    Kind("tinytext", types.BLOB, 1, _text("utf-8", _WIDE), UTF8, "utf8mb4"),
-    Kind("text", types.BLOB, 2, _text("utf-8", _WIDE), UTF8, "utf8mb4"),
-    Kind("mediumtext", types.BLOB, 3, _text("utf-8", _WIDE), UTF8, "utf8mb4"),
-    Kind("longtext", types.BLOB, 4, _text("utf-8", _WIDE), UTF8, "utf8mb4"),
-    Kind("varchar(9)", types.VARCHAR_COMPRESSED, 40, _text("utf-8", _WIDE).map(_compressed), UTF8, "utf8mb4"),
-    Kind("blob", types.BLOB_COMPRESSED, 2, st.just(b"") | _BYTES.map(_compressed), BINARY),
-    *(Kind(f"binary({n})", types.STRING, n, st.binary(max_size=min(n, 20)), BINARY) for n in (0, 1, 16, 255)),
-    Kind("varbinary(12)", types.VARCHAR, 12, _BYTES, BINARY),
-    Kind("longblob", types.BLOB, 4, _BYTES, BINARY),
-    Kind("point", types.GEOMETRY, 4, st.binary(min_size=25, max_size=25)),
-    Kind("enum('a','ü','')", types.ENUM, 1, st.integers(0, 3).map(lambda n: bytes([n])), UTF8, "utf8mb4", members=_ENUM),
-    Kind("enum('a','ü','')", types.ENUM, 2, st.integers(0, 3).map(lambda n: bytes([n, 0])), UTF8, "utf8mb4", members=_ENUM),
-    Kind("enum('a','ü','')", types.ENUM, 1, st.integers(0, 3).map(lambda n: bytes([n])), BINARY, members=_ENUM),
-    Kind(
+    *(ImageType(name, _CODES[name], 0, _number(w)) for name, w in _WIDTHS.items()),
+    *(ImageType(f"{name} unsigned", _CODES[name], 0, _number(w), unsigned=True) for name, w in _WIDTHS.items()),
+    ImageType("float", types.FLOAT, 4, st.floats(width=32, allow_nan=False).map(lambda n: struct.pack("<f", n))),
+    ImageType("double", types.DOUBLE, 8, st.floats(allow_nan=False).map(lambda n: struct.pack("<d", n))),
+    *(ImageType(f"decimal({p},{s})", types.DECIMAL, p | s << 8, _decimal(p, s)) for p, s in _DECIMALS),
+    ImageType("decimal(40,2) unsigned zerofill", types.DECIMAL, 40 | 2 << 8, _decimal(40, 2)),
+    *(ImageType(f"bit({n})", types.BIT, n, _bits(n)) for n in (1, 8, 9, 64)),
+    ImageType("year", types.YEAR, 0, _number(1), unsigned=True),
+    ImageType("date", types.DATE, 0, _date()),
+    ImageType("datetime", types.DATETIME, 0, _old_datetime()),
+    ImageType("timestamp", types.TIMESTAMP, 0, _number(4)),
+    ImageType("time", types.TIME, 0, _old_time()),
+    *(ImageType(f"datetime({d})", types.DATETIME, d, _old_datetime_digits(d)) for d in range(1, 7)),
+    *(ImageType(f"timestamp({d})", types.TIMESTAMP, d, _old_timestamp_digits(d)) for d in range(1, 7)),
+    *(ImageType(f"time({d})", types.TIME, d, _old_time_digits(d)) for d in range(1, 7)),
+    *(ImageType(f"datetime({d})", types.DATETIME2, d, _datetime(d)) for d in range(7)),
+    *(ImageType(f"timestamp({d})", types.TIMESTAMP2, d, _timestamp(d)) for d in range(7)),
+    *(ImageType(f"time({d})", types.TIME2, d, _time(d)) for d in range(7)),
+    ImageType("varchar(12)", types.VARCHAR, 48, _text("utf-8", _WIDE), UTF8, "utf8mb4"),
+    ImageType("varchar(300)", types.VARCHAR, 1200, _text("utf-8", _WIDE, 90), UTF8, "utf8mb4"),
+    ImageType("char(12)", types.STRING, 48, _text("utf-8", _WIDE), UTF8, "utf8mb4"),
+    ImageType("char(200)", types.STRING, 800, _text("utf-8", "a "), UTF8, "utf8mb4"),
+    ImageType("varchar(12)", types.VARCHAR, 12, _text("cp1252", _LATIN), LATIN1, "latin1"),
+    ImageType("char(12)", types.STRING, 12, _text("cp1252", _LATIN), LATIN1, "latin1"),
+    ImageType("varchar(12)", types.VARCHAR, 12, _text("ascii", "a ~"), ASCII, "ascii"),
+    ImageType("varchar(12)", types.VARCHAR, 12, _text("ascii", "a[]|"), SWE7, "swe7"),
+    ImageType("varchar(12)", types.VARCHAR, 24, _text("gbk", "a 你好"), GBK, "gbk"),
+    ImageType("char(12)", types.STRING, 24, _text("shift_jis", "a あ"), SJIS, "sjis"),
+    ImageType("varchar(12)", types.VARCHAR, 48, _text("utf-16-be", _WIDE), UTF16, "utf16"),
+    ImageType("char(12)", types.STRING, 24, _text("utf-16-be", "a ü"), UCS2, "ucs2"),
+    ImageType("char(3)", types.STRING, 12, _text("utf-32-be", _WIDE, 3), UTF32, "utf32"),
+    ImageType("tinytext", types.BLOB, 1, _text("utf-8", _WIDE), UTF8, "utf8mb4"),
+    ImageType("text", types.BLOB, 2, _text("utf-8", _WIDE), UTF8, "utf8mb4"),
+    ImageType("mediumtext", types.BLOB, 3, _text("utf-8", _WIDE), UTF8, "utf8mb4"),
+    ImageType("longtext", types.BLOB, 4, _text("utf-8", _WIDE), UTF8, "utf8mb4"),
+    ImageType("varchar(9)", types.VARCHAR_COMPRESSED, 40, _text("utf-8", _WIDE).map(_compressed), UTF8, "utf8mb4"),
+    ImageType("blob", types.BLOB_COMPRESSED, 2, st.just(b"") | _BYTES.map(_compressed), BINARY),
+    *(ImageType(f"binary({n})", types.STRING, n, st.binary(max_size=min(n, 20)), BINARY) for n in (0, 1, 16, 255)),
+    ImageType("varbinary(12)", types.VARCHAR, 12, _BYTES, BINARY),
+    ImageType("longblob", types.BLOB, 4, _BYTES, BINARY),
+    ImageType("point", types.GEOMETRY, 4, st.binary(min_size=25, max_size=25)),
+    ImageType("enum('a','ü','')", types.ENUM, 1, st.integers(0, 3).map(lambda n: bytes([n])), UTF8, "utf8mb4", members=_ENUM),
+    ImageType("enum('a','ü','')", types.ENUM, 2, st.integers(0, 3).map(lambda n: bytes([n, 0])), UTF8, "utf8mb4", members=_ENUM),
+    ImageType("enum('a','ü','')", types.ENUM, 1, st.integers(0, 3).map(lambda n: bytes([n])), BINARY, members=_ENUM),
+    ImageType(
         f"set({','.join(repr(m.decode()) for m in _SET)})", types.SET, 2,
         st.integers(0, 511).map(lambda n: n.to_bytes(2, "little")), UTF8, "utf8mb4", members=_SET,
     ),
-    Kind("json", types.JSON, 4, st.sampled_from(_JSON)),
-    Kind("json", types.BLOB, 4, st.sampled_from([b'{"a": 1}', b"null", b""]), UTF8, "utf8mb4"),
-    Kind("vector(3)", types.VECTOR, 4, _vector()),
-    Kind("uuid", types.STRING, 16, st.binary(max_size=16), BINARY),
-    Kind("inet4", types.STRING, 4, st.binary(max_size=4), BINARY),
-    Kind("inet6", types.STRING, 16, st.lists(st.sampled_from([b"\0\0", b"\0\1", b"\xff\xff"]), max_size=8).map(b"".join), BINARY),
+    ImageType("json", types.JSON, 4, st.sampled_from(_JSON)),
+    ImageType("json", types.BLOB, 4, st.sampled_from([b'{"a": 1}', b"null", b""]), UTF8, "utf8mb4"),
+    ImageType("vector(3)", types.VECTOR, 4, _vector()),
+    ImageType("uuid", types.STRING, 16, st.binary(max_size=16), BINARY),
+    ImageType("inet4", types.STRING, 4, st.binary(max_size=4), BINARY),
+    ImageType("inet6", types.STRING, 16, st.lists(st.sampled_from([b"\0\0", b"\0\1", b"\xff\xff"]), max_size=8).map(b"".join), BINARY),
 ]  # fmt: skip

@@ -23,7 +23,7 @@ LONG = 240.0
 
 
 @dataclass
-class Case:
+class KafkaCase:
     """A sync of one table, at the level of its transactions."""
 
     kafka: KafkaBroker

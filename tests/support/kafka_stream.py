@@ -33,9 +33,9 @@ def kafka_sink(
 
 def main(brokers: str, folder: Path, seed: int, role: str, *options: str) -> int:
     from support.early_topic import early_sink, read_early_topic
-    from support.event_source import NAME, Source, applier, follow
+    from support.event_source import NAME, EventSource, applier, follow
 
-    source = Source(random.Random(seed))
+    source = EventSource(random.Random(seed))
     source.rng = random.Random()
     scratch = folder / f"{role}-{random.getrandbits(32)}"
     scratch.mkdir()

@@ -18,7 +18,7 @@ _ENDS = 5
 
 
 @dataclass(frozen=True)
-class Fault:
+class Interruption:
     """One interruption: at the `count`-th passing of a gate, or (`part`) a kill at a random moment.
 
     What follows: everything is killed (`power-cut`), the controller only, whose driver then drains
@@ -46,7 +46,7 @@ class Injector:
     def __post_init__(self) -> None:
         self.kills: Counter[str] = Counter()
 
-    def inject(self, fault: Fault, until: Until, *, at_work: Part = "reader") -> None:
+    def inject(self, fault: Interruption, until: Until, *, at_work: Part = "reader") -> None:
         """A random moment counts from when there is a process `at_work`."""
         self.sync.start(until, Gate(fault.gate, fault.count) if fault.gate else None)
         if fault.part:
@@ -75,7 +75,7 @@ class Injector:
         time.sleep(self.random.uniform(0, 3))
         self.sync.wait_until(lambda: self.sync.kill(part), f"a {part} to kill")
 
-    def _follow_up(self, fault: Fault) -> None:
+    def _follow_up(self, fault: Interruption) -> None:
         if fault.then == "recovers" and self.sync.running:
             self.sync.wait_part("jvm")
             time.sleep(self.random.uniform(0, 4))

@@ -22,7 +22,7 @@ _CLONE_NEWNET = 0x40000000
 _SECONDS = 120
 
 
-class Client:
+class RemoteMachine:
     """A machine behind a wire: `server_address` is the test's end of it, `command` begins a command
     that runs there."""
 
@@ -49,7 +49,7 @@ class Client:
 
 
 @contextmanager
-def clients(count: int) -> Iterator[list[Client]]:
+def clients(count: int) -> Iterator[list[RemoteMachine]]:
     """The calling thread, and what it starts, is in a namespace of its own until the end; so are
     its clients."""
     libc = ctypes.CDLL(None, use_errno=True)
@@ -62,7 +62,7 @@ def clients(count: int) -> Iterator[list[Client]]:
         _run("ip", "link", "set", "lo", "up")
         made = []
         for number in range(1, count + 1):
-            made.append(Client(number))
+            made.append(RemoteMachine(number))
             cleanup.callback(made[-1].remove)
         yield made
 

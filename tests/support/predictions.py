@@ -26,7 +26,7 @@ from cdcsync_spark.wire.sql.changes.schema_change import apply_to
 from cdcsync_spark.wire.sql.column.catalog_default import catalog_default, predicted_default
 from cdcsync_spark.wire.sql.syntax.text import Statement
 from cdcsync_spark.wire.sql.syntax.tokens import Session
-from support.definitions import OTHERS, Case
+from support.definitions import OTHERS, DefinitionCase
 from support.dump import log_end, read_log
 from support.servers import Server
 
@@ -43,7 +43,7 @@ class Played:
     """A case, and what the server had before and after it; `after` is None where it has no such
     table any more, `refused` is the server's error."""
 
-    case: Case
+    case: DefinitionCase
     table: TableId
     before: Capture
     rows: Rows
@@ -57,7 +57,7 @@ class Played:
 class Verdict:
     """`kind` is what was predicted; `wrong` how the server differs from it."""
 
-    case: Case
+    case: DefinitionCase
     kind: Kind
     wrong: tuple[str, ...] = ()
     reason: str = ""
@@ -88,13 +88,13 @@ class Bench:
         self._admin.close()
         self._writer.close()
 
-    def play(self, cases: Iterable[Case], *, followed_only: bool = False) -> None:
+    def play(self, cases: Iterable[DefinitionCase], *, followed_only: bool = False) -> None:
         """`followed_only` leaves out what the reader does not follow: it claims nothing of it."""
         for case in cases:
             if case.flavor in ("", self._server.flavor) and not (followed_only and self._is_left(case)):
                 self._play(case)
 
-    def _is_left(self, case: Case) -> bool:
+    def _is_left(self, case: DefinitionCase) -> bool:
         database, _ = self._template(case.table)
         definition = self._definition(TableId(database, "t"))
         assert definition is not None
@@ -105,7 +105,7 @@ class Bench:
             isinstance(apply_to(definition, Statement(database, sql, session)), Followed) for sql in case.run
         )
 
-    def _play(self, case: Case) -> None:
+    def _play(self, case: DefinitionCase) -> None:
         alone = len(case.run) == 1 and not _OTHER_TABLES.search(case.run[0])
         played = (self._untouched.pop(case.table, None) if alone else None) or self._prepared(case)
         played.case, played.refused, database = case, "", played.table.database
@@ -119,7 +119,7 @@ class Bench:
         else:
             self._observe(played)
 
-    def _prepared(self, case: Case) -> Played:
+    def _prepared(self, case: DefinitionCase) -> Played:
         database = f"{self._prefix}{len(self._played)}"
         self._set_up(database, case)
         table = TableId(database, "t")
@@ -128,7 +128,7 @@ class Bench:
         self._played.append(Played(case, table, before, self._rows(before)))
         return self._played[-1]
 
-    def _set_up(self, database: str, case: Case) -> None:
+    def _set_up(self, database: str, case: DefinitionCase) -> None:
         template, names = self._template(case.table)
         self._run(f"CREATE DATABASE {database} CHARACTER SET utf8mb4", f"USE {database}")
         self._run(f"CREATE TABLE t LIKE {template}.t", f"INSERT INTO t ({names}) SELECT {names} FROM {template}.t")

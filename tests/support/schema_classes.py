@@ -29,7 +29,7 @@ WRITES = (
 )
 
 
-class Class(NamedTuple):
+class SchemaClass(NamedTuple):
     """A row of the facts: statements, and what the last of them is taken for."""
 
     kind: Kind
@@ -55,36 +55,40 @@ LITERALS = (
 )
 NOT_NULL = "ALTER TABLE a MODIFY v VARCHAR(40) NOT NULL DEFAULT ''"
 CLASSES = {
-    "add": Class(Kind.RESHAPE, ("ALTER TABLE a ADD x INT",)),
-    "add-default": Class(
+    "add": SchemaClass(Kind.RESHAPE, ("ALTER TABLE a ADD x INT",)),
+    "add-default": SchemaClass(
         Kind.FILL, ("ALTER TABLE a ADD x INT NOT NULL DEFAULT 42, ADD y CHAR(9) DEFAULT 'a''b' FIRST",)
     ),
-    "add-implicit": Class(Kind.FILL, (IMPLICIT,)),
-    "add-blank": Class(Kind.FILL, ("ALTER TABLE a ADD x CHAR(5) DEFAULT 'a  '",)),
-    "add-invisible": Class(Kind.FILL, ("ALTER TABLE a ADD x INT INVISIBLE DEFAULT 3",)),
-    "add-time": Class(Kind.FILL, ("SET time_zone = '+05:30'", TIMES)),
-    "drop": Class(Kind.RESHAPE, ("ALTER TABLE a DROP v, DROP dt",)),
-    "drop-and-add": Class(Kind.FILL, ("ALTER TABLE a DROP v", "ALTER TABLE a ADD v VARCHAR(40) DEFAULT 'new'")),
-    "drop-add-at-once": Class(Kind.FILL, ("ALTER TABLE a DROP v, ADD v VARCHAR(40) DEFAULT 'new' AFTER id",)),
-    "rename": Class(Kind.RESHAPE, ("ALTER TABLE a CHANGE v w VARCHAR(40)",)),
-    "swap-names": Class(Kind.RESHAPE, ("ALTER TABLE a ADD m INT", "ALTER TABLE a CHANGE n m INT, CHANGE m n INT")),
-    "reorder": Class(Kind.RESHAPE, ("ALTER TABLE a MODIFY n INT FIRST, MODIFY e ENUM('x','y') AFTER id",)),
-    "widen": Class(Kind.RESHAPE, (WIDER,)),
-    "widen-others": Class(
+    "add-implicit": SchemaClass(Kind.FILL, (IMPLICIT,)),
+    "add-blank": SchemaClass(Kind.FILL, ("ALTER TABLE a ADD x CHAR(5) DEFAULT 'a  '",)),
+    "add-invisible": SchemaClass(Kind.FILL, ("ALTER TABLE a ADD x INT INVISIBLE DEFAULT 3",)),
+    "add-time": SchemaClass(Kind.FILL, ("SET time_zone = '+05:30'", TIMES)),
+    "drop": SchemaClass(Kind.RESHAPE, ("ALTER TABLE a DROP v, DROP dt",)),
+    "drop-and-add": SchemaClass(Kind.FILL, ("ALTER TABLE a DROP v", "ALTER TABLE a ADD v VARCHAR(40) DEFAULT 'new'")),
+    "drop-add-at-once": SchemaClass(Kind.FILL, ("ALTER TABLE a DROP v, ADD v VARCHAR(40) DEFAULT 'new' AFTER id",)),
+    "rename": SchemaClass(Kind.RESHAPE, ("ALTER TABLE a CHANGE v w VARCHAR(40)",)),
+    "swap-names": SchemaClass(
+        Kind.RESHAPE, ("ALTER TABLE a ADD m INT", "ALTER TABLE a CHANGE n m INT, CHANGE m n INT")
+    ),
+    "reorder": SchemaClass(Kind.RESHAPE, ("ALTER TABLE a MODIFY n INT FIRST, MODIFY e ENUM('x','y') AFTER id",)),
+    "widen": SchemaClass(Kind.RESHAPE, (WIDER,)),
+    "widen-others": SchemaClass(
         Kind.RESHAPE, ("ALTER TABLE a ADD dd DATE", "UPDATE a SET dd = '2024-02-29' WHERE id > 1", WIDER_OTHERS)
     ),
-    "literals": Class(Kind.FILL, (LITERALS,)),
-    "indexes": Class(
+    "literals": SchemaClass(Kind.FILL, (LITERALS,)),
+    "indexes": SchemaClass(
         Kind.RESHAPE, ("ALTER TABLE a ADD (x INT UNIQUE, y INT, INDEX (y)), ADD z INT REFERENCES b (id)",)
     ),
-    "widen-key": Class(Kind.RESHAPE, ("ALTER TABLE a MODIFY id BIGINT",)),
-    "members": Class(Kind.RESHAPE, ("ALTER TABLE a MODIFY e ENUM('z','y','x'), MODIFY s SET('p','q','r')",)),
-    "charset": Class(Kind.RESHAPE, ("ALTER TABLE a MODIFY tx VARCHAR(30) CHARACTER SET utf8mb4",)),
-    "charset-of-the-table": Class(Kind.RESHAPE, ("ALTER TABLE a MODIFY tx VARCHAR(30)",)),
-    "convert": Class(Kind.RESHAPE, ("ALTER TABLE a CONVERT TO CHARACTER SET utf8mb4",)),
-    "longer": Class(Kind.RESHAPE, ("ALTER TABLE a MODIFY v VARCHAR(300)",)),
-    "truncate": Class(Kind.EMPTY, ("TRUNCATE TABLE a",)),
-    "nothing": Class(Kind.NOTHING, ("SET sql_mode = 'STRICT_ALL_TABLES'", "DELETE FROM a WHERE v IS NULL", NOT_NULL)),
-    "ansi-quotes": Class(Kind.FILL, ("SET sql_mode = 'ANSI_QUOTES'", 'ALTER TABLE "a" ADD "x y" INT DEFAULT 5')),
-    "conditional": Class(Kind.FILL, ("ALTER TABLE a /*!50000 ADD x INT DEFAULT 5 */ /* , DROP v */",)),
+    "widen-key": SchemaClass(Kind.RESHAPE, ("ALTER TABLE a MODIFY id BIGINT",)),
+    "members": SchemaClass(Kind.RESHAPE, ("ALTER TABLE a MODIFY e ENUM('z','y','x'), MODIFY s SET('p','q','r')",)),
+    "charset": SchemaClass(Kind.RESHAPE, ("ALTER TABLE a MODIFY tx VARCHAR(30) CHARACTER SET utf8mb4",)),
+    "charset-of-the-table": SchemaClass(Kind.RESHAPE, ("ALTER TABLE a MODIFY tx VARCHAR(30)",)),
+    "convert": SchemaClass(Kind.RESHAPE, ("ALTER TABLE a CONVERT TO CHARACTER SET utf8mb4",)),
+    "longer": SchemaClass(Kind.RESHAPE, ("ALTER TABLE a MODIFY v VARCHAR(300)",)),
+    "truncate": SchemaClass(Kind.EMPTY, ("TRUNCATE TABLE a",)),
+    "nothing": SchemaClass(
+        Kind.NOTHING, ("SET sql_mode = 'STRICT_ALL_TABLES'", "DELETE FROM a WHERE v IS NULL", NOT_NULL)
+    ),
+    "ansi-quotes": SchemaClass(Kind.FILL, ("SET sql_mode = 'ANSI_QUOTES'", 'ALTER TABLE "a" ADD "x y" INT DEFAULT 5')),
+    "conditional": SchemaClass(Kind.FILL, ("ALTER TABLE a /*!50000 ADD x INT DEFAULT 5 */ /* , DROP v */",)),
 }

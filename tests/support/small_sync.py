@@ -180,11 +180,11 @@ class SmallSync:
             stream.wait_for(lambda: stream.applier.reader.has_reached(end))
 
     @contextmanager
-    def running(self, *, report: bool = True) -> Iterator[Stream]:
+    def running(self, *, report: bool = True) -> Iterator[StreamThread]:
         """Follows the binlog in a thread, under the lock; `report` writes the status file."""
         with open(self.lock_file, "w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
-            stream = Stream(self, report)
+            stream = StreamThread(self, report)
             stream.start()
             try:
                 yield stream
@@ -192,7 +192,7 @@ class SmallSync:
                 stream.stop()
 
 
-class Stream:
+class StreamThread:
     """A thread that applies the binlog."""
 
     def __init__(self, sync: SmallSync, report: bool) -> None:

@@ -48,7 +48,7 @@ from cdcsync_spark.snapshot.wave_job import SplitResult, SplitTask
 from cdcsync_spark.stream.apply.applier import Applier
 from cdcsync_spark.stream.apply.stream_table import StreamTable
 from cdcsync_spark.wire.sql.syntax.text import Statement
-from support.altered_source import BINLOG, FIRST, NAME, POLICY, Row, Source, at
+from support.altered_source import BINLOG, FIRST, NAME, POLICY, AlteredSource, Row, at
 from support.deaths import Died
 from support.memory_target import MemorySink
 
@@ -65,11 +65,11 @@ _WRITTEN = frozenset({"planned", "LOW", "split-read", "HIGH", "before-publish"})
 
 #: a moment and which passing of it
 Moment = tuple[str, int]
-Action = Callable[[Source], None]
+Action = Callable[[AlteredSource], None]
 
 
 @dataclass
-class Life:
+class SteppedLife:
     """`script` changes the source at moments, each once; `deaths` end the process there.
 
     `memory`: into a sink in memory, which is faster and has no failpoints of its own. `again`: all
@@ -82,7 +82,9 @@ class Life:
     deaths: Collection[Moment] = ()
     memory: bool = False
     again: bool = False
-    source: Source = field(default_factory=lambda: Source(contents=[{k: {"v": k, "w": -k} for k in KEYS if k % 3}]))
+    source: AlteredSource = field(
+        default_factory=lambda: AlteredSource(contents=[{k: {"v": k, "w": -k} for k in KEYS if k % 3}])
+    )
     #: what the controller has decided; None of it is in the lake
     generation: int = 0
     passed: Counter[str] = field(default_factory=Counter)
@@ -260,10 +262,10 @@ class Life:
 class _Snapshot:
     """What a snapshot asks of the source, and a wave's job."""
 
-    life: Life
+    life: SteppedLife
 
     @property
-    def source(self) -> Source:
+    def source(self) -> AlteredSource:
         return self.life.source
 
     def low(self) -> Position:

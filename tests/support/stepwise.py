@@ -41,7 +41,7 @@ from cdcsync_spark.stream.apply.crash_repair import Repair, SourceRepair
 from cdcsync_spark.stream.apply.stream_table import StreamTable
 from cdcsync_spark.stream.confirmation import DefinitionConfirmation, ask_catalog
 from cdcsync_spark.stream.failover import Failover
-from support.compare import Difference, compare, source_rows
+from support.compare import TargetDifference, compare, source_rows
 from support.servers import Server
 from support.source import repair_of
 
@@ -180,7 +180,7 @@ class Stepwise:
         with connect(self.source) as connection:
             verify_resumable(connection, read_facts(connection), self.facts.lineage, position)
 
-    def difference(self, name: str) -> Difference:
+    def difference(self, name: str) -> TargetDifference:
         """Source against target, both at rest."""
         target = self.targets[name].open_snapshot().scan().read_all()
         key = self.state(name).capture.key

@@ -8,13 +8,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from random import Random
 
-from support.compare import Difference, compare, diagnose_walk, source_rows
+from support.compare import TargetDifference, compare, diagnose_walk, source_rows
 from support.crash_points import (
     Phase,
     Plan,
 )
 from support.evidence import history
-from support.kills import PARTS, Aftermath, Fault, Injector
+from support.kills import PARTS, Aftermath, Injector, Interruption
 from support.servers import Server
 from support.sync_process import Sync, Until
 from support.workload import Pace, Workload
@@ -40,17 +40,17 @@ def plans(variant: str, own: Plan, points: Mapping[str, Sequence[Phase]]) -> Ite
 _PHASES: tuple[Phase, ...] = ("snapshot", "stream", "again", "end")
 
 
-def _random_fault(random: Random, phase: Phase, points: Mapping[str, Sequence[Phase]]) -> Fault:
+def _random_fault(random: Random, phase: Phase, points: Mapping[str, Sequence[Phase]]) -> Interruption:
     then: Aftermath = random.choice(("power-cut", "controller", "recovers"))
     forget = random.random() < 0.2
     gates = [name for name, phases in points.items() if phase in phases]
     if phase != "end" and random.random() < 0.4:
-        return Fault(part=random.choice(PARTS), then=then, forget=forget)
+        return Interruption(part=random.choice(PARTS), then=then, forget=forget)
     several = phase in ("snapshot", "stream")
-    return Fault(random.choice(gates), random.randrange(1, 4) if several else 1, then=then, forget=forget)
+    return Interruption(random.choice(gates), random.randrange(1, 4) if several else 1, then=then, forget=forget)
 
 
-class Round:
+class StressRound:
     """One round in `database` of `server`, whose files are in `folder`, for at least `seconds`."""
 
     name, spec = "stress", SPEC
@@ -104,7 +104,7 @@ class Round:
             self.sync.write_manifest(resnapshot=[{"table": f"{self.database}.{AGAIN}", "nonce": nonce}])
             self._inject(fault, "again", "forever")
 
-    def _inject(self, fault: Fault, phase: Phase, until: Until) -> None:
+    def _inject(self, fault: Interruption, phase: Phase, until: Until) -> None:
         self.injector.inject(fault, until, at_work="worker" if phase == "snapshot" else "reader")
 
     # -- the verdict
@@ -119,11 +119,11 @@ class Round:
     def _walks(self, counters: dict[int, int]) -> list[str]:
         return diagnose_walk(self.workload.walked(), counters)
 
-    def _compare(self, table: str) -> Difference:
+    def _compare(self, table: str) -> TargetDifference:
         target = self.sync.target(f"{self.database}.{table}")
         return compare(table, source_rows(self.server, self.database, table, target.schema), target, KEYS[table])
 
-    def _evidence(self, wrong: list[Difference]) -> Iterator[str]:
+    def _evidence(self, wrong: list[TargetDifference]) -> Iterator[str]:
         for difference in wrong:
             keys = [*difference.missing[:1], *difference.extra[:1], *difference.repeated[:1]]
             keys += [key for key, _, _, _ in difference.changed[:1]]

@@ -12,7 +12,7 @@ from support.postgresql import PostgresServer
 from support.servers import Server
 
 
-class Reader(Protocol):
+class TargetReader(Protocol):
     def read(self, sql: str) -> list[tuple[Any, ...]] | None:
         """The rows of one statement in READ COMMITTED; None where the server does not answer."""
         ...
@@ -24,7 +24,7 @@ class Reader(Protocol):
 
 @dataclass(frozen=True)
 class MySqlReader:
-    """See `Reader`."""
+    """See `TargetReader`."""
 
     server: Server
 
@@ -44,7 +44,7 @@ class MySqlReader:
 
 @dataclass(frozen=True)
 class PostgresReader:
-    """See `Reader`."""
+    """See `TargetReader`."""
 
     server: PostgresServer
     database: str

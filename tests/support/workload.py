@@ -78,7 +78,7 @@ class Workload:
         self.tables = tuple(sorted(KEYS))
         self._keys = 2 * self.pace.rows // len(KEY_TABLES)
         self._stop = threading.Event()
-        self._writers = [_Writer(self, i, Random(f"{seed}/{i}")) for i in range(self.pace.writers)]
+        self._writers = [_WorkloadWriter(self, i, Random(f"{seed}/{i}")) for i in range(self.pace.writers)]
 
     def prepare(self) -> None:
         """Makes and loads the tables: `pace.rows` rows altogether, spread over all kinds of
@@ -179,7 +179,7 @@ class _Prepared:
 
 
 @dataclass
-class _Writer:
+class _WorkloadWriter:
     """One application thread on its own connection."""
 
     workload: Workload
@@ -405,14 +405,14 @@ class _Writer:
 
 
 _CHANGES = (
-    _Writer._insert,
-    _Writer._insert_many,
-    _Writer._replace,
-    _Writer._insert_or_update,
-    _Writer._update,
-    _Writer._update_some,
-    _Writer._delete,
-    _Writer._change_key,
-    _Writer._respell_key,
+    _WorkloadWriter._insert,
+    _WorkloadWriter._insert_many,
+    _WorkloadWriter._replace,
+    _WorkloadWriter._insert_or_update,
+    _WorkloadWriter._update,
+    _WorkloadWriter._update_some,
+    _WorkloadWriter._delete,
+    _WorkloadWriter._change_key,
+    _WorkloadWriter._respell_key,
 )
 _WEIGHTS = (16, 3, 12, 12, 26, 3, 14, 10, 4)

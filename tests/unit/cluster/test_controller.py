@@ -49,7 +49,7 @@ def table(name: str) -> Capture:
 
 
 @dataclass
-class Cluster:
+class PlannedCluster:
     """`names` are on the source; `splits` gives a table's plan."""
 
     names: tuple[str, ...] = ("shop.a", "shop.b")
@@ -121,12 +121,12 @@ class Cluster:
 
 
 @pytest.fixture
-def cluster() -> Cluster:
-    return Cluster()
+def cluster() -> PlannedCluster:
+    return PlannedCluster()
 
 
 @pytest.fixture
-def start(cluster: Cluster) -> Iterator[Callable[[], KubeController]]:
+def start(cluster: PlannedCluster) -> Iterator[Callable[[], KubeController]]:
     made: list[KubeController] = []
 
     def begin() -> KubeController:
@@ -161,7 +161,7 @@ def streaming(**spec: Any) -> Status:
 
 @pytest.mark.parametrize("preflight", [False, True])
 def test_another_resource_of_the_name_is_reconciled_from_scratch(
-    cluster: Cluster, start: Start, preflight: bool
+    cluster: PlannedCluster, start: Start, preflight: bool
 ) -> None:
     """Deleted and created again between two reconciliations, both times in generation 1; also
     during a preflight of the old one."""
@@ -182,7 +182,7 @@ def test_another_resource_of_the_name_is_reconciled_from_scratch(
     assert [t.name for t in cluster.status.table_status] == ["shop.b"]
 
 
-def test_the_plan_of_a_deleted_resource_is_left(cluster: Cluster) -> None:
+def test_the_plan_of_a_deleted_resource_is_left(cluster: PlannedCluster) -> None:
     asked = iter(range(10**9))
 
     def endless(_: Bound) -> Iterator[Split]:
@@ -204,7 +204,7 @@ def test_the_plan_of_a_deleted_resource_is_left(cluster: Cluster) -> None:
 # ---- a spec that the policy refuses
 
 
-def test_a_refused_sync_is_watched_and_can_be_paused(cluster: Cluster, start: Start) -> None:
+def test_a_refused_sync_is_watched_and_can_be_paused(cluster: PlannedCluster, start: Start) -> None:
     """The policy was tightened under a stream that flows."""
     spec = {"driver": {"podTemplate": {"metadata": {"labels": {"team": "lake"}}}}}
     cluster.create(status=streaming(**spec), **spec)
@@ -237,7 +237,7 @@ def test_a_refused_sync_is_watched_and_can_be_paused(cluster: Cluster, start: St
     assert cluster.status.condition("Stalled").status == "False"
 
 
-def test_a_sync_whose_driver_reports_often_is_reconciled_more_often(cluster: Cluster, start: Start) -> None:
+def test_a_sync_whose_driver_reports_often_is_reconciled_more_often(cluster: PlannedCluster, start: Start) -> None:
     controller = _flowing(cluster, start)
     pauses = []
     for cluster.ahead, number in ((10.0, 2), (20.0, 7), (27.0, 10), (37.0, 11)):
@@ -248,7 +248,7 @@ def test_a_sync_whose_driver_reports_often_is_reconciled_more_often(cluster: Clu
 
 @pytest.mark.parametrize("events", [0.0, 0.05, 0.4])
 def test_no_report_of_a_driver_that_reports_often_stays_unseen_for_ten_seconds(
-    cluster: Cluster, start: Start, events: float
+    cluster: PlannedCluster, start: Start, events: float
 ) -> None:
     """A report a second; `events` is how probable an event is, which reconciles at once, in each
     half second. The resource is written at most every five seconds all the same."""
@@ -270,7 +270,7 @@ def test_no_report_of_a_driver_that_reports_often_stays_unseen_for_ten_seconds(
     assert len(writes) <= 150 / 5 + 1
 
 
-def _flowing(cluster: Cluster, start: Start) -> KubeController:
+def _flowing(cluster: PlannedCluster, start: Start) -> KubeController:
     cluster.create(status=streaming())
     controller = start()
     reconcile_until(controller, cluster.pods)
@@ -285,7 +285,7 @@ def _flowing(cluster: Cluster, start: Start) -> KubeController:
 
 @pytest.mark.parametrize("status", [0, 409, 500])
 def test_tables_that_a_run_was_started_without_are_told_whatever_fails(
-    cluster: Cluster, start: Start, status: int
+    cluster: PlannedCluster, start: Start, status: int
 ) -> None:
     """`shop.b` is gone from the source, and this operator never saw it: the stream goes without it,
     and that must be reported."""
@@ -307,7 +307,7 @@ def test_tables_that_a_run_was_started_without_are_told_whatever_fails(
 
 @pytest.mark.parametrize("part", ["pods", "rolebindings", "roles", "serviceaccounts", "configmaps"])
 def test_what_cannot_be_cleared_away_keeps_no_successor_from_its_start(
-    cluster: Cluster, start: Start, part: str
+    cluster: PlannedCluster, start: Start, part: str
 ) -> None:
     """The sync has `autoRestart.enabled: false`, where a failure would be final."""
     spec = {"autoRestart": {"enabled": False}}
@@ -329,7 +329,9 @@ def test_what_cannot_be_cleared_away_keeps_no_successor_from_its_start(
     assert cluster.status.condition("Stalled").status == "False"
 
 
-def test_a_status_whose_writer_died_before_the_run_was_made_is_gone_on_from(cluster: Cluster, start: Start) -> None:
+def test_a_status_whose_writer_died_before_the_run_was_made_is_gone_on_from(
+    cluster: PlannedCluster, start: Start
+) -> None:
     spec = {"autoRestart": {"enabled": False}}
     cluster.create(status=streaming(**spec), **spec)
     controller = start()
@@ -346,7 +348,7 @@ def test_a_status_whose_writer_died_before_the_run_was_made_is_gone_on_from(clus
 def test_a_closed_sync_asks_nothing_more_of_its_source() -> None:
     """Its credentials are gone first, so that nothing can begin after what was asked has been
     ended."""
-    cluster = Cluster()
+    cluster = PlannedCluster()
     cluster.create()
     controller = cluster.operator()
     controller.reconcile()

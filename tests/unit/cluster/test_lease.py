@@ -10,7 +10,7 @@ from cdcsync_kube.client import ApiError
 from cdcsync_operator.cluster.lease import GIVE_UP, RENEW_EVERY, TERM, TIMEOUT, TRY_AGAIN, Lease
 
 
-class Server:
+class LeaseServer:
     """One Lease, with versions."""
 
     def __init__(self) -> None:
@@ -50,15 +50,15 @@ class Server:
             raise ApiError(0, "", "no answer")
 
 
-class Clock:
+class LeaseClock:
     now = 0.0
 
     def __call__(self) -> float:
         return self.now
 
 
-def pair() -> tuple[Server, Clock, Lease, Lease]:
-    server, clock = Server(), Clock()
+def pair() -> tuple[LeaseServer, LeaseClock, Lease, Lease]:
+    server, clock = LeaseServer(), LeaseClock()
     one, two = (Lease(server, "ns", "lock", name, clock) for name in ("one", "two"))  # type: ignore[arg-type]
     return server, clock, one, two
 

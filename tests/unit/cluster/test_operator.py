@@ -28,7 +28,7 @@ SYNCS = "/apis/cdcsync.io/v1alpha1/namespaces/lake/cdcsyncs"
 CALLS = SourceCalls(None, None, None)  # type: ignore[arg-type]
 
 
-class Cluster:
+class PausedCluster:
     """Paused syncs of one namespace."""
 
     def __init__(self) -> None:
@@ -52,8 +52,8 @@ class Cluster:
 
 
 @pytest.fixture
-def cluster() -> Iterator[Cluster]:
-    made = Cluster()
+def cluster() -> Iterator[PausedCluster]:
+    made = PausedCluster()
     yield made
     made.operator.stop()
 
@@ -65,7 +65,7 @@ def eventually(what: Callable[[], bool]) -> None:
         time.sleep(0.01)
 
 
-def test_syncs_without_an_event_are_found(cluster: Cluster) -> None:
+def test_syncs_without_an_event_are_found(cluster: PausedCluster) -> None:
     """Also where the list failed once."""
     refused: list[str] = []
 
@@ -85,7 +85,7 @@ def test_syncs_without_an_event_are_found(cluster: Cluster) -> None:
 
 
 def test_a_sync_that_cannot_be_reconciled_is_tried_again_and_keeps_no_other_waiting(
-    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+    cluster: PausedCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """More failures than workers."""
     made, failures = SecretFiles.__init__, iter(range(2 * cluster.operator.settings.workers))
@@ -105,7 +105,7 @@ def test_a_sync_that_cannot_be_reconciled_is_tried_again_and_keeps_no_other_wait
     assert not cluster.lost.is_set()
 
 
-def test_a_thread_that_fails_ends_the_process(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_thread_that_fails_ends_the_process(cluster: PausedCluster, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: object) -> None:
         raise MemoryError
 
@@ -115,7 +115,7 @@ def test_a_thread_that_fails_ends_the_process(cluster: Cluster, monkeypatch: pyt
 
 
 def test_the_lease_is_kept_until_the_last_reconciliation_has_ended(
-    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+    cluster: PausedCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cluster.operator.settings = OperatorSettings(
         Image("x"), namespaces=NamespaceRule(("lake",)), lease="lake/lock", identity="me"
@@ -145,7 +145,7 @@ def test_the_lease_is_kept_until_the_last_reconciliation_has_ended(
     assert cluster.lease_holder() == ""
 
 
-def test_a_sync_of_another_release_is_left_alone(cluster: Cluster) -> None:
+def test_a_sync_of_another_release_is_left_alone(cluster: PausedCluster) -> None:
     """Whatever names it: a list, an event of its own, or its labels that changed."""
     cluster.operator.settings = OperatorSettings(Image("x"), namespaces=NamespaceRule(("lake",)), selector="shard=one")
     cluster.add("mine", shard="one")
@@ -162,7 +162,7 @@ def test_a_sync_of_another_release_is_left_alone(cluster: Cluster) -> None:
     eventually(lambda: cluster.operator.statuses() == {})
 
 
-def test_a_start_begins_with_the_newest_change(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_start_begins_with_the_newest_change(cluster: PausedCluster, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is the newest of all syncs, before Kopf has brought any of them."""
     cluster.operator.settings = OperatorSettings(Image("x"), namespaces=("lake",), workers=1)
     for n in range(100):
@@ -184,7 +184,7 @@ def test_a_start_begins_with_the_newest_change(cluster: Cluster, monkeypatch: py
     assert "s70" in order[:3]
 
 
-def test_no_file_is_kept_open_for_a_sync(cluster: Cluster) -> None:
+def test_no_file_is_kept_open_for_a_sync(cluster: PausedCluster) -> None:
     """An operator has as many open files as its workers need, whatever the number of syncs."""
     for n in range(50):
         cluster.add(f"s{n}")
@@ -195,7 +195,7 @@ def test_no_file_is_kept_open_for_a_sync(cluster: Cluster) -> None:
     assert len(list(Path("/proc/self/fd").iterdir())) < before + 20
 
 
-def test_the_event_of_an_operators_own_write_is_no_news(cluster: Cluster) -> None:
+def test_the_event_of_an_operators_own_write_is_no_news(cluster: PausedCluster) -> None:
     """Else each status that is written costs a second reconciliation."""
     cluster.add("one")
     cluster.operator.start()

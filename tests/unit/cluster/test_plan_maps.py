@@ -51,7 +51,7 @@ def a_row_a_split(_: Capture, start: Bound) -> Iterator[Split]:
         start = (number,)
 
 
-class Cluster:
+class SnapshotCluster:
     """Snapshots of one operator; `now` stands still, so that a map is made of what fills it."""
 
     def __init__(
@@ -97,7 +97,7 @@ class Cluster:
 
 @pytest.mark.parametrize("size", [300, 3072])
 def test_keys_without_end_are_bounded_and_the_rest_is_the_drivers(size: int) -> None:
-    cluster = Cluster(endless_keys(size))
+    cluster = SnapshotCluster(endless_keys(size))
     shards = cluster.planned()
     sizes = [len(text) for text in cluster.maps(RUN)]
     assert max(sizes) < _MAP
@@ -112,14 +112,14 @@ def test_keys_without_end_are_bounded_and_the_rest_is_the_drivers(size: int) -> 
 
 
 def test_a_key_that_no_map_holds_leaves_the_table_to_its_driver() -> None:
-    cluster = Cluster(endless_keys(10**6))
+    cluster = SnapshotCluster(endless_keys(10**6))
     (left,) = cluster.planned()
     assert (left.splits, left.last) == ((), True)
 
 
 def test_one_row_a_split_is_bounded() -> None:
     """In number: such plans cost the operator's processor rather than its memory."""
-    shards = Cluster(a_row_a_split, most_splits=3000).planned()
+    shards = SnapshotCluster(a_row_a_split, most_splits=3000).planned()
     assert sum(len(s.splits) for s in shards) == 3000
     assert shards[-1].last
     assert MOST_SPLITS == 200_000
@@ -127,13 +127,13 @@ def test_one_row_a_split_is_bounded() -> None:
 
 def test_a_table_that_is_broken_off_holds_back_no_other() -> None:
     """Each of those behind it is left to the driver, too."""
-    shards = Cluster(a_row_a_split, most_splits=3000).planned(tables=(("shop.a", 0), ("shop.b", 0)))
+    shards = SnapshotCluster(a_row_a_split, most_splits=3000).planned(tables=(("shop.a", 0), ("shop.b", 0)))
     assert [(s.table, s.last, len(s.splits)) for s in shards[-2:]] == [("shop.a", True, 0), ("shop.b", True, 0)]
 
 
 def test_all_plans_together_are_bounded_and_leave_room_to_other_namespaces() -> None:
     room = Room(RoomBounds(total=24 * _MAP, own=4 * _MAP, reserved=12 * _MAP))
-    evil, good = Cluster(endless_keys(3072), room, "evil"), Cluster(endless_keys(8), room, "good")
+    evil, good = SnapshotCluster(endless_keys(3072), room, "evil"), SnapshotCluster(endless_keys(8), room, "good")
     runs = [f"shop-ab12-{n}" for n in range(1, 5)]
     for run in runs:
         evil.planned(run)
@@ -147,7 +147,7 @@ def test_all_plans_together_are_bounded_and_leave_room_to_other_namespaces() -> 
 
 
 def test_what_an_operator_before_this_one_planned_counts() -> None:
-    cluster = Cluster(endless_keys(3072))
+    cluster = SnapshotCluster(endless_keys(3072))
     cluster.planned()
     held = cluster.room.held("lake")
     assert held == sum(len(text) for text in cluster.maps(RUN))

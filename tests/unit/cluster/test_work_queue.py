@@ -10,7 +10,7 @@ from cdcsync_operator.cluster.syncs.work_queue import WorkQueue
 A, B = ("ns", "a"), ("ns", "b")
 
 
-class Clock:
+class QueueClock:
     now = 0.0
 
     def __call__(self) -> float:
@@ -18,7 +18,7 @@ class Clock:
 
 
 def test_a_key_is_due_once_and_the_earliest_time_counts() -> None:
-    clock = Clock()
+    clock = QueueClock()
     queue = WorkQueue(clock)
     queue.add(A, 10)
     queue.add(B)
@@ -29,7 +29,7 @@ def test_a_key_is_due_once_and_the_earliest_time_counts() -> None:
 
 
 def test_news_during_work_makes_it_due_again_and_not_before() -> None:
-    queue = WorkQueue(Clock())
+    queue = WorkQueue(QueueClock())
     queue.add(A)
     assert queue.take() == A
     queue.add(A)
@@ -40,14 +40,14 @@ def test_news_during_work_makes_it_due_again_and_not_before() -> None:
 
 
 def test_a_closed_queue_gives_nothing() -> None:
-    queue = WorkQueue(Clock())
+    queue = WorkQueue(QueueClock())
     queue.add(A)
     queue.close()
     assert queue.take() is None
 
 
 def test_of_a_backlog_the_newest_changes_and_the_longest_due_are_taken_in_turns() -> None:
-    clock = Clock()
+    clock = QueueClock()
     queue = WorkQueue(clock)
     for n in range(4000):
         clock.now += 0.001
@@ -64,7 +64,7 @@ def test_of_a_backlog_the_newest_changes_and_the_longest_due_are_taken_in_turns(
 
 
 def test_a_change_during_work_is_the_newest_afterwards() -> None:
-    queue = WorkQueue(Clock())
+    queue = WorkQueue(QueueClock())
     queue.add(A, changed_at=1.0)
     assert queue.take() == A
     queue.add(B)
@@ -86,7 +86,7 @@ def test_waiting_for_a_time_ends_with_it() -> None:
 
 def test_the_syncs_of_a_namespace_delay_those_of_another_by_one_turn() -> None:
     """However many of them are due, and for however long."""
-    clock = Clock()
+    clock = QueueClock()
     queue = WorkQueue(clock)
     for n in range(1000):
         queue.add(("tenant", f"s{n:03}"))

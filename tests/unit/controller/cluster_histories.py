@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from cdcsync_core.errors import Reason, fail
 from cdcsync_core.runs.run import ExitCode, RunKind
-from unit.controller.simulated_cluster import CATCH_UP, LATER, NAMES, SNAPSHOT, STREAM, Cluster
-from unit.controller.simulated_drivers import Driver
+from unit.controller.simulated_cluster import CATCH_UP, LATER, NAMES, SNAPSHOT, STREAM, SimulatedCluster
+from unit.controller.simulated_drivers import SimulatedDriver
 
 RUN = st.sampled_from([STREAM, SNAPSHOT, CATCH_UP])
 TABLE = st.sampled_from(["shop.b", *NAMES])
@@ -82,7 +82,7 @@ def initial_spec(*, resnapshots: bool) -> dict[str, Any]:
     }
 
 
-def happen(cluster: Cluster, event: str, what: Any) -> None:
+def happen(cluster: SimulatedCluster, event: str, what: Any) -> None:
     """One event of a history; where there is nothing that it could happen to, nothing does."""
     if event in ("calm", "reconcile", "slow preflight", "crash", "restart", "forget status"):
         _happen_to_operator(cluster, event, what)
@@ -107,7 +107,7 @@ def happen(cluster: Cluster, event: str, what: Any) -> None:
         cluster.change(**_changed(cluster, event, what))
 
 
-def _happen_to_operator(cluster: Cluster, event: str, what: Any) -> None:
+def _happen_to_operator(cluster: SimulatedCluster, event: str, what: Any) -> None:
     if event == "calm":
         for _ in range(what):
             cluster.calm()
@@ -123,7 +123,7 @@ def _happen_to_operator(cluster: Cluster, event: str, what: Any) -> None:
         cluster.forget_status()
 
 
-def _happen_to_driver(cluster: Cluster, driver: Driver, event: str) -> None:
+def _happen_to_driver(cluster: SimulatedCluster, driver: SimulatedDriver, event: str) -> None:
     if event == "step":
         cluster.step(driver)
     elif event.startswith("hold "):
@@ -139,7 +139,7 @@ def _happen_to_driver(cluster: Cluster, driver: Driver, event: str) -> None:
         driver.end(ExitCode.USER_MUST_ACT, Reason.POSITION_LOST.value)
 
 
-def _changed(cluster: Cluster, event: str, what: str) -> dict[str, Any]:
+def _changed(cluster: SimulatedCluster, event: str, what: str) -> dict[str, Any]:
     spec = cluster.spec
     nonces = {e["table"]: e["nonce"] for e in spec["resnapshot"]}
     if event in ("raise", "take back"):

@@ -27,7 +27,7 @@ from cdcsync_operator.decision.tables.assignment import owned_tables
 from cdcsync_operator.decision.tables.resnapshots import MAX_DECISIONS, resnapshot_fixes
 from cdcsync_operator.reconcile.status_writes import seconds_to_write
 from unit.controller.harness import resource
-from unit.controller.simulated_drivers import Driver, Lake, Reader, Snapshot
+from unit.controller.simulated_drivers import SimulatedDriver, SimulatedLake, SimulatedReader, Snapshot
 
 NAMES = ("shop.a", "shop.b", "shop.c", "shop.d")
 #: what the source does not have at first
@@ -40,21 +40,21 @@ PAUSE = 5.0
 
 
 @dataclass
-class Cluster:
+class SimulatedCluster:
     """The resource, the source, what is stored, and what happened that a person must know of.
 
     `blamed` are the tables that may be called failed because a run of them ended for good, with ""
     for the sync.
     """
 
-    lake: Lake = field(default_factory=Lake)
+    lake: SimulatedLake = field(default_factory=SimulatedLake)
     spec: dict[str, Any] = field(default_factory=dict)
     generation: int = 1
     status: Status = field(default_factory=Status)
     written: Status = field(default_factory=Status)
     written_at: float = 0.0
     now: float = 1_000_000.0
-    drivers: dict[str, Driver] = field(default_factory=dict)
+    drivers: dict[str, SimulatedDriver] = field(default_factory=dict)
     preflight: PreflightResult | None = None
     checking: RunPreflight | None = None
     errors: tuple[Any, ...] = ()
@@ -104,10 +104,10 @@ class Cluster:
 
     # -- what drivers do
 
-    def live(self) -> list[Driver]:
+    def live(self) -> list[SimulatedDriver]:
         return [d for d in self.drivers.values() if not d.ended]
 
-    def step(self, driver: Driver) -> None:
+    def step(self, driver: SimulatedDriver) -> None:
         opened = driver.opened
         driver.step()
         for parts in driver.reports:
@@ -116,11 +116,11 @@ class Cluster:
             for other in self.live():
                 other.kicked |= other is not driver and other.action.kind is STREAM
 
-    def receive(self, driver: Driver) -> None:
+    def receive(self, driver: SimulatedDriver) -> None:
         if driver.reports and driver.received < len(driver.reports):
             driver.received, driver.received_at = len(driver.reports), self.now
 
-    def finish(self, driver: Driver) -> None:
+    def finish(self, driver: SimulatedDriver) -> None:
         """It is gone; its reports are known by then."""
         if driver.exit is not None:
             self.receive(driver)
@@ -205,9 +205,9 @@ class Cluster:
         elif isinstance(action, ForgetRun):
             self.drivers.pop(action.id)
 
-    def _driver(self, action: StartRun) -> Driver:
+    def _driver(self, action: StartRun) -> SimulatedDriver:
         if action.kind is not SNAPSHOT:
-            return Reader(self.lake, action, self.now)
+            return SimulatedReader(self.lake, action, self.now)
         nonces = {name: self.resource.spec.nonce(name) for name, _ in action.tables}
         return Snapshot(self.lake, action, self.now, nonces=nonces)
 
@@ -285,7 +285,7 @@ class Cluster:
             self.uncaptured[name] = 0
         assert self.uncaptured[name] <= 3, f"{name} is called consistent and no run captures it"
 
-    def stream(self) -> Driver | None:
+    def stream(self) -> SimulatedDriver | None:
         ref = self.status.runs.stream
         driver = self.drivers.get(ref.id) if ref else None
         return driver if driver and not driver.ended else None

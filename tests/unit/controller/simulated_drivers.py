@@ -67,7 +67,7 @@ class Ended(Exception):
 
 
 @dataclass
-class Lake:
+class SimulatedLake:
     """The binlog and the targets, those beside a table under its name and generation. The binlog
     begins with its header's four bytes.
 
@@ -120,11 +120,11 @@ class Held:
 
 
 @dataclass
-class Driver(ABC):
+class SimulatedDriver(ABC):
     """A run. `exit` is its exit report, `ended` whether it is gone; `received` is how many of its
     reports have arrived, and when."""
 
-    lake: Lake
+    lake: SimulatedLake
     action: StartRun
     started_at: float
     stop_asked: bool = False
@@ -224,7 +224,7 @@ def entry_of(name: str, phase: TablePhase, known: Target | None, reason: str = "
 
 
 @dataclass
-class Reader(Driver):
+class SimulatedReader(SimulatedDriver):
     """A stream or a catch-up, as `stream` and `applier` have it."""
 
     reader: int = 0
@@ -357,7 +357,7 @@ class Reader(Driver):
 
 
 @dataclass
-class Snapshot(Driver):
+class Snapshot(SimulatedDriver):
     """As `snapshot`, `snapshot.table` and `snapshot.progress` have it; a wave is one split of each
     of two tables."""
 

@@ -22,7 +22,7 @@ from support.logins import by_token
 from support.secure_kafka import Authority
 
 
-class Server(ThreadingHTTPServer):
+class ScriptedApiServer(ThreadingHTTPServer):
     """Answers by `answers`, one after the other, a status of 0 by closing the connection; keeps
     what it was asked."""
 
@@ -41,7 +41,7 @@ class Server(ThreadingHTTPServer):
 
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
-    server: Server
+    server: ScriptedApiServer
 
     def _answer(self) -> None:
         self.rfile.read(int(self.headers.get("Content-Length") or 0))
@@ -64,7 +64,7 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 @contextmanager
-def running(server: Server) -> Iterator[Server]:
+def running(server: ScriptedApiServer) -> Iterator[ScriptedApiServer]:
     threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
     try:
         yield server
@@ -74,19 +74,19 @@ def running(server: Server) -> Iterator[Server]:
 
 
 @pytest.fixture
-def server() -> Iterator[Server]:
-    with running(Server()) as started:
+def server() -> Iterator[ScriptedApiServer]:
+    with running(ScriptedApiServer()) as started:
         yield started
 
 
 @pytest.fixture
-def api(server: Server) -> Iterator[Api]:
+def api(server: ScriptedApiServer) -> Iterator[Api]:
     made = Api(by_token(f"http://127.0.0.1:{server.server_port}", "a-token"))
     yield made
     made.close()
 
 
-def test_a_list_is_read_page_by_page(api: Api, server: Server) -> None:
+def test_a_list_is_read_page_by_page(api: Api, server: ScriptedApiServer) -> None:
     server.answers = [(200, {"items": [{"n": 1}], "metadata": {"continue": "x"}}), (200, {"items": [{"n": 2}]})]
     assert [o["n"] for o in api.items("/things", labelSelector="a=b")] == [1, 2]
     assert "continue=x" in server.asked[1][1]
@@ -94,7 +94,7 @@ def test_a_list_is_read_page_by_page(api: Api, server: Server) -> None:
 
 
 def test_a_page_of_large_objects_is_read_in_smaller_ones(
-    api: Api, server: Server, monkeypatch: pytest.MonkeyPatch
+    api: Api, server: ScriptedApiServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("cdcsync_kube.client.ANSWER_BYTES", 250)
     large = {"text": "x" * 150}
@@ -108,7 +108,7 @@ def test_a_page_of_large_objects_is_read_in_smaller_ones(
 
 
 def test_an_object_above_the_bound_is_an_error_that_names_it(
-    api: Api, server: Server, monkeypatch: pytest.MonkeyPatch
+    api: Api, server: ScriptedApiServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("cdcsync_kube.client.ANSWER_BYTES", 100)
     server.answers = [(200, {"text": "x" * 150}), (200, {"n": 1})]
@@ -117,7 +117,7 @@ def test_an_object_above_the_bound_is_an_error_that_names_it(
     assert api.get("/things/b") == {"n": 1}
 
 
-def test_metadata_is_kept_without_what_a_tenant_can_make_large(api: Api, server: Server) -> None:
+def test_metadata_is_kept_without_what_a_tenant_can_make_large(api: Api, server: ScriptedApiServer) -> None:
     about = {
         "name": "a", "uid": "u", "managedFields": [{"manager": "x" * 1000}], "finalizers": ["x/y"] * 1000,
         "labels": {"cdcsync.io/run": "r"} | {f"l{n}": "x" for n in range(1000)},
@@ -133,21 +133,23 @@ def test_metadata_is_kept_without_what_a_tenant_can_make_large(api: Api, server:
     assert len(json.dumps(kept)) < 2500
 
 
-def test_a_refusal_has_the_servers_reason_and_message(api: Api, server: Server) -> None:
+def test_a_refusal_has_the_servers_reason_and_message(api: Api, server: ScriptedApiServer) -> None:
     server.answers = [(409, {"reason": "AlreadyExists", "message": "it is there"})]
     with pytest.raises(ApiError) as caught:
         api.create("/things", {})
     assert (caught.value.conflict, caught.value.reason, caught.value.message) == (True, "AlreadyExists", "it is there")
 
 
-def test_what_is_gone_counts_as_deleted(api: Api, server: Server) -> None:
+def test_what_is_gone_counts_as_deleted(api: Api, server: ScriptedApiServer) -> None:
     server.answers = [(404, {"reason": "NotFound"}), (403, {"reason": "Forbidden"})]
     api.delete("/things/a")
     with pytest.raises(ApiError):
         api.delete("/things/a")
 
 
-def test_a_call_whose_connection_was_closed_is_repeated_but_a_creation_is_not(api: Api, server: Server) -> None:
+def test_a_call_whose_connection_was_closed_is_repeated_but_a_creation_is_not(
+    api: Api, server: ScriptedApiServer
+) -> None:
     server.answers = [(200, {}), (0, {}), (200, {"a": 1}), (0, {})]
     api.get("/one")
     assert api.get("/two") == {"a": 1}
@@ -164,7 +166,7 @@ def test_a_server_that_is_away_is_a_transient_error_without_the_token() -> None:
     assert "a-token" not in str(caught.value)
 
 
-def test_threads_share_connections(api: Api, server: Server) -> None:
+def test_threads_share_connections(api: Api, server: ScriptedApiServer) -> None:
     server.answers = [(200, {})] * 20
     for _ in range(20):
         thread = threading.Thread(target=api.get, args=("/x",))
@@ -174,7 +176,7 @@ def test_threads_share_connections(api: Api, server: Server) -> None:
 
 
 @pytest.mark.parametrize("status", [301, 302, 307, 308])
-def test_a_redirection_is_an_error_and_is_not_followed(api: Api, server: Server, status: int) -> None:
+def test_a_redirection_is_an_error_and_is_not_followed(api: Api, server: ScriptedApiServer, status: int) -> None:
     server.answers = [(status, {"message": "go elsewhere"}), (200, {})]
     with pytest.raises(ApiError, match="go elsewhere") as caught:
         api.get("/x")
@@ -183,14 +185,16 @@ def test_a_redirection_is_an_error_and_is_not_followed(api: Api, server: Server,
 
 
 @pytest.mark.parametrize("body", [b"[" * 1_000_000, b"{", b"\xff\xfe", b"[1]"])
-def test_an_answer_that_is_no_object_or_nests_too_deeply_is_an_error(api: Api, server: Server, body: bytes) -> None:
+def test_an_answer_that_is_no_object_or_nests_too_deeply_is_an_error(
+    api: Api, server: ScriptedApiServer, body: bytes
+) -> None:
     server.answers = [(200, body), (200, {"n": 1})]
     with pytest.raises(ApiError, match="answer is no"):
         api.get("/x")
     assert api.get("/y") == {"n": 1}
 
 
-def test_a_refusal_that_nests_too_deeply_is_a_refusal(api: Api, server: Server) -> None:
+def test_a_refusal_that_nests_too_deeply_is_a_refusal(api: Api, server: ScriptedApiServer) -> None:
     server.answers = [(403, b'{"reason":' + b"[" * 1_000_000)]
     with pytest.raises(ApiError) as caught:
         api.get("/x")
@@ -223,7 +227,7 @@ def test_a_server_that_sends_a_byte_now_and_then_is_given_up(head: bytes, monkey
 
 
 def test_a_call_without_a_thread_for_its_deadline_is_a_transient_error(
-    api: Api, server: Server, monkeypatch: pytest.MonkeyPatch
+    api: Api, server: ScriptedApiServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The limit of a pod's processes, or an interpreter that ends, refuses threads."""
 
@@ -241,7 +245,7 @@ def test_a_call_without_a_thread_for_its_deadline_is_a_transient_error(
     assert api.get("/x") == {"n": 1}
 
 
-class _TlsServer(Server):
+class _TlsServer(ScriptedApiServer):
     """Ends its first `ended` connections in the handshake."""
 
     def __init__(self, folder: Path, authority: Authority, ended: int) -> None:

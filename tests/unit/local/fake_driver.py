@@ -46,7 +46,7 @@ def commit(name: str, entry: dict[str, Any]) -> None:
     temporary.replace(FOLDER / "targets.json")
 
 
-class Driver:
+class FakeDriver:
     def __init__(self, config: RunConfig) -> None:
         self.config = config
         self.pipe = os.fdopen(config.report_fd, "w")
@@ -133,6 +133,6 @@ class Driver:
 if __name__ == "__main__":
     signal.signal(signal.SIGTERM, lambda *_: draining.set())
     try:
-        sys.exit(Driver(RunConfig.from_json(Path(sys.argv[1]).read_text())).run())
+        sys.exit(FakeDriver(RunConfig.from_json(Path(sys.argv[1]).read_text())).run())
     except BrokenPipeError:
         os._exit(1)

@@ -26,7 +26,7 @@ RUN = "shop-0000-1"
 STOP = StopRun(RunKind.SNAPSHOT, RUN)
 
 
-class Runs:
+class PlannedRuns:
     """Snapshot runs of one sync, whose plan goes on until `planned` is set; `now` is their
     clock."""
 
@@ -56,8 +56,8 @@ class Runs:
 
 
 @pytest.fixture
-def runs(local: LocalHarness) -> Iterator[Runs]:
-    started = Runs(local)
+def runs(local: LocalHarness) -> Iterator[PlannedRuns]:
+    started = PlannedRuns(local)
     yield started
     started.planned.set()
 
@@ -73,7 +73,9 @@ def ended(process: DriverProcess) -> Exit:
     return process.exit
 
 
-def test_a_driver_that_does_not_drain_is_ended_by_a_stop_after_its_grace(local: LocalHarness, runs: Runs) -> None:
+def test_a_driver_that_does_not_drain_is_ended_by_a_stop_after_its_grace(
+    local: LocalHarness, runs: PlannedRuns
+) -> None:
     local.order(RunKind.SNAPSHOT, "stubborn")
     drivers = runs.drivers()
     process = runs.start(drivers)
@@ -89,7 +91,7 @@ def test_a_driver_that_does_not_drain_is_ended_by_a_stop_after_its_grace(local: 
     assert "SIGKILL" in ended(process).message
 
 
-def test_a_run_without_a_plan_is_stopped_and_its_error_is_that_of_the_plan(runs: Runs) -> None:
+def test_a_run_without_a_plan_is_stopped_and_its_error_is_that_of_the_plan(runs: PlannedRuns) -> None:
     runs.broken = True
     drivers = runs.drivers()
     process = runs.start(drivers)
@@ -106,7 +108,7 @@ def test_a_run_without_a_plan_is_stopped_and_its_error_is_that_of_the_plan(runs:
 
 
 def test_a_driver_that_an_earlier_controller_left_is_ended_by_a_stop_after_its_grace(
-    local: LocalHarness, runs: Runs
+    local: LocalHarness, runs: PlannedRuns
 ) -> None:
     local.order(RunKind.SNAPSHOT, "stubborn")
     process = runs.start(runs.drivers())

@@ -22,7 +22,7 @@ SCHEMA = {"type": "record", "name": "R", "fields": [{"name": "a", "type": "int"}
 Answer = tuple[int, bytes]
 
 
-class Answers(ThreadingHTTPServer):
+class ScriptedRegistry(ThreadingHTTPServer):
     """Gives each answer once, then the last one again; notes what it was asked."""
 
     def __init__(self) -> None:
@@ -37,7 +37,7 @@ class Answers(ThreadingHTTPServer):
 
 
 class Handler(BaseHTTPRequestHandler):
-    server: Answers
+    server: ScriptedRegistry
 
     def do_GET(self) -> None:
         self._answer(None)
@@ -61,8 +61,8 @@ class Handler(BaseHTTPRequestHandler):
 
 
 @pytest.fixture
-def server() -> Iterator[Answers]:
-    found = Answers()
+def server() -> Iterator[ScriptedRegistry]:
+    found = ScriptedRegistry()
     thread = threading.Thread(target=found.serve_forever)
     thread.start()
     yield found
@@ -77,14 +77,14 @@ def refusal(client: Registry) -> CdcError:
     return found.value
 
 
-def test_a_schema_is_registered_once_per_process(server: Answers) -> None:
+def test_a_schema_is_registered_once_per_process(server: ScriptedRegistry) -> None:
     server.answers = [(200, b'{"id": 7}')]
     client = Registry(server.url)
     assert [client.register("a/b-value", SCHEMA) for _ in range(3)] == [7, 7, 7]
     assert server.asked == [("/subjects/a%2Fb-value/versions", None, {"schema": json.dumps(SCHEMA)})]
 
 
-def test_the_account_is_read_for_each_request_and_in_no_error(server: Answers, tmp_path: Path) -> None:
+def test_the_account_is_read_for_each_request_and_in_no_error(server: ScriptedRegistry, tmp_path: Path) -> None:
     user, password = tmp_path / "username", tmp_path / "password"
     user.write_text("cdc")
     password.write_text("a secret")
@@ -101,7 +101,7 @@ def test_the_account_is_read_for_each_request_and_in_no_error(server: Answers, t
 
 @pytest.mark.parametrize("variable", ["http_proxy", "HTTP_PROXY", "all_proxy"])
 def test_no_proxy_of_the_environment_gets_the_account(
-    server: Answers, monkeypatch: pytest.MonkeyPatch, variable: str
+    server: ScriptedRegistry, monkeypatch: pytest.MonkeyPatch, variable: str
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as proxy:
         monkeypatch.setenv(variable, f"http://127.0.0.1:{proxy.getsockname()[1]}")
@@ -121,7 +121,7 @@ def test_no_proxy_of_the_environment_gets_the_account(
     ],
 )
 def test_a_refusal_is_told_in_the_registrys_words_and_not_tried_again(
-    server: Answers, status: int, reason: Reason
+    server: ScriptedRegistry, status: int, reason: Reason
 ) -> None:
     server.answers = [(status, b'{"error_code": 1, "message": "the old one has more"}')]
     error = refusal(Registry(server.url))
@@ -131,14 +131,14 @@ def test_a_refusal_is_told_in_the_registrys_words_and_not_tried_again(
 
 
 @pytest.mark.parametrize("body", [b"an internal page", b'{"message": "an internal page"}', b'["an internal page"]'])
-def test_the_text_of_a_server_that_is_no_registry_is_not_shown(server: Answers, body: bytes) -> None:
+def test_the_text_of_a_server_that_is_no_registry_is_not_shown(server: ScriptedRegistry, body: bytes) -> None:
     server.answers = [(403, body)]
     error = refusal(Registry(server.url))
     assert "it answered 403" in error.message
     assert "internal" not in error.message
 
 
-def test_a_password_that_a_registry_repeats_is_not_shown(server: Answers, tmp_path: Path) -> None:
+def test_a_password_that_a_registry_repeats_is_not_shown(server: ScriptedRegistry, tmp_path: Path) -> None:
     user, password = tmp_path / "username", tmp_path / "password"
     user.write_text("cdc")
     password.write_text("a-secret")
@@ -146,7 +146,7 @@ def test_a_password_that_a_registry_repeats_is_not_shown(server: Answers, tmp_pa
     assert '"not ***"' in refusal(Registry(server.url, (user, password))).message
 
 
-def test_a_schema_is_asked_for_once_per_process(server: Answers) -> None:
+def test_a_schema_is_asked_for_once_per_process(server: ScriptedRegistry) -> None:
     server.answers = [(200, json.dumps({"schema": json.dumps(SCHEMA)}).encode())]
     client = Registry(server.url)
     assert [client.schema(7) for _ in range(3)] == [SCHEMA] * 3
@@ -163,7 +163,7 @@ def test_a_schema_is_asked_for_once_per_process(server: Answers) -> None:
         ((200, b'{"schema": 7}'), Reason.SPEC_INVALID),
     ],
 )
-def test_a_schema_that_the_registry_does_not_give(server: Answers, answer: Answer, reason: Reason) -> None:
+def test_a_schema_that_the_registry_does_not_give(server: ScriptedRegistry, answer: Answer, reason: Reason) -> None:
     server.answers = [answer]
     with pytest.raises(CdcError) as refused:
         Registry(server.url).schema(7)
@@ -171,7 +171,7 @@ def test_a_schema_that_the_registry_does_not_give(server: Answers, answer: Answe
     assert "did not give the schema 7" in refused.value.found
 
 
-def test_an_account_that_cannot_be_read(server: Answers, tmp_path: Path) -> None:
+def test_an_account_that_cannot_be_read(server: ScriptedRegistry, tmp_path: Path) -> None:
     """Nobody is asked without it."""
     server.answers = [(200, b'{"id": 1}')]
     error = refusal(Registry(server.url, (tmp_path / "username", tmp_path / "password")))
@@ -181,7 +181,7 @@ def test_an_account_that_cannot_be_read(server: Answers, tmp_path: Path) -> None
     assert server.asked == []
 
 
-def test_a_check_asks_and_changes_nothing(server: Answers) -> None:
+def test_a_check_asks_and_changes_nothing(server: ScriptedRegistry) -> None:
     server.answers = [(200, b'{"compatibilityLevel": "BACKWARD"}')]
     Registry(server.url).check()
     server.answers = [(401, b"")]
@@ -191,7 +191,7 @@ def test_a_check_asks_and_changes_nothing(server: Answers) -> None:
     assert [(path, body) for path, _, body in server.asked] == [("/config", None)] * 2
 
 
-def test_what_passes_is_tried_again_within_a_bound(server: Answers) -> None:
+def test_what_passes_is_tried_again_within_a_bound(server: ScriptedRegistry) -> None:
     server.answers = [(503, b""), (500, b"oops"), (200, b'{"id": 3}')]
     assert Registry(server.url, pause=0.0).register("topic-value", SCHEMA) == 3
     server.answers, server.asked = [(503, b"down")], []
@@ -200,14 +200,14 @@ def test_what_passes_is_tried_again_within_a_bound(server: Answers) -> None:
     assert "503" in error.found
 
 
-def test_one_that_hangs_or_is_not_there_ends_in_time(server: Answers) -> None:
+def test_one_that_hangs_or_is_not_there_ends_in_time(server: ScriptedRegistry) -> None:
     server.answers, server.delay = [(200, b'{"id": 3}')], 1.0
     assert refusal(Registry(server.url, seconds=0.2, pause=0.0)).reason is Reason.SINK_UNREACHABLE
     assert refusal(Registry("http://127.0.0.1:9", seconds=0.2, pause=0.0)).reason is Reason.SINK_UNREACHABLE
 
 
 @pytest.mark.parametrize("body", [b"<html>", b"[]", b"{}", b'{"id": "x"}', b'"' + b"x" * (2 << 20) + b'"'])
-def test_what_is_no_registry_is_said(server: Answers, body: bytes) -> None:
+def test_what_is_no_registry_is_said(server: ScriptedRegistry, body: bytes) -> None:
     server.answers = [(200, body)]
     assert refusal(Registry(server.url)).reason is Reason.SPEC_INVALID
 
@@ -216,13 +216,13 @@ DEEP = b"[" * 400_000
 
 
 @pytest.mark.parametrize("body", [DEEP, b'{"id": true}', b'{"id": -1}', b'{"id": 4294967296}', b'{"id": 1e999}'])
-def test_an_answer_that_no_record_can_name_is_refused(server: Answers, body: bytes) -> None:
+def test_an_answer_that_no_record_can_name_is_refused(server: ScriptedRegistry, body: bytes) -> None:
     """A record has four bytes for its schema's id."""
     server.answers = [(200, body)]
     assert refusal(Registry(server.url)).reason is Reason.SPEC_INVALID
 
 
-def test_a_deep_answer_is_refused_wherever_it_is(server: Answers) -> None:
+def test_a_deep_answer_is_refused_wherever_it_is(server: ScriptedRegistry) -> None:
     server.answers = [(409, DEEP)]
     assert refusal(Registry(server.url)).reason is Reason.SINK_CONFLICT
     server.answers = [(200, json.dumps({"schema": DEEP.decode()}).encode())]

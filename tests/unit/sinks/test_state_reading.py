@@ -44,7 +44,7 @@ class Message(NamedTuple):
 
 
 @dataclass
-class Client:
+class StateConsumer:
     """A consumer of `log`. It gives all records behind its place at once, then each of `errors`
     beside them, and is behind them afterwards."""
 
@@ -65,7 +65,7 @@ class Client:
 
 
 class OwnClients(Brokers):
-    def __init__(self, clients: dict[str, Client]) -> None:
+    def __init__(self, clients: dict[str, StateConsumer]) -> None:
         super().__init__(KafkaSettings("127.0.0.1:1"))
         self.clients = clients
 
@@ -77,8 +77,8 @@ def written(number: int, writer: str = "me") -> bytes:
     return replace(RECORD, state=replace(RECORD.state, commit_number=number)).to_json(writer)
 
 
-def state_topic(log: list[bytes]) -> tuple[StateTopic, dict[str, Client]]:
-    clients = {isolation: Client(log) for isolation in ("read_committed", "read_uncommitted")}
+def state_topic(log: list[bytes]) -> tuple[StateTopic, dict[str, StateConsumer]]:
+    clients = {isolation: StateConsumer(log) for isolation in ("read_committed", "read_uncommitted")}
     brokers: Any = OwnClients(clients)
     topics: Any = SimpleNamespace(end=lambda _: len(log), begins=lambda *_: (0,))
     return StateTopic(brokers, topics, STATE), clients

@@ -16,7 +16,7 @@ from cdcsync_spark.sinks.kafka.connection.client import KafkaSettings
 from cdcsync_spark.sinks.kafka.connection.topics import Topics
 
 
-class Answers:
+class FailingAdmin:
     """An admin client that fails with each of `errors` before it answers that a partition ends at
     7."""
 
@@ -37,7 +37,7 @@ class Answers:
         return dict.fromkeys(places, answer)
 
 
-def topics(answers: Answers) -> Topics:
+def topics(answers: FailingAdmin) -> Topics:
     made = Topics(Brokers(KafkaSettings("127.0.0.1:1")))
     made._admin = answers
     return made
@@ -53,11 +53,11 @@ def topics(answers: Answers) -> Topics:
     ],
 )
 def test_a_topic_without_a_known_leader_is_asked_again(error: int) -> None:
-    assert topics(Answers(error, error)).ends("orders", 2) == (7, 7)
+    assert topics(FailingAdmin(error, error)).ends("orders", 2) == (7, 7)
 
 
 def test_what_the_client_logs_is_taken_each_time_that_it_is_asked() -> None:
-    answers = Answers()
+    answers = FailingAdmin()
     asked = topics(answers)
     for times in (1, 2, 3):
         asked.end("orders")
@@ -65,7 +65,7 @@ def test_what_the_client_logs_is_taken_each_time_that_it_is_asked() -> None:
 
 
 def test_another_error_is_not_asked_again() -> None:
-    answers = Answers(KafkaError.TOPIC_AUTHORIZATION_FAILED)
+    answers = FailingAdmin(KafkaError.TOPIC_AUTHORIZATION_FAILED)
     with pytest.raises(CdcError) as found:
         topics(answers).ends("orders", 1)
     assert found.value.reason is Reason.PRIVILEGE_MISSING

@@ -23,7 +23,7 @@ _STOPPED = _RUNS | {"REPLICA_IO_RUNNING": "No", "REPLICA_SQL_RUNNING": "No", "SE
 
 
 @dataclass
-class _Server:
+class _GreetingServer:
     greeting: str = "9.7.0"
 
     def get_server_info(self) -> str:
@@ -35,7 +35,7 @@ def _judged(judge: Any, channels: list[dict[str, Any]], read_only: str) -> bool:
         variables = [{"VARIABLE_NAME": "read_only", "VALUE": read_only}]
         return variables if sql.startswith("SHOW GLOBAL VARIABLES") else channels
 
-    return bool(judge(cast(Connection, _Server()), fetch))
+    return bool(judge(cast(Connection, _GreetingServer()), fetch))
 
 
 @pytest.mark.parametrize("read_only", ["ON", "OFF"])
@@ -85,5 +85,5 @@ def test_a_server_is_asked_in_its_words(greeting: str, asked: str) -> None:
         statements.append(sql)
         return []
 
-    assert channels(cast(Connection, _Server(greeting)), fetch) == []
+    assert channels(cast(Connection, _GreetingServer(greeting)), fetch) == []
     assert statements == [asked]

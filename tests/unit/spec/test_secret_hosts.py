@@ -99,7 +99,7 @@ def test_a_secret_for_brokers_is_for_all_of_them(name: str) -> None:
         load_manifest([*bad, sync])
 
 
-class Cluster:
+class SecretCluster:
     """One sync and its Secrets; `files` is what would be written for connections."""
 
     def __init__(self) -> None:
@@ -132,7 +132,7 @@ class Cluster:
 
 def test_a_host_that_changes_gets_no_file_of_the_secret() -> None:
     """At once, although Secrets that were all there are not asked for again for a while."""
-    cluster = Cluster()
+    cluster = SecretCluster()
     assert cluster.missing() == ()
     assert set(cluster.files) == {"login", "pair"}
     cluster.point_at("evil.example.net")

@@ -89,7 +89,7 @@ def test_a_wave_has_the_rows_of_a_second_at_most(snapshot: dict[str, Any], rows:
     assert (spec.rows_a_split, spec.splits_a_wave) == (rows, splits)
 
 
-class Cluster:
+class AnnotatedCluster:
     def __init__(self, annotations: dict[str, str]) -> None:
         self.api, self.now = FakeApi(), 0.0
         body = _sync({"maxRowsPerSecond": 1000})
@@ -110,14 +110,14 @@ def _ignored(_: Secrets) -> None:
 
 def test_a_cluster_reads_the_bounds_before_it_decides() -> None:
     """Else an operator that starts would replace the snapshot that runs within them."""
-    cluster = Cluster({ROWS: "500"})
+    cluster = AnnotatedCluster({ROWS: "500"})
     spec = cluster.store().load()[0].spec
     assert spec.snapshot.max_rows_per_second == 500
     assert fingerprint(spec, RunKind.SNAPSHOT) == fingerprint(cluster.store().load()[0].spec, RunKind.SNAPSHOT)
 
 
 def test_a_bound_that_changes_restarts_a_snapshot_and_no_stream() -> None:
-    cluster = Cluster({ROWS: "500"})
+    cluster = AnnotatedCluster({ROWS: "500"})
     store = cluster.store()
     before = store.load()[0].spec
     cluster.api.objects[cluster.secret]["metadata"]["annotations"] = {ROWS: "400"}
@@ -130,7 +130,7 @@ def test_a_bound_that_changes_restarts_a_snapshot_and_no_stream() -> None:
 
 
 def test_a_secret_that_is_away_leaves_the_bounds_as_they_were() -> None:
-    cluster = Cluster({ROWS: "500"})
+    cluster = AnnotatedCluster({ROWS: "500"})
     store = cluster.store()
     store.load()
     secret = cluster.api.objects.pop(cluster.secret)
@@ -141,7 +141,7 @@ def test_a_secret_that_is_away_leaves_the_bounds_as_they_were() -> None:
 
 
 def test_a_cluster_names_a_bound_that_is_not_understood() -> None:
-    cluster = Cluster({ROWS: "fast"})
+    cluster = AnnotatedCluster({ROWS: "fast"})
     store = cluster.store()
     store.load()
     (phrase,) = store.missing_secrets()

@@ -67,7 +67,7 @@ def insert(key: int) -> RowsEvent:
 
 
 @dataclass
-class Clock:
+class ScriptClock:
     """Seconds that pass when the script says so."""
 
     now: float = 0.0
@@ -77,7 +77,7 @@ class Clock:
 
 
 @dataclass
-class Connection:
+class ScriptedConnection:
     """What one connection sends: facts, each as one event after a `pause` on the clock, then `end`
     (raised), or silence until it is closed."""
 
@@ -92,11 +92,11 @@ class Script:
     """Stands for the server; `opened` are the positions asked for, `allowed` lets events
     through."""
 
-    connections: list[Connection]
+    connections: list[ScriptedConnection]
     opened: list[Position] = field(default_factory=list)
     closed: threading.Event = field(default_factory=threading.Event)
     seen: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
-    clock: Clock = field(default_factory=Clock)
+    clock: ScriptClock = field(default_factory=ScriptClock)
 
     @contextmanager
     def open(self, _: ReaderSettings, start: Position, __: Callable[[TableId], bool]) -> Iterator[Dump]:
@@ -116,7 +116,7 @@ class Script:
 @dataclass
 class _FakeClient:
     script: Script
-    connection: Connection
+    connection: ScriptedConnection
 
     def arrivals(self) -> Iterator[Arrived]:
         for number in range(len(self.connection.events)):
@@ -136,7 +136,7 @@ class _FakeClient:
 
 @dataclass
 class _FakeParser:
-    connection: Connection
+    connection: ScriptedConnection
 
     def feed(self, event: memoryview) -> Iterator[Fact]:
         yield from self.connection.events[int.from_bytes(event[5:], "little")]
@@ -232,7 +232,7 @@ def transactions(pen: Pen, keys: range) -> list[list[Fact]]:
 
 
 def test_a_log_comes_whole_and_in_order(settings: ReaderSettings, started: Start) -> None:
-    script = Script([Connection(transactions(Pen(), range(50)))])
+    script = Script([ScriptedConnection(transactions(Pen(), range(50)))])
     keys, batches = everything(started(settings, script), 100 + 50 * 100)
     assert keys == list(range(50))
     assert batches[0].start == settings.start
@@ -240,7 +240,7 @@ def test_a_log_comes_whole_and_in_order(settings: ReaderSettings, started: Start
 
 def test_full_batches_wait_their_turn(settings: ReaderSettings, started: Start) -> None:
     """The thread is a batch ahead, never more; nothing is overtaken."""
-    script = Script([Connection(transactions(Pen(), range(60)))])
+    script = Script([ScriptedConnection(transactions(Pen(), range(60)))])
     reader = started(replace(settings, max_batch_bytes=FIVE), script)
     keys, batches = everything(reader, 100 + 60 * 100)
     assert keys == list(range(60))
@@ -249,7 +249,7 @@ def test_full_batches_wait_their_turn(settings: ReaderSettings, started: Start) 
 
 def test_the_thread_stops_reading_while_nobody_takes(settings: ReaderSettings, started: Start) -> None:
     """Memory and disk are bounded: two full batches, and not one event more."""
-    script = Script([Connection(transactions(Pen(), range(60)))])
+    script = Script([ScriptedConnection(transactions(Pen(), range(60)))])
     reader = started(replace(settings, max_batch_bytes=FIVE), script)
     # a batch is full at the 5th row since the last one, which is the 14th event, then the 29th:
     # that one does not return
@@ -262,7 +262,7 @@ def test_the_thread_stops_reading_while_nobody_takes(settings: ReaderSettings, s
 def test_who_is_behind_does_not_wait_for_the_interval(settings: ReaderSettings, started: Start) -> None:
     """However long it is: full batches come one after the other, and who waits is let go when the
     reader is stopped."""
-    script = Script([Connection(transactions(Pen(), range(60)))])
+    script = Script([ScriptedConnection(transactions(Pen(), range(60)))])
     reader = started(replace(settings, max_batch_bytes=FIVE, interval_seconds=3600.0), script)
     reader.next_batch()
     batches = [reader.next_batch() for _ in range(3)]
@@ -273,7 +273,7 @@ def test_who_is_behind_does_not_wait_for_the_interval(settings: ReaderSettings, 
 
 
 def test_what_is_not_full_waits_for_the_interval(settings: ReaderSettings, started: Start) -> None:
-    script = Script([Connection(transactions(Pen(), range(3)))])
+    script = Script([ScriptedConnection(transactions(Pen(), range(3)))])
     reader = started(replace(settings, interval_seconds=0.2), script)
     begun = time.monotonic()
     reader.next_batch()
@@ -283,7 +283,7 @@ def test_what_is_not_full_waits_for_the_interval(settings: ReaderSettings, start
 
 
 def test_nothing_new_is_no_batch(settings: ReaderSettings, started: Start) -> None:
-    script = Script([Connection([[Pen().begin()], [insert(1)]])])
+    script = Script([ScriptedConnection([[Pen().begin()], [insert(1)]])])
     reader = started(settings, script)
     script.wait_for(2)
     assert reader.next_batch() is None
@@ -291,7 +291,7 @@ def test_nothing_new_is_no_batch(settings: ReaderSettings, started: Start) -> No
 
 def test_a_heartbeat_is_a_batch_without_rows(settings: ReaderSettings, started: Start) -> None:
     """So an idle source shows that it lives."""
-    script = Script([Connection([[Progress(at(100), 5.0)]])])
+    script = Script([ScriptedConnection([[Progress(at(100), 5.0)]])])
     batch = take(started(settings, script))
     assert (batch.start, batch.end, batch.timestamp, batch.tables) == (settings.start, settings.start, 5.0, ())
 
@@ -301,7 +301,7 @@ def test_a_lost_connection_goes_on_after_the_last_whole_transaction(settings: Re
     pen = Pen()
     first = [*transactions(pen, range(3)), [pen.begin()], [insert(3)]]
     second = transactions(pen, range(3, 6))
-    script = Script([Connection(first, LOST), Connection(second)])
+    script = Script([ScriptedConnection(first, LOST), ScriptedConnection(second)])
     reader = started(settings, script)
     keys, _ = everything(reader, 100 + 6 * 100)
     assert keys == list(range(6))
@@ -325,7 +325,7 @@ def test_a_source_that_only_fails_slowly_is_given_up_too(
     settings: ReaderSettings, started: Start, sent: list[list[Fact]]
 ) -> None:
     """However much longer than the window each attempt takes: nothing of it is progress."""
-    script = Script([Connection(sent, LOST, pause=1.5 * WINDOW) for _ in range(40)])
+    script = Script([ScriptedConnection(sent, LOST, pause=1.5 * WINDOW) for _ in range(40)])
     reader = started(settings, script)
     reader._thread.join(SECONDS)
     assert reader._fatal is LOST
@@ -337,7 +337,7 @@ def test_the_rotation_with_which_each_connection_begins_is_no_progress(
 ) -> None:
     """It comes at once, and then nothing."""
     begun = [[Progress(at(100))], [Pen().begin()], [insert(1)]]
-    script = Script([Connection(begun, LOST, pause=WINDOW / 4) for _ in range(40)])
+    script = Script([ScriptedConnection(begun, LOST, pause=WINDOW / 4) for _ in range(40)])
     reader = started(settings, script)
     reader._thread.join(SECONDS)
     assert reader._fatal is LOST
@@ -348,7 +348,7 @@ def test_a_log_that_somebody_else_takes_again_and_again_is_given_up(settings: Re
     """Two syncs with one replica id: each connection brings a transaction,  and it would never
     be reported."""
     pen, taken = Pen(), DumpTakenOver(Reason.SOURCE_UNREACHABLE, "another replica with the same id took over")
-    script = Script([Connection(transactions(pen, range(n, n + 1)), taken, WINDOW / 3.9) for n in range(40)])
+    script = Script([ScriptedConnection(transactions(pen, range(n, n + 1)), taken, WINDOW / 3.9) for n in range(40)])
     reader = started(settings, script)
     reader._thread.join(SECONDS)
     assert reader._fatal is taken
@@ -357,16 +357,16 @@ def test_a_log_that_somebody_else_takes_again_and_again_is_given_up(settings: Re
 
 def test_a_successor_that_takes_over_from_a_zombie_once_is_forgiven(settings: ReaderSettings, started: Start) -> None:
     taken = DumpTakenOver(Reason.SOURCE_UNREACHABLE, "another replica with the same id took over")
-    alive = [Connection([[Progress(at(100))]] * 5, taken, pause=WINDOW / 3) for _ in range(2)]
-    script = Script([*alive, Connection(transactions(Pen(), range(2)))])
+    alive = [ScriptedConnection([[Progress(at(100))]] * 5, taken, pause=WINDOW / 3) for _ in range(2)]
+    script = Script([*alive, ScriptedConnection(transactions(Pen(), range(2)))])
     keys, _ = everything(started(settings, script), 100 + 2 * 100)
     assert keys == [0, 1]
 
 
 def test_a_source_that_stayed_is_tried_again_when_it_is_lost(settings: ReaderSettings, started: Start) -> None:
     """An idle log does not move; its heartbeats say that it is there."""
-    alive = [Connection([[Progress(at(100))]] * 5, LOST, pause=WINDOW / 3) for _ in range(2)]
-    script = Script([*alive, Connection(transactions(Pen(), range(2)))])
+    alive = [ScriptedConnection([[Progress(at(100))]] * 5, LOST, pause=WINDOW / 3) for _ in range(2)]
+    script = Script([*alive, ScriptedConnection(transactions(Pen(), range(2)))])
     keys, _ = everything(started(settings, script), 100 + 2 * 100)
     assert keys == [0, 1]
 
@@ -377,7 +377,7 @@ def test_a_table_whose_changes_the_server_hides_since_its_restart_stops_alone(
     """Rule R10: where the reader stands, before anything is taken from the new connection."""
     hidden, pen = fail(Reason.CASCADES_NOT_LOGGED, "ON DELETE CASCADE", table=str(ORDERS)), Pen()
     before, after = transactions(pen, range(2)), transactions(pen, range(2, 4))
-    script = Script([Connection(before, LOST), Connection(after, refused={ORDERS: hidden})])
+    script = Script([ScriptedConnection(before, LOST), ScriptedConnection(after, refused={ORDERS: hidden})])
     keys, batches = everything(started(settings, script), 100 + 4 * 100)
     assert keys == [0, 1]
     stops = [part for batch in batches for part in batch.tables if part.stop]
@@ -387,7 +387,9 @@ def test_a_table_whose_changes_the_server_hides_since_its_restart_stops_alone(
 def test_what_was_whole_comes_before_the_error(settings: ReaderSettings, started: Start) -> None:
     """Rule R9: tables keep everything before what stopped them."""
     pen = Pen()
-    script = Script([Connection([*transactions(pen, range(3)), [pen.begin()], [insert(3)], [Incident("incident 1")]])])
+    script = Script(
+        [ScriptedConnection([*transactions(pen, range(3)), [pen.begin()], [insert(3)], [Incident("incident 1")]])]
+    )
     reader = started(settings, script)
     script.wait_for(11)
     reader._thread.join(SECONDS)
@@ -412,7 +414,7 @@ def test_an_error_that_no_new_connection_cures_ends_the_run(
     settings: ReaderSettings, started: Start, error: Exception, reason: Reason
 ) -> None:
     """A thread that died silently would pass for a source where nothing happens."""
-    script = Script([Connection([], error)])
+    script = Script([ScriptedConnection([], error)])
     batch = take(started(settings, script))
     assert batch.fatal is not None
     assert batch.fatal.reason is reason
@@ -421,7 +423,7 @@ def test_an_error_that_no_new_connection_cures_ends_the_run(
 
 def test_after_an_unforeseen_error_nothing_is_handed_over(settings: ReaderSettings, started: Start) -> None:
     """It is not known then what is whole."""
-    script = Script([Connection(transactions(Pen(), range(3)), ZeroDivisionError("a bug"))])
+    script = Script([ScriptedConnection(transactions(Pen(), range(3)), ZeroDivisionError("a bug"))])
     reader = started(settings, script)
     reader._thread.join(SECONDS)
     assert take(reader).fatal is not None
@@ -449,7 +451,7 @@ def test_after_a_batch_that_could_not_be_written_nothing_comes(
     settings: ReaderSettings, started: Start, error: Exception, max_batch_bytes: int
 ) -> None:
     """What it held would be missing, also if the disk has room again."""
-    script = Script([Connection(transactions(Pen(), range(60)))])
+    script = Script([ScriptedConnection(transactions(Pen(), range(60)))])
     reader = BinlogReader(replace(settings, max_batch_bytes=max_batch_bytes), script.open)
     reader._writer = cast(Any, _Failing(reader._writer, error))
     reader.start()
@@ -464,7 +466,7 @@ def test_after_a_batch_that_could_not_be_written_nothing_comes(
 
 
 def test_stopping_ends_a_thread_that_waits_for_the_server(settings: ReaderSettings) -> None:
-    script = Script([Connection(transactions(Pen(), range(1)))])
+    script = Script([ScriptedConnection(transactions(Pen(), range(1)))])
     reader = BinlogReader(settings, script.open)
     reader.start()
     script.wait_for(3)
@@ -475,7 +477,7 @@ def test_stopping_ends_a_thread_that_waits_for_the_server(settings: ReaderSettin
 
 
 def test_stopping_ends_a_thread_whose_batch_nobody_takes(settings: ReaderSettings) -> None:
-    script = Script([Connection(transactions(Pen(), range(60)))])
+    script = Script([ScriptedConnection(transactions(Pen(), range(60)))])
     reader = BinlogReader(replace(settings, max_batch_bytes=FIVE), script.open)
     reader.start()
     script.wait_for(28)
@@ -505,7 +507,7 @@ def test_a_thread_with_a_backlog_shuts_nobody_out(settings: ReaderSettings, star
             return [pen.begin(), pen.commit()]
 
     pen = Pen()
-    script = Script([Connection(Endless())])
+    script = Script([ScriptedConnection(Endless())])
     reader = started(settings, script)
     ends = [take(reader).end for _ in range(20)]
     assert len(set(ends)) == 20
@@ -515,7 +517,7 @@ def test_a_thread_with_a_backlog_shuts_nobody_out(settings: ReaderSettings, star
 def test_taking_while_reading_loses_and_doubles_nothing(settings: ReaderSettings, started: Start) -> None:
     """A call in the middle of a transaction gets what is whole, and the rest later."""
     count = 400
-    script = Script([Connection(transactions(Pen(), range(count)))])
+    script = Script([ScriptedConnection(transactions(Pen(), range(count)))])
     reader = started(replace(settings, max_batch_bytes=6 * FIVE), script)
     taken: queue.Queue[BinlogBatch | None] = queue.Queue()
 
@@ -544,7 +546,7 @@ def test_what_a_commit_needs_is_searched_for_while_no_dump_is_open(settings: Rea
     pen = Pen()
     before = transactions(pen, range(2))
     commit: list[list[Fact]] = [[fact] for fact in pen.transaction(XaEnd("X'61',X'',1", True))]
-    script = Script([Connection([*before, *commit]), Connection(commit)])
+    script = Script([ScriptedConnection([*before, *commit]), ScriptedConnection(commit)])
     prepared = OpenTransaction()
     prepared.add(insert(7), Spool(str(settings.folder), 1000))
     asked: list[tuple[str, LogOffset]] = []
@@ -577,7 +579,7 @@ def test_a_prepare_that_cannot_be_found_stops_the_tables(settings: ReaderSetting
         if lost is not None:
             raise lost
 
-    reader = BinlogReader(settings, Script([Connection(commit), Connection(commit)]).open, find)
+    reader = BinlogReader(settings, Script([ScriptedConnection(commit), ScriptedConnection(commit)]).open, find)
     reader.start()
     try:
         batch = take(reader)
@@ -591,7 +593,7 @@ def test_a_prepare_that_cannot_be_found_stops_the_tables(settings: ReaderSetting
 
 def test_a_binlog_that_does_not_move_is_waited_for(settings: ReaderSettings, started: Start) -> None:
     """For `idle_seconds`; a stop ends the wait."""
-    script = Script([Connection([[Pen().begin()], [insert(1)]])])
+    script = Script([ScriptedConnection([[Pen().begin()], [insert(1)]])])
     reader = started(replace(settings, interval_seconds=0.01, idle_seconds=5.0), script)
     script.wait_for(2)
 
@@ -605,7 +607,7 @@ def test_a_binlog_that_does_not_move_is_waited_for(settings: ReaderSettings, sta
 
 
 def test_a_stop_ends_the_wait_for_a_binlog_that_does_not_move(settings: ReaderSettings, started: Start) -> None:
-    script = Script([Connection([[Pen().begin()], [insert(1)]])])
+    script = Script([ScriptedConnection([[Pen().begin()], [insert(1)]])])
     reader = started(replace(settings, interval_seconds=0.01, idle_seconds=3600.0), script)
     threading.Timer(0.05, reader.stop).start()
     assert reader.next_batch() is None

@@ -76,7 +76,7 @@ def test_a_run_that_waits_notices_that_its_controller_is_gone(tmp_path: Path) ->
 # -- in a pod
 
 
-class Server:
+class PlanServer:
     """An API server with a plan: the ConfigMap is asked for `missing` times before it is there. It
     takes reports."""
 
@@ -106,7 +106,7 @@ SHARD = PlanShard("shop.orders", 0, None, (Split(),), last=True)
 WHOLE = {"shards": [{"index": 0, "shard": json.loads(SHARD.to_json())}], "last": True}
 
 
-def in_pod(server: Server, folder: Path) -> tuple[RunContext, PlanMirror]:
+def in_pod(server: PlanServer, folder: Path) -> tuple[RunContext, PlanMirror]:
     api = cast(Api, server)
     mirror = PlanMirror(api, "default", "run-1", folder, poll=0.01)
     mirror.start()
@@ -115,7 +115,7 @@ def in_pod(server: Server, folder: Path) -> tuple[RunContext, PlanMirror]:
 
 
 def test_a_plan_comes_as_soon_as_it_is_made(tmp_path: Path) -> None:
-    run, mirror = in_pod(Server(compressed(WHOLE)), tmp_path)
+    run, mirror = in_pod(PlanServer(compressed(WHOLE)), tmp_path)
     assert list(feed(tmp_path, run).splits(None)) == [Split()]
     mirror.join(SECONDS)
     assert not mirror.is_alive()
@@ -135,7 +135,7 @@ def test_a_plan_comes_as_soon_as_it_is_made(tmp_path: Path) -> None:
     ],
 )
 def test_a_plan_that_cannot_be_read_ends_the_run_that_waits_for_it(tmp_path: Path, binary: dict[str, str]) -> None:
-    run, mirror = in_pod(Server(binary), tmp_path)
+    run, mirror = in_pod(PlanServer(binary), tmp_path)
     with pytest.raises(TransientError) as caught:
         feed(tmp_path, run).splits(None)
     assert caught.value.reason is Reason.INTERNAL_ERROR

@@ -16,7 +16,7 @@ from cdcsync_spark.run.pod_report import PROGRESS_SECONDS, REFUSED_SECONDS, SHAR
 from cdcsync_spark.run.progress import ControllerGone
 
 
-class Server:
+class ConfigMapServer:
     """Keeps the merged ConfigMaps, none of them larger than `most`; `after` so many writes it is
     away."""
 
@@ -49,15 +49,15 @@ class Server:
 WALL = 1_763_748_000.5
 
 
-class Clock:
+class ReportClock:
     now = 100.0
 
     def __call__(self) -> float:
         return self.now
 
 
-def made(tables: int = 3, per_shard: int = 2) -> tuple[PodReporter, Server, Clock]:
-    server, clock = Server(), Clock()
+def made(tables: int = 3, per_shard: int = 2) -> tuple[PodReporter, ConfigMapServer, ReportClock]:
+    server, clock = ConfigMapServer(), ReportClock()
     names = [f"s.t{i}" for i in range(tables)]
     reporter = PodReporter(server, "ns", "r", names, per_shard, clock, lambda: WALL)  # type: ignore[arg-type]
     return reporter, server, clock

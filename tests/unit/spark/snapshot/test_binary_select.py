@@ -42,7 +42,7 @@ class Packet:
         return self._payload
 
 
-class Connection:
+class PairConnection:
     """What read_select uses of PyMySQL's, over one end of a pair of sockets."""
 
     client_flag = 0
@@ -76,7 +76,7 @@ def pair() -> Iterator[tuple[socket.socket, socket.socket]]:
         yield ours, theirs
 
 
-def read(connection: Connection) -> list[int]:
+def read(connection: PairConnection) -> list[int]:
     return [i for d in read_select(connection, TABLE, "SELECT ...") for i in d.batch.column(0).to_pylist()]  # type: ignore[arg-type]
 
 
@@ -94,7 +94,7 @@ def sent(theirs: socket.socket, data: bytes, then_close: bool = False) -> thread
 def test_a_result(pair: tuple[socket.socket, socket.socket]) -> None:
     """Prepared, executed without a cursor and once, closed, with texts as stored; the socket's
     timeout is as before."""
-    connection = Connection(pair[0], timeout=120)
+    connection = PairConnection(pair[0], timeout=120)
     sender = sent(pair[1], RESULT)
     assert read(connection) == list(range(3000))
     sender.join()
@@ -110,7 +110,7 @@ def test_a_result(pair: tuple[socket.socket, socket.socket]) -> None:
 
 def test_a_result_that_trickles(pair: tuple[socket.socket, socket.socket]) -> None:
     """A server that pauses longer than the reader waits is not gone."""
-    connection = Connection(pair[0], timeout=120)
+    connection = PairConnection(pair[0], timeout=120)
     rows = read_select(connection, TABLE, "SELECT ...")  # type: ignore[arg-type]
     cut = len(RESULT) - 5
     pair[1].sendall(RESULT[:cut])
@@ -121,7 +121,7 @@ def test_a_result_that_trickles(pair: tuple[socket.socket, socket.socket]) -> No
 
 @pytest.mark.parametrize("length", [0, 3, 40, len(RESULT) // 2, len(RESULT) - 9, len(RESULT) - 1])
 def test_a_connection_that_breaks_off_is_lost(length: int, pair: tuple[socket.socket, socket.socket]) -> None:
-    connection = Connection(pair[0], timeout=120)
+    connection = PairConnection(pair[0], timeout=120)
     sender = sent(pair[1], RESULT[:length], then_close=True)
     with pytest.raises(pymysql.err.OperationalError) as caught:
         read(connection)
@@ -132,7 +132,7 @@ def test_a_connection_that_breaks_off_is_lost(length: int, pair: tuple[socket.so
 
 @pytest.mark.parametrize("length", [0, 40, len(RESULT) - 9])
 def test_a_silent_connection_is_lost(length: int, pair: tuple[socket.socket, socket.socket]) -> None:
-    connection = Connection(pair[0], timeout=0.2)
+    connection = PairConnection(pair[0], timeout=0.2)
     pair[1].sendall(RESULT[:length])
     with pytest.raises(pymysql.err.OperationalError) as caught:
         read(connection)
@@ -142,7 +142,7 @@ def test_a_silent_connection_is_lost(length: int, pair: tuple[socket.socket, soc
 
 @pytest.mark.parametrize("rows", [0, 1, 2999])
 def test_an_error_packet_raises_what_it_says(rows: int, pair: tuple[socket.socket, socket.socket]) -> None:
-    connection = Connection(pair[0], timeout=120)
+    connection = PairConnection(pair[0], timeout=120)
     sender = sent(pair[1], response(DEFINITIONS, ROWS[:rows], KILLED))
     with pytest.raises(pymysql.err.OperationalError) as caught:
         read(connection)
@@ -153,13 +153,13 @@ def test_an_error_packet_raises_what_it_says(rows: int, pair: tuple[socket.socke
 def test_an_error_packet_in_the_place_of_a_result(pair: tuple[socket.socket, socket.socket]) -> None:
     pair[1].sendall(b"".join(packets([KILLED])))
     with pytest.raises(pymysql.err.OperationalError, match="interrupted"):
-        read(Connection(pair[0], timeout=120))
+        read(PairConnection(pair[0], timeout=120))
 
 
 def test_what_is_no_protocol_is_a_decode_error(pair: tuple[socket.socket, socket.socket]) -> None:
     pair[1].sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
     with pytest.raises((DecodeError, pymysql.err.OperationalError)):
-        read(Connection(pair[0], timeout=0.2))
+        read(PairConnection(pair[0], timeout=0.2))
 
 
 def test_every_captured_column_is_asked_for_by_name() -> None:

@@ -11,7 +11,7 @@ from cdcsync_core.errors import Reason, TransientError
 from cdcsync_spark.snapshot.splits.low_mark import _xid, wait_for_ended
 
 
-class _Server:
+class _XidServer:
     """Lists one set of xids after the other, the last one forever; a clock that moves by
     sleeping."""
 
@@ -31,20 +31,20 @@ class _Server:
 
 @pytest.mark.parametrize("listed", [set(), {"idle"}])
 def test_what_is_only_prepared_is_not_waited_for(listed: set[str]) -> None:
-    server = _Server([listed])
+    server = _XidServer([listed])
     server.wait(ended=set())
     assert server.asked == 1
 
 
 def test_what_has_ended_is_waited_for_until_it_is_listed_no_more() -> None:
-    server = _Server([{"idle", "a", "b"}, {"idle", "b", "new"}, {"idle", "b"}, {"idle", "new"}])
+    server = _XidServer([{"idle", "a", "b"}, {"idle", "b", "new"}, {"idle", "b"}, {"idle", "new"}])
     server.wait(ended={"a", "b"})
     assert server.asked == 4
 
 
 def test_a_commit_that_never_comes_is_an_error() -> None:
     with pytest.raises(TransientError) as error:
-        _Server([{"a"}]).wait(ended={"a"})
+        _XidServer([{"a"}]).wait(ended={"a"})
     assert error.value.reason is Reason.SOURCE_UNREACHABLE
 
 

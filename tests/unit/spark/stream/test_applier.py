@@ -39,7 +39,7 @@ def _table(name: str) -> Capture:
     return Capture(SourceTable(TableId("shop", name), columns), ("id",))
 
 
-class LakeStream:
+class TwoTableStream:
     """Tables `a` and `b` in a lake, both complete as of offset 100, and one run of epoch 1 that
     reads from there."""
 
@@ -92,11 +92,11 @@ class LakeStream:
 
 
 @pytest.fixture
-def stream(tmp_path: Path) -> LakeStream:
-    return LakeStream(tmp_path)
+def stream(tmp_path: Path) -> TwoTableStream:
+    return TwoTableStream(tmp_path)
 
 
-def test_a_table_that_was_idle_for_many_batches_goes_on(stream: LakeStream) -> None:
+def test_a_table_that_was_idle_for_many_batches_goes_on(stream: TwoTableStream) -> None:
     stream.applier.apply(stream.batch(100, 200, {"a": [(ChangeKind.INSERT, 1, 10)]}))
     stream.applier.apply(stream.batch(200, 300, {"a": [(ChangeKind.INSERT, 2, 20)]}))
 
@@ -107,7 +107,7 @@ def test_a_table_that_was_idle_for_many_batches_goes_on(stream: LakeStream) -> N
     assert stream.stream_table("b").state.position == _place(400)
 
 
-def test_the_same_batch_again_changes_nothing(stream: LakeStream) -> None:
+def test_the_same_batch_again_changes_nothing(stream: TwoTableStream) -> None:
     batch = stream.batch(100, 200, {"a": [(ChangeKind.INSERT, 1, 10)]})
     stream.applier.apply(batch)
     number = stream.stream_table("a").state.commit_number
@@ -118,7 +118,7 @@ def test_the_same_batch_again_changes_nothing(stream: LakeStream) -> None:
     assert stream.stream_table("a").state.commit_number == number
 
 
-def test_a_batch_that_leaves_out_a_piece_of_the_log_is_refused(stream: LakeStream) -> None:
+def test_a_batch_that_leaves_out_a_piece_of_the_log_is_refused(stream: TwoTableStream) -> None:
     with pytest.raises(CdcError) as caught:
         stream.applier.apply(stream.batch(101, 200, {"a": [(ChangeKind.INSERT, 1, 10)]}))
 
@@ -127,7 +127,7 @@ def test_a_batch_that_leaves_out_a_piece_of_the_log_is_refused(stream: LakeStrea
 
 
 @pytest.mark.parametrize("epoch", [1, 2])
-def test_a_table_that_was_read_again_is_left_to_its_new_owner(stream: LakeStream, epoch: int) -> None:
+def test_a_table_that_was_read_again_is_left_to_its_new_owner(stream: TwoTableStream, epoch: int) -> None:
     """Its new content is as of an earlier place than the reader's: neither a batch nor a stamp may
     move it forward."""
     table = stream.stream_table("a")
@@ -159,7 +159,7 @@ def test_a_table_that_was_read_again_is_left_to_its_new_owner(stream: LakeStream
     assert stream.stream_table("b").state.position == _place(200)
 
 
-def test_an_idle_table_is_stamped_with_the_readers_place_once(stream: LakeStream) -> None:
+def test_an_idle_table_is_stamped_with_the_readers_place_once(stream: TwoTableStream) -> None:
     stream.applier.apply(stream.batch(100, 200, {"a": [(ChangeKind.INSERT, 1, 10)]}))
 
     stream.applier.checkpoint_idle(older_than=float("inf"))
@@ -170,7 +170,7 @@ def test_an_idle_table_is_stamped_with_the_readers_place_once(stream: LakeStream
     assert (found.position, found.commit_number) == (_place(200), 1)
 
 
-def test_a_target_that_forgets_sooner_is_stamped_sooner(stream: LakeStream) -> None:
+def test_a_target_that_forgets_sooner_is_stamped_sooner(stream: TwoTableStream) -> None:
     """R4: a quarter of what the target's log keeps."""
     stream.applier.apply(stream.batch(100, 200, {"a": [(ChangeKind.INSERT, 1, 10)]}))
     table = stream.stream_table("b")
@@ -185,7 +185,7 @@ def test_a_target_that_forgets_sooner_is_stamped_sooner(stream: LakeStream) -> N
         assert found.commit_number == number
 
 
-def test_a_run_that_was_superseded_stops_its_tables(stream: LakeStream) -> None:
+def test_a_run_that_was_superseded_stops_its_tables(stream: TwoTableStream) -> None:
     target = stream.stream_table("a").target
     target.commit(
         2, lambda found: Commit(replace(found, epoch=2, commit_number=found.commit_number + 1), AdvancePosition())
@@ -200,7 +200,7 @@ def test_a_run_that_was_superseded_stops_its_tables(stream: LakeStream) -> None:
 
 
 @pytest.mark.parametrize("torn", [True, False])
-def test_a_target_that_cannot_be_read_stops_alone(stream: LakeStream, torn: bool) -> None:
+def test_a_target_that_cannot_be_read_stops_alone(stream: TwoTableStream, torn: bool) -> None:
     """A check for a resnapshot meets the same Delta log, a torn or an empty one."""
     log = Path(stream.sink.target(TableId("shop", "a")).uri, "_delta_log")
     entry = log / f"{1:020d}.json"

@@ -48,13 +48,13 @@ def _rows(table: Capture, rows: Mapping[int, int]) -> pa.Table:
 
 
 @dataclass
-class Source:
+class SuspiciousSource:
     """The keys 1 and 2 are suspicious in every table; 1 is there."""
 
     faults: dict[str, CdcError] = field(default_factory=dict)
     asked: list[str] = field(default_factory=list)
     while_read: list[bool] = field(default_factory=list)
-    stream: LakeStream | None = None
+    stream: CrashedFileStream | None = None
 
     def keys(self, left: FileLeft, tables: Mapping[TableId, Capture]) -> Mapping[TableId, pa.Table | CdcError]:
         assert left == LEFT
@@ -76,10 +76,10 @@ class Source:
             yield Piece(as_changes(table, key, _rows(table, there)), HIGH, 0, last=i == keys.num_rows - 1)
 
 
-class LakeStream:
+class CrashedFileStream:
     """Table `a` at the end of the crashed file, `b` behind it; both have the rows 1, 2 and 3."""
 
-    def __init__(self, folder: Path, source: Source) -> None:
+    def __init__(self, folder: Path, source: SuspiciousSource) -> None:
         self.sink = DeltaSink(open_store(str(folder / "lake")), "default/shop")
         self.folder = folder
         tables = [self._made("a", BEFORE), self._made("b", BEHIND), self._made("c", BEFORE)]
@@ -121,23 +121,25 @@ class LakeStream:
 
 
 @pytest.fixture
-def source() -> Source:
-    return Source()
+def source() -> SuspiciousSource:
+    return SuspiciousSource()
 
 
 @pytest.fixture
-def stream(tmp_path: Path, source: Source) -> LakeStream:
-    return LakeStream(tmp_path, source)
+def stream(tmp_path: Path, source: SuspiciousSource) -> CrashedFileStream:
+    return CrashedFileStream(tmp_path, source)
 
 
-def test_the_suspicious_keys_become_what_the_source_has(stream: LakeStream) -> None:
+def test_the_suspicious_keys_become_what_the_source_has(stream: CrashedFileStream) -> None:
     stream.crash()
     assert stream.rows("a") == {1: 10, 3: 3}
     assert stream.table("a").state.position == BEHIND
     assert stream.table("a").state.high == HIGH
 
 
-def test_a_table_is_not_consistent_until_what_was_read_is_passed(stream: LakeStream, source: Source) -> None:
+def test_a_table_is_not_consistent_until_what_was_read_is_passed(
+    stream: CrashedFileStream, source: SuspiciousSource
+) -> None:
     assert stream.consistent("a")
     stream.crash()
     assert source.while_read == [False, False]
@@ -146,7 +148,7 @@ def test_a_table_is_not_consistent_until_what_was_read_is_passed(stream: LakeStr
     assert stream.consistent("a")
 
 
-def test_a_table_behind_the_place_was_repaired_before(stream: LakeStream, source: Source) -> None:
+def test_a_table_behind_the_place_was_repaired_before(stream: CrashedFileStream, source: SuspiciousSource) -> None:
     stream.crash()
     assert source.asked == ["a", "c"]
     assert stream.rows("b") == {1: 1, 2: 2, 3: 3}
@@ -156,7 +158,9 @@ def test_a_table_behind_the_place_was_repaired_before(stream: LakeStream, source
     assert source.asked == ["a", "c"]
 
 
-def test_keys_that_cannot_be_known_stop_their_table_where_it_stands(stream: LakeStream, source: Source) -> None:
+def test_keys_that_cannot_be_known_stop_their_table_where_it_stands(
+    stream: CrashedFileStream, source: SuspiciousSource
+) -> None:
     source.faults["a"] = fail(Reason.LOG_INCOMPLETE, "rows that cannot be read")
     stream.crash()
     assert stream.table("a").error is source.faults["a"]
@@ -164,7 +168,9 @@ def test_keys_that_cannot_be_known_stop_their_table_where_it_stands(stream: Lake
     assert stream.rows("c") == {1: 10, 3: 3}
 
 
-def test_a_declared_key_has_no_index_by_which_rows_are_reread(stream: LakeStream, source: Source) -> None:
+def test_a_declared_key_has_no_index_by_which_rows_are_reread(
+    stream: CrashedFileStream, source: SuspiciousSource
+) -> None:
     table = stream.table("a")
     table.state = replace(table.state, capture=replace(table.state.capture, declared=True))
     stream.crash()
@@ -176,12 +182,12 @@ def test_a_declared_key_has_no_index_by_which_rows_are_reread(stream: LakeStream
 
 
 def test_a_source_that_is_lost_meanwhile_ends_the_run_before_the_place_is_passed(
-    stream: LakeStream, monkeypatch: pytest.MonkeyPatch
+    stream: CrashedFileStream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def lost(*_: object) -> Iterator[Piece]:
         raise TransientError(Reason.SOURCE_UNREACHABLE, "it went away")
 
-    monkeypatch.setattr(Source, "pieces", lost)
+    monkeypatch.setattr(SuspiciousSource, "pieces", lost)
     with pytest.raises(TransientError):
         stream.crash()
     assert stream.applier.reader == BEFORE

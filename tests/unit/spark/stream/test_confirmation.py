@@ -39,7 +39,7 @@ SHOWN = answer(CatalogTable(ORDERS, {"note": "str x"}))
 
 
 @dataclass
-class Asked:
+class OneTableStream:
     """A stream with one table; questions are answered where `begin` asks them."""
 
     table: StreamTable = field(default_factory=changed_table)
@@ -66,7 +66,7 @@ def _at_once(work: Callable[[], None]) -> None:
 
 
 def test_an_equal_catalog_confirms_once_the_stream_has_passed_the_answer() -> None:
-    asked = Asked()
+    asked = OneTableStream()
     asked.step(reader=199)
     assert asked.table.confirmed is None
     asked.step(reader=200)
@@ -76,13 +76,13 @@ def test_an_equal_catalog_confirms_once_the_stream_has_passed_the_answer() -> No
 
 
 def test_a_run_that_ends_waits_for_an_answer_and_not_for_one_that_cannot_be_had() -> None:
-    asked = Asked()
+    asked = OneTableStream()
     assert asked.confirmation.due
     asked.step(reader=199)
     assert asked.confirmation.due
     asked.step(reader=200)
     assert not asked.confirmation.due
-    refused = Asked(result=REFUSED)
+    refused = OneTableStream(result=REFUSED)
     refused.step()
     assert not refused.confirmation.due
     refused.now = 600.0
@@ -94,7 +94,7 @@ def test_a_run_that_ends_waits_for_an_answer_and_not_for_one_that_cannot_be_had(
 )
 def test_no_failure_leaves_the_question_open(failure: Exception) -> None:
     """It is reported, the table flows on, and the question is asked again after growing pauses."""
-    asked, times = Asked(result=failure), list[float]()
+    asked, times = OneTableStream(result=failure), list[float]()
     for asked.now in map(float, range(80)):
         before = asked.count
         asked.step()
@@ -109,7 +109,7 @@ def test_no_failure_leaves_the_question_open(failure: Exception) -> None:
 
 
 def test_pauses_are_bounded_and_short_again_after_an_answer() -> None:
-    asked = Asked(result=REFUSED)
+    asked = OneTableStream(result=REFUSED)
     for _ in range(12):
         asked.now += 600
         asked.step()
@@ -125,7 +125,7 @@ def test_pauses_are_bounded_and_short_again_after_an_answer() -> None:
 
 
 def test_one_table_that_cannot_be_read() -> None:
-    asked = Asked(result=answer(REFUSED))
+    asked = OneTableStream(result=answer(REFUSED))
     asked.step()
     assert asked.table.unreadable == REFUSED.message
     assert asked.table.flowing
@@ -133,14 +133,14 @@ def test_one_table_that_cannot_be_read() -> None:
 
 
 def test_a_catalog_that_may_be_older_than_the_step_proves_nothing() -> None:
-    asked = Asked(result=answer(CatalogTable(ORDERS, {"note": "str y"}), low=99))
+    asked = OneTableStream(result=answer(CatalogTable(ORDERS, {"note": "str y"}), low=99))
     asked.step()
     assert asked.table.error is None
     assert asked.table.confirmed is None
 
 
 def test_another_default_stops_the_table() -> None:
-    asked = Asked(result=answer(CatalogTable(ORDERS, {"note": "str y"})))
+    asked = OneTableStream(result=answer(CatalogTable(ORDERS, {"note": "str y"})))
     asked.step()
     assert asked.table.error is not None
     assert asked.table.error.reason is Reason.SCHEMA_CHANGE_REFUSED
@@ -148,7 +148,7 @@ def test_another_default_stops_the_table() -> None:
 
 
 def test_an_answer_about_an_earlier_change_is_no_answer() -> None:
-    asked = Asked(result=answer(CatalogTable(ORDERS, {"note": "str y"})))
+    asked = OneTableStream(result=answer(CatalogTable(ORDERS, {"note": "str y"})))
     asked.confirmation.begin()
     asked.table.state = replace(asked.table.state, change=replace(CHANGE, version=2))
     asked.confirmation.settle(place(200))
@@ -167,7 +167,7 @@ OTHER = ORDERS.of(replace(ORDERS.source, columns=(*ORDERS.columns[:-1], replace(
 
 def test_rows_without_names_are_compared_with_the_catalog_again_and_again() -> None:
     """At most once a minute, and only if there were any since."""
-    asked = Asked(undescribed())
+    asked = OneTableStream(undescribed())
     asked.step()
     assert (asked.count, asked.table.unchecked, asked.table.error) == (1, False, None)
     asked.step()
@@ -181,7 +181,7 @@ def test_rows_without_names_are_compared_with_the_catalog_again_and_again() -> N
 
 @pytest.mark.parametrize("change", [None, CHANGE.confirmed()])
 def test_a_catalog_that_contradicts_rows_without_names_stops_the_table(change: LastChange | None) -> None:
-    asked = Asked(undescribed(change), result=answer(CatalogTable(OTHER, {})))
+    asked = OneTableStream(undescribed(change), result=answer(CatalogTable(OTHER, {})))
     asked.step(reader=199)
     assert asked.table.error is None
     asked.step(reader=200)
@@ -192,7 +192,7 @@ def test_a_catalog_that_contradicts_rows_without_names_stops_the_table(change: L
 
 def test_rows_without_names_stay_unchecked_where_the_answer_proves_nothing() -> None:
     for result in (REFUSED, answer(CatalogTable(OTHER, {}), low=99)):
-        asked = Asked(undescribed(), result=result)
+        asked = OneTableStream(undescribed(), result=result)
         asked.step()
         assert (asked.table.unchecked, asked.table.error) == (True, None)
         asked.result, asked.now = answer(CatalogTable(ORDERS, {})), 30.0
@@ -201,7 +201,7 @@ def test_rows_without_names_stay_unchecked_where_the_answer_proves_nothing() -> 
 
 
 def test_a_confirmation_that_no_commit_has_yet_outlives_a_comparison_of_rows() -> None:
-    asked = Asked(changed_table())
+    asked = OneTableStream(changed_table())
     asked.step()
     asked.table.unchecked, asked.now = True, 100.0
     asked.step()

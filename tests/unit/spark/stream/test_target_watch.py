@@ -17,7 +17,7 @@ from cdcsync_spark.stream.target_watch import TargetWatch
 
 
 @dataclass
-class Asked:
+class CountingTarget:
     """A target that counts how often it is asked."""
 
     news: bool = False
@@ -34,7 +34,7 @@ class WatchedTargets:
     waiting: list[Callable[[], None]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.targets = {name: Asked() for name in ("a", "b")}
+        self.targets = {name: CountingTarget() for name in ("a", "b")}
         self.tables = [
             StreamTable(name, cast("Writer", target), cast("TableState", None)) for name, target in self.targets.items()
         ]
@@ -86,7 +86,7 @@ def test_targets_are_asked_at_the_same_time() -> None:
     """Each waits until eight are asked."""
     all_asked, now = threading.Barrier(8), [0.0]
 
-    class Slow(Asked):
+    class Slow(CountingTarget):
         def has_news(self) -> bool:
             all_asked.wait(120)
             return True

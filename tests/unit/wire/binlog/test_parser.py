@@ -58,7 +58,7 @@ from support.events import (
     WRITE,
     XA_PREPARE,
     XID,
-    Log,
+    BinlogFile,
     event,
     format_body,
     format_event,
@@ -99,7 +99,7 @@ START = Progress(LogOffset(FILE, 4), None)
 
 @pytest.mark.parametrize("checksum", [False, True])
 def test_a_mysql_transaction(checksum: bool) -> None:
-    log, events = Log.begun(checksum=checksum)
+    log, events = BinlogFile.begun(checksum=checksum)
     events += [
         log.write(GTID, gtid(1, committed=TIME * 10**6 + 5)),
         log.write(QUERY, query("BEGIN")),
@@ -137,7 +137,7 @@ def test_a_vector_has_a_character_set_on_mysql() -> None:
 def test_the_original_commits_time_counts() -> None:
     """On a replica the immediate time (7 bytes) has its highest bit set and the original one
     follows."""
-    log, events = Log.begun()
+    log, events = BinlogFile.begun()
     events += [
         log.write(GTID, gtid(1, committed=9 * 10**15, original=TIME * 10**6)),
         log.write(QUERY, query("BEGIN")),
@@ -147,7 +147,7 @@ def test_the_original_commits_time_counts() -> None:
 
 
 def test_an_anonymous_transaction_has_no_gtid() -> None:
-    log, events = Log.begun()
+    log, events = BinlogFile.begun()
     events += [log.write(ANONYMOUS, gtid(0)), log.write(QUERY, query("BEGIN")), log.write(QUERY, query("COMMIT"))]
     assert parse("mysql", events) == [START, TransactionBegin(None), end(log.offset)]
 
@@ -159,7 +159,7 @@ def test_a_tagged_gtid() -> None:
     octets = "ee 4503 4102 58 02 6903 22 c503 6902 82 4102 3502 dc be dc 3502"
     rest = "04 04  06 10 746573745f746167  08 00  0a 04  0c 7f003e8900fa5b06  10 4505  12 dbd009"
     body = bytes.fromhex(f"02 7c 00  00 02  02 {octets}  {rest}")
-    log, events = Log.begun()
+    log, events = BinlogFile.begun()
     events += [log.write(TAGGED, body), log.write(QUERY, query("BEGIN")), log.write(XID, bytes(8))]
     facts = parse("mysql", events)
     assert facts[1] == TransactionBegin(Gtid("77d1902c-01da-11f1-9a41-908d6e5f6e8d:test_tag", 1))
@@ -169,7 +169,7 @@ def test_a_tagged_gtid() -> None:
 
 
 def test_a_statement_is_a_transaction_of_its_own() -> None:
-    log, events = Log.begun()
+    log, events = BinlogFile.begun()
     events += [log.write(GTID, gtid(1)), log.write(QUERY, query("ALTER TABLE t ADD x INT"))]
     assert parse("mysql", events) == [
         START,
@@ -182,7 +182,7 @@ def test_a_statement_is_a_transaction_of_its_own() -> None:
 @pytest.mark.parametrize("mark", [0, 4])
 def test_a_statement_comes_with_its_session(mark: int) -> None:
     """The server's id and the mark from the header, the session's number from the body."""
-    log, events = Log.begun()
+    log, events = BinlogFile.begun()
     events += [log.write(GTID, gtid(1)), log.write(QUERY, query("TRUNCATE t"), flags=mark, server=21)]
     statement = parse("mysql", events)[2]
     assert isinstance(statement, Statement)
@@ -199,7 +199,7 @@ def test_the_first_file_of_a_server_that_was_started() -> None:
 
 
 def test_a_statement_inside_a_transaction_does_not_end_it() -> None:
-    log, events = Log.begun()
+    log, events = BinlogFile.begun()
     sql = "INSERT INTO t VALUES (1)"
     events += [
         log.write(GTID, gtid(1)),
@@ -211,7 +211,7 @@ def test_a_statement_inside_a_transaction_does_not_end_it() -> None:
 
 
 def test_create_table_select_opens_a_transaction() -> None:
-    log, events = Log.begun()
+    log, events = BinlogFile.begun()
     sql = "CREATE TABLE `t` (\n  `id` int\n) START TRANSACTION"
     events += [
         log.write(GTID, gtid(1)),
@@ -225,7 +225,7 @@ def test_create_table_select_opens_a_transaction() -> None:
 
 
 def test_savepoints_and_rollbacks() -> None:
-    log, events = Log.begun()
+    log, events = BinlogFile.begun()
     sqls = [
         "BEGIN",
         "SAVEPOINT `A``b`",
@@ -250,7 +250,7 @@ def test_savepoints_and_rollbacks() -> None:
 
 def test_xa() -> None:
     """XA_PREPARE: one phase 1, format 4, lengths 4 and 4, data."""
-    log, events = Log.begun()
+    log, events = BinlogFile.begun()
     prepare = b"\0" + struct.pack("<III", 7, 1, 2) + b"abc"
     one_phase = b"\1" + prepare[1:]
     for number, last in ((1, log.write(XA_PREPARE, prepare)), (2, log.write(XA_PREPARE, one_phase))):
@@ -274,7 +274,7 @@ def test_xa() -> None:
 
 def test_mariadb_marks() -> None:
     """Two domains; the second file begins with its own list, the last entry of a domain counts."""
-    log, events = Log.begun()
+    log, events = BinlogFile.begun()
     begin = 0
     events += [
         log.write(MARIADB_GTID, mariadb_gtid(5, 0, begin), server=3),
@@ -295,7 +295,7 @@ def test_mariadb_marks() -> None:
 
 def test_mariadbs_compressed_events() -> None:
     """0x80: zlib, one byte of length; the length; the stream."""
-    log, events = Log.begun()
+    log, events = BinlogFile.begun()
     images = image(1, "aaaaaaaa") * 20
     sql = query("CREATE TABLE x (id INT)")
     head, text = sql[: -len("CREATE TABLE x (id INT)")], sql[-len("CREATE TABLE x (id INT)") :]
@@ -323,7 +323,7 @@ def test_mariadbs_compressed_events() -> None:
 def test_a_compressed_transaction() -> None:
     """Fields 2: algorithm 0, 3: unpacked length, 1: length; 0 ends the list. The inner events'
     positions do not count."""
-    log, events = Log.begun()
+    log, events = BinlogFile.begun()
     inner = b"".join(
         event(kind, body, end=7)
         for kind, body in (
@@ -343,7 +343,7 @@ def test_a_compressed_transaction() -> None:
 
 def test_offsets_go_on_past_four_gibibytes() -> None:
     """The header has 32 bits only."""
-    log, _ = Log.begun()
+    log, _ = BinlogFile.begun()
     log.offset = (1 << 32) - 100
     events = [rotate(FILE, log.offset), format_event(), log.write(GTID, gtid(1)), log.write(QUERY, query("BEGIN"))]
     events.append(log.write(XID, bytes(8)))
@@ -353,7 +353,7 @@ def test_offsets_go_on_past_four_gibibytes() -> None:
 
 def test_what_is_known_is_passed_over() -> None:
     """A file that is too long for the command's 32 bits is sent from its beginning."""
-    log, events = Log.begun()
+    log, events = BinlogFile.begun()
     known = 0
     for number in range(1, 4):
         events += [log.write(GTID, gtid(number)), log.write(QUERY, query("BEGIN")), log.write(XID, bytes(8))]
@@ -364,7 +364,7 @@ def test_what_is_known_is_passed_over() -> None:
 
 
 def test_a_known_place_where_no_event_ends_is_another_log() -> None:
-    log, events = Log.begun()
+    log, events = BinlogFile.begun()
     events += [log.write(GTID, gtid(1)), log.write(QUERY, query("BEGIN")), log.write(XID, bytes(8))]
     with pytest.raises(CdcError, match=f"no event of the binlog ends at {FILE}:{log.offset - 1}") as caught:
         parse("mysql", events, after=LogOffset(FILE, log.offset - 1))
@@ -372,7 +372,7 @@ def test_a_known_place_where_no_event_ends_is_another_log() -> None:
 
 
 def test_rotation_is_progress_once() -> None:
-    _, events = Log.begun()
+    _, events = BinlogFile.begun()
     events += [
         event(ROTATE, struct.pack("<Q", 4) + b"binlog.000002", end=500),
         rotate("binlog.000002"),
@@ -383,7 +383,7 @@ def test_rotation_is_progress_once() -> None:
 
 @pytest.mark.parametrize("end", ["rotate", "stop", "crash", "crash in a transaction"])
 def test_only_a_file_that_nothing_ends_was_left_by_a_crash(end: str) -> None:
-    log, events = Log.begun()
+    log, events = BinlogFile.begun()
     if end == "rotate":
         events.append(event(ROTATE, struct.pack("<Q", 4) + b"binlog.000002", end=500))
     elif end == "stop":
@@ -403,7 +403,7 @@ def test_a_dump_that_begins_behind_the_place_known_has_left_files_unseen() -> No
 
 def test_a_file_that_ends_inside_a_transaction_rolls_it_back() -> None:
     """The server crashed; it will use the GTID again, so the rollback has none."""
-    log, events = Log.begun()
+    log, events = BinlogFile.begun()
     events += [
         log.write(GTID, gtid(1)),
         log.write(QUERY, query("BEGIN")),
@@ -420,7 +420,7 @@ def test_a_file_that_ends_inside_a_transaction_rolls_it_back() -> None:
 def test_heartbeats() -> None:
     """Kind 27: the place is in the header; kind 41: fields 1 (file) and 2 (a length-encoded
     place)."""
-    _, events = Log.begun()
+    _, events = BinlogFile.begun()
     second = b"\x01" + bytes([len(FILE)]) + FILE.encode() + b"\x02\x09\xfe" + struct.pack("<Q", 5 << 32) + b"\x00"
     beats = [
         event(HEARTBEAT, FILE.encode(), end=1000, time=0),
@@ -433,14 +433,14 @@ def test_heartbeats() -> None:
 
 def test_a_heartbeat_from_behind_moves_nothing() -> None:
     """Its 32 bits would else be read as a place 4 GiB further on."""
-    _, events = Log.begun()
+    _, events = BinlogFile.begun()
     beats = [event(HEARTBEAT, FILE.encode(), end=end, time=0) for end in (1000, 900, 1100)]
     places = [f.at.offset for f in parse("mysql", events + beats) if isinstance(f, Progress)]
     assert places == [4, 1000, 1100]
 
 
 def test_a_heartbeat_inside_a_transaction_moves_nothing() -> None:
-    log, events = Log.begun()
+    log, events = BinlogFile.begun()
     events += [
         log.write(GTID, gtid(1)),
         log.write(QUERY, query("BEGIN")),
@@ -451,12 +451,12 @@ def test_a_heartbeat_inside_a_transaction_moves_nothing() -> None:
 
 def test_an_incident() -> None:
     """Number 2, length 1, message."""
-    _, events = Log.begun()
+    _, events = BinlogFile.begun()
     assert parse("mysql", [*events, event(INCIDENT, b"\x01\x00\x04lost")])[1:] == [Incident("incident 1: lost")]
 
 
 def test_rows_of_unwanted_tables_are_not_looked_at() -> None:
-    log, events = Log.begun()
+    log, events = BinlogFile.begun()
     broken = table_map(19, [(3, b"")], table="broken", optional=[(1, b"\0\0\0")])
     events += [
         log.write(GTID, gtid(1)),
@@ -475,7 +475,7 @@ def test_rows_of_unwanted_tables_are_not_looked_at() -> None:
 
 
 def test_equal_table_maps_are_one_object() -> None:
-    log, events = Log.begun()
+    log, events = BinlogFile.begun()
     for number in (1, 2):
         events += [
             log.write(GTID, gtid(number)),
@@ -499,7 +499,7 @@ def test_equal_table_maps_are_one_object() -> None:
 )
 def test_incomplete_images_are_defects(kind: int, body: bytes) -> None:
     """R10."""
-    log, events = Log.begun()
+    log, events = BinlogFile.begun()
     events += [
         log.write(GTID, gtid(1)),
         log.write(QUERY, query("BEGIN")),
@@ -515,12 +515,12 @@ def test_incomplete_images_are_defects(kind: int, body: bytes) -> None:
 
 @pytest.mark.parametrize("kind", [160, 161, 28, 29, 35, 36, 37, 3, 5, 13, 14])
 def test_events_that_say_nothing_are_passed_over(kind: int) -> None:
-    _, events = Log.begun()
+    _, events = BinlogFile.begun()
     assert parse("mariadb", [*events, event(kind, b"whatever", end=100)]) == [START]
 
 
 def test_an_unknown_event_is_refused_unless_marked_as_ignorable() -> None:
-    _, events = Log.begun()
+    _, events = BinlogFile.begun()
     assert parse("mysql", [*events, event(99, b"new", flags=0x80)]) == [START]
     with pytest.raises(DecodeError, match="unknown kind 99"):
         parse("mysql", [*events, event(99, b"new")])
@@ -530,7 +530,7 @@ def test_an_unknown_event_is_refused_unless_marked_as_ignorable() -> None:
 @pytest.mark.parametrize("flavor", ["mysql", "mariadb"])
 def test_an_unknown_event_of_mariadb_is_refused_whatever_its_mark_says(flavor: Flavor, flags: int) -> None:
     """Kinds from 160 on. The one of 12.3 has a part of a rows event."""
-    _, events = Log.begun()
+    _, events = BinlogFile.begun()
     for kind in (173, 255):
         with pytest.raises(DecodeError, match=f"unknown kind {kind} "):
             parse(flavor, [*events, event(kind, b"new", flags=flags)])
@@ -567,7 +567,7 @@ def test_servers_without_checksums_are_of_an_unsupported_version(server: bytes, 
 
 
 def test_a_damaged_event_is_refused() -> None:
-    log, events = Log.begun(checksum=True)
+    log, events = BinlogFile.begun(checksum=True)
     good = log.write(GTID, gtid(1))
     for i in range(len(good)):
         bad = bytearray(good)
@@ -602,14 +602,14 @@ def test_an_open_file_was_checksummed_before_it_was_marked() -> None:
     ],
 )
 def test_nonsense_is_refused_with_its_place(message: str, events: list[bytes]) -> None:
-    _, begun = Log.begun()
+    _, begun = BinlogFile.begun()
     with pytest.raises(DecodeError, match=message) as caught:
         parse("mysql", begun + events)
     assert caught.value.position
 
 
 def test_a_table_number_means_nothing_in_the_next_file() -> None:
-    log, events = Log.begun()
+    log, events = BinlogFile.begun()
     events += [log.write(TABLE_MAP, ID_V), rotate("binlog.000002"), format_event(end=126)]
     events += [event(GTID, gtid(1)), event(QUERY, query("BEGIN")), event(WRITE, rows(18, image(1, "a"), width=2))]
     with pytest.raises(DecodeError, match="without a TABLE_MAP"):
@@ -623,7 +623,7 @@ def test_sql_is_read_in_its_clients_character_set() -> None:
         b"\0" + bytes(4) + b"\1\4" + bytes(7) + b"\6\3std" + b"\3" + bytes(4) + b"\4\x08\0\x08\0\x21\0" + b"\x80???"
     )
     body = query("", status=status) + "DROP TABLE größe".encode("latin-1")
-    _, events = Log.begun()
+    _, events = BinlogFile.begun()
     facts = parse("mysql", [*events, event(GTID, gtid(1)), event(QUERY, body, end=500)])
     started = Started(TIME, int.from_bytes(b"???", "little"))
     session = Session(ANSI_QUOTES, "latin1", mariadb=False, version=90_704, started=started, connection="latin1")
@@ -671,7 +671,7 @@ def test_the_version_of_the_server_that_wrote_the_file(text: bytes, version: int
 def test_an_alter_in_two_phases_happens_where_it_is_committed(group: bool) -> None:
     """Flags 32 DDL, 1 alone, 2 a commit's number of 8 bytes; behind it 2 START, 4 COMMIT, 8
     ROLLBACK, the latter two with the START's number."""
-    log, events = Log.begun()
+    log, events = BinlogFile.begun()
     flags, number = (35, bytes(8)) if group else (33, b"")
 
     def written(sequence: int, phase: bytes) -> list[bytes]:

@@ -17,7 +17,7 @@ from cdcsync_spark.wire.binlog import table_map as types
 from cdcsync_spark.wire.binlog.event import compression
 from cdcsync_spark.wire.binlog.facts import Operation
 from cdcsync_spark.wire.binlog.rows import batches, decode
-from support.images import BINARY, Kind, image, rows_event, table_of
+from support.images import BINARY, ImageType, image, rows_event, table_of
 
 LONG = 1 << 20
 
@@ -61,8 +61,8 @@ def test_the_compressed_values_of_a_row_are_bounded_together(
     decoder: Decoder, rows: int, columns: int, bounded: bool
 ) -> None:
     """Each of them fits; rows that do not fit together are unpacked in turns."""
-    packed = Kind("longblob", types.BLOB_COMPRESSED, 4, st.none(), BINARY)
-    table, table_map = table_of([Kind("int", types.LONG, 0, st.none()), *[packed] * columns])
+    packed = ImageType("longblob", types.BLOB_COMPRESSED, 4, st.none(), BINARY)
+    table, table_map = table_of([ImageType("int", types.LONG, 0, st.none()), *[packed] * columns])
     keys = [row.to_bytes(4, "little") for row in range(rows)]
     body = b"".join(image(table_map, (key, *[mariadb(LONG // 2)] * columns)) for key in keys)
     with nullcontext() if bounded else pytest.raises(DecodeError, match=r"spec\.driver\.memory"):
@@ -75,8 +75,8 @@ def test_the_compressed_values_of_a_row_are_bounded_together(
 @pytest.mark.parametrize("befores", [True, False])
 def test_a_block_that_unpacks_to_more_than_the_bound_is_read_in_pieces(decoder: Decoder, befores: bool) -> None:
     """A short value before one that takes all there is; updates, of which none changes the key."""
-    packed = Kind("longblob", types.BLOB_COMPRESSED, 4, st.none(), BINARY)
-    table, table_map = table_of([Kind("int", types.LONG, 0, st.none()), packed])
+    packed = ImageType("longblob", types.BLOB_COMPRESSED, 4, st.none(), BINARY)
+    table, table_map = table_of([ImageType("int", types.LONG, 0, st.none()), packed])
     lengths = [9, LONG, LONG, 0, LONG // 2, LONG]
     pairs = [(n.to_bytes(4, "little"), mariadb(length)) for n, length in enumerate(lengths)]
     body = b"".join(image(table_map, pair) * 2 for pair in pairs)
