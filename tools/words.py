@@ -2,8 +2,7 @@
 
 A docstring begins with a verb or the thing's own noun; a variable is named by what is in it; a
 class name is one thing; a test imports helpers from `tests/support`, not from another test, and
-calls nothing a world. `tools/words.toml` lists the files that are older than a rule; `--shrink`
-takes those out of it that keep the rule now, and nothing puts one in.
+calls nothing a world.
 """
 
 from __future__ import annotations
@@ -11,13 +10,11 @@ from __future__ import annotations
 import ast
 import re
 import sys
-import tomllib
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-EXCEPTIONS = ROOT / "tools" / "words.toml"
 PRODUCT = ("core", "operator", "spark_app", "demo", "tools")
 TESTS = ("tests",)
 _OPENING = re.compile(r"(Of|With|By|Behind|Those|Without)\b")
@@ -97,20 +94,20 @@ def worlds(tree: ast.Module) -> Iterator[Fault]:
             yield getattr(node, "lineno", 1), f"`{name}`: say what it is"
 
 
-#: the name of a rule, where it holds
-RULES: dict[str, tuple[Rule, tuple[str, ...]]] = {
-    "docstrings": (docstrings, (*PRODUCT, *TESTS)),
-    "names": (names, PRODUCT),
-    "helpers": (helpers, TESTS),
-    "worlds": (worlds, TESTS),
-}
+#: a rule, where it holds
+RULES: tuple[tuple[Rule, tuple[str, ...]], ...] = (
+    (docstrings, (*PRODUCT, *TESTS)),
+    (names, PRODUCT),
+    (helpers, TESTS),
+    (worlds, TESTS),
+)
 
 
 def shared_classes(trees: Mapping[str, ast.Module]) -> dict[str, list[str]]:
-    """The files of each class name that several files of the product define."""
+    """The files of each class name that several modules define at their top."""
     files: dict[str, list[str]] = defaultdict(list)
     for path, tree in trees.items():
-        for node in ast.walk(tree):
+        for node in tree.body:
             if isinstance(node, ast.ClassDef):
                 files[node.name].append(path)
     return {name: paths for name, paths in sorted(files.items()) if len(paths) > 1}
@@ -121,42 +118,22 @@ def read_trees(folders: tuple[str, ...], root: Path = ROOT) -> dict[str, ast.Mod
     return {str(path.relative_to(root)): ast.parse(path.read_text(encoding="utf-8")) for path in paths}
 
 
-def faults_by_rule() -> dict[str, dict[str, list[Fault]]]:
-    """The faults by rule and file, or by class name."""
-    trees = read_trees((*PRODUCT, *TESTS))
-    faults: dict[str, dict[str, list[Fault]]] = {}
-    for rule, (check, folders) in RULES.items():
-        checked = {path: list(check(tree)) for path, tree in trees.items() if path.split("/")[0] in folders}
-        faults[rule] = {path: lines for path, lines in checked.items() if lines}
-    product = {path: tree for path, tree in trees.items() if path.split("/")[0] in PRODUCT}
-    faults["classes"] = {name: [(0, f"is in {', '.join(p)}")] for name, p in shared_classes(product).items()}
-    return faults
+def faults(trees: Mapping[str, ast.Module]) -> Iterator[str]:
+    """A line for each fault. A class of the tests may have the name of one of the product."""
+    for rule, folders in RULES:
+        for path, tree in _within(trees, folders).items():
+            yield from (f"{path}:{line}: {text}" for line, text in rule(tree))
+    for folders in (PRODUCT, TESTS):
+        for name, paths in shared_classes(_within(trees, folders)).items():
+            yield f"class {name} is in {', '.join(paths)}"
 
 
-def unexcused(faults: Mapping[str, Mapping[str, list[Fault]]], excused: Mapping[str, list[str]]) -> Iterator[str]:
-    for rule, subjects in faults.items():
-        for subject in sorted(set(subjects) - set(excused.get(rule, ()))):
-            for line, text in subjects[subject]:
-                yield f"{subject}:{line}: {text}" if line else f"class {subject} {text}"
+def _within(trees: Mapping[str, ast.Module], folders: tuple[str, ...]) -> dict[str, ast.Module]:
+    return {path: tree for path, tree in trees.items() if path.split("/")[0] in folders}
 
 
-def write_exceptions(excused: Mapping[str, list[str]]) -> None:
-    lines = ["# Files that are older than a rule of tools/words.py. The lists only shrink."]
-    for rule, subjects in excused.items():
-        if subjects:
-            lines += ["", f"{rule} = [", *(f'  "{subject}",' for subject in sorted(subjects)), "]"]
-    EXCEPTIONS.write_text("\n".join(lines) + "\n", encoding="utf-8")
-
-
-def main(arguments: list[str]) -> int:
-    faults = faults_by_rule()
-    excused = tomllib.loads(EXCEPTIONS.read_text(encoding="utf-8")) if EXCEPTIONS.exists() else {}
-    if "--shrink" in arguments:
-        write_exceptions(
-            {rule: [s for s in excused.get(rule, ()) if s in subjects] for rule, subjects in faults.items()}
-        )
-        return 0
-    wrong = list(unexcused(faults, excused))
+def main() -> int:
+    wrong = list(faults(read_trees((*PRODUCT, *TESTS))))
     sys.stderr.writelines(f"{line}\n" for line in wrong)
     if wrong:
         sys.stderr.write("mend these lines; CONTRIBUTING.md, Rules of the house, has the rules\n")
@@ -164,4 +141,4 @@ def main(arguments: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main())

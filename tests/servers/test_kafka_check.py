@@ -60,7 +60,7 @@ def test_a_topic_that_is_not_there_is_not_made(kafka: KafkaBroker, sink_for: Sin
     sink = sink_for("")
     before = set(kafka.admin().list_topics(timeout=300).topics)
     found = check(sink)
-    assert found.found.startswith("1 broker of the cluster ")
+    assert found.servers.startswith("1 broker of the cluster ")
     assert (found.errors, found.warnings) == ((), ())
     assert [(t.table, t.topic, t.partitions, t.exists) for t in found.topics] == [(NAME, topic_of(sink), 3, False)]
     assert set(kafka.admin().list_topics(timeout=300).topics) == before

@@ -98,7 +98,7 @@ class Unproved:
 class Diverged:
     """The copy has rows that the server may not have; only a resnapshot helps."""
 
-    found: str
+    divergence: str
 
 
 @dataclass(frozen=True)

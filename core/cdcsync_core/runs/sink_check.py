@@ -46,10 +46,10 @@ class TopicCheck:
 
 @dataclass(frozen=True)
 class Checks:
-    """What a sink's servers answered. `found` says which did, empty where none did; `warnings` what
+    """What a sink's servers answered. `servers` says which did, empty where none did; `warnings` what
     could not be asked."""
 
-    found: str = ""
+    servers: str = ""
     topics: tuple[TopicCheck, ...] = ()
     errors: tuple[CdcError, ...] = ()
     warnings: tuple[str, ...] = ()
@@ -59,7 +59,7 @@ class Checks:
 
     def to_json(self) -> str:
         data = {
-            "found": self.found,
+            "servers": self.servers,
             "topics": [asdict(t) for t in self.topics],
             "errors": [e.to_json() for e in self.errors],
             "warnings": list(self.warnings),
@@ -71,4 +71,4 @@ class Checks:
         """Raises ValueError, KeyError or TypeError for what is no answer."""
         data = json.loads(text)
         topics = tuple(TopicCheck(**t) for t in data["topics"])
-        return cls(data["found"], topics, tuple(map(from_json, data["errors"])), tuple(data["warnings"]))
+        return cls(data["servers"], topics, tuple(map(from_json, data["errors"])), tuple(data["warnings"]))

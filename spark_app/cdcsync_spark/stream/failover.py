@@ -174,7 +174,7 @@ def _diverged(why: Diverged, binlog: str, state: TableState) -> CdcError:
     name = state.identity.table
     return fail(
         Reason.HISTORY_DIVERGED,
-        f"the source is now the server of {binlog}: {why.found}",
+        f"the source is now the server of {binlog}: {why.divergence}",
         needed="a copy of what that server has",
         remedy=f"{resnapshot(name)}; spec.source.lostTail: resnapshot does it by itself",
         table=name,

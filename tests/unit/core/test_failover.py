@@ -96,7 +96,7 @@ def test_a_tail_that_did_not_touch_the_table_is_cut() -> None:
 def diverged(table: Copied, executed: GtidSet, found: WitnessAnswer) -> str:
     judged = judge(table, asked(table, executed), found)
     assert isinstance(judged, Diverged), judged
-    return judged.found
+    return judged.divergence
 
 
 def test_a_tail_that_touched_the_table_makes_it_diverge() -> None:

@@ -68,7 +68,7 @@ def test_a_lost_tail_makes_the_tables_that_it_changed_diverge(touched: str, dive
     judged = judge(copied(touched), asked(11, 18), answer(11, 18, "0-1-10"))
     if diverged:
         assert isinstance(judged, Diverged)
-        assert judged.found.endswith(f"changed by: {diverged}")
+        assert judged.divergence.endswith(f"changed by: {diverged}")
         return
     assert isinstance(judged, MovedPosition)
     assert judged.cut == GtidSet.parse("0-1:19-20")

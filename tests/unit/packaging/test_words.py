@@ -40,9 +40,12 @@ def test_a_class_name_of_two_files() -> None:
     assert words.shared_classes(trees) == {"B": ["a.py", "b.py"]}
 
 
-def test_what_is_excused_is_not_reported() -> None:
-    faults = {
-        "names": {"a.py": [(3, "a variable")], "b.py": [(4, "a variable")]},
-        "classes": {"A": [(0, "is in a, b")]},
-    }
-    assert list(words.unexcused(faults, {"names": ["a.py"]})) == ["b.py:4: a variable", "class A is in a, b"]
+def test_each_rule_holds_in_its_folders() -> None:
+    code = "class A: ...\nfound = read()"
+    trees = {path: ast.parse(code) for path in ("core/a.py", "core/b.py", "tests/c.py")}
+    variable = "a variable `found`: name it by what is in it"
+    assert list(words.faults(trees)) == [
+        f"core/a.py:2: {variable}",
+        f"core/b.py:2: {variable}",
+        "class A is in core/a.py, core/b.py",
+    ]

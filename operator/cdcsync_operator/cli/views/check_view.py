@@ -83,7 +83,7 @@ def _sink_checks(sink: SinkCheck) -> list[Check]:
 def _server_checks(checks: Checks | None, nouns: Nouns) -> list[Check]:
     if checks is None:
         return []
-    servers = [passed(nouns.servers, checks.found)] if checks.found else []
+    servers = [passed(nouns.servers, checks.servers)] if checks.servers else []
     return [
         *servers,
         *(warned(nouns.servers, text) for text in checks.warnings),

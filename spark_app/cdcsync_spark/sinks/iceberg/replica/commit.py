@@ -251,7 +251,7 @@ class VersionPublication:
         """The error of a commit that the table does not have, from the catalog's."""
         if isinstance(error, OutcomeUnknown):
             return self._no_answer()
-        before = self.on.metadata.found
+        before = self.on.metadata.document
         changed = any(metadata.get(name) != before.get(name) for name in _CHANGING)
         return CommitLost() if changed else error
 

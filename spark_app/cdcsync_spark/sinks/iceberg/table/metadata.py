@@ -28,36 +28,36 @@ Json = Mapping[str, Any]
 class Snapshot:
     """A snapshot as the metadata have it."""
 
-    found: Json
+    document: Json
 
     @property
     def id(self) -> int:
-        return int(self.found["snapshot-id"])
+        return int(self.document["snapshot-id"])
 
     @property
     def parent(self) -> int | None:
-        return self.found.get("parent-snapshot-id")
+        return self.document.get("parent-snapshot-id")
 
     @property
     def number(self) -> int:
         """Its sequence number."""
-        return int(self.found["sequence-number"])
+        return int(self.document["sequence-number"])
 
     @property
     def milliseconds(self) -> int:
-        return int(self.found["timestamp-ms"])
+        return int(self.document["timestamp-ms"])
 
     @property
     def manifest_list(self) -> str:
-        return str(self.found["manifest-list"])
+        return str(self.document["manifest-list"])
 
     @property
     def schema_id(self) -> int | None:
-        return self.found.get("schema-id")
+        return self.document.get("schema-id")
 
     @property
     def summary(self) -> Mapping[str, str]:
-        return self.found.get("summary") or {}
+        return self.document.get("summary") or {}
 
     @property
     def operation(self) -> str:
@@ -67,32 +67,32 @@ class Snapshot:
 class TableMetadata:
     """The metadata of one version, whose form was checked (`checked_metadata`)."""
 
-    def __init__(self, found: Json) -> None:
-        self.found = found
-        self.uuid = str(found["table-uuid"])
-        self.location = str(found["location"]).rstrip("/")
-        self.format_version = int(found["format-version"])
-        self.last_sequence_number = int(found.get("last-sequence-number") or 0)
+    def __init__(self, document: Json) -> None:
+        self.document = document
+        self.uuid = str(document["table-uuid"])
+        self.location = str(document["location"]).rstrip("/")
+        self.format_version = int(document["format-version"])
+        self.last_sequence_number = int(document.get("last-sequence-number") or 0)
         #: None where rows have no ids
-        self.next_row_id = int(found.get("next-row-id") or 0) if self.format_version >= FORMAT_VERSION else None
-        self.last_column_id = int(found["last-column-id"])
-        self.properties: Mapping[str, str] = found.get("properties") or {}
-        self.snapshots = {s.id: s for s in map(Snapshot, found.get("snapshots") or ())}
-        self.refs: Mapping[str, Json] = found.get("refs") or {}
-        self.last_updated = int(found.get("last-updated-ms") or 0)
+        self.next_row_id = int(document.get("next-row-id") or 0) if self.format_version >= FORMAT_VERSION else None
+        self.last_column_id = int(document["last-column-id"])
+        self.properties: Mapping[str, str] = document.get("properties") or {}
+        self.snapshots = {s.id: s for s in map(Snapshot, document.get("snapshots") or ())}
+        self.refs: Mapping[str, Json] = document.get("refs") or {}
+        self.last_updated = int(document.get("last-updated-ms") or 0)
 
     @cached_property
     def schemas(self) -> dict[int, TableSchema]:
-        return {s.id: s for s in map(TableSchema.of, self.found["schemas"])}
+        return {s.id: s for s in map(TableSchema.of, self.document["schemas"])}
 
     @property
     def current_schema(self) -> TableSchema:
-        return self.schemas[self.found["current-schema-id"]]
+        return self.schemas[self.document["current-schema-id"]]
 
     @property
     def partitioned(self) -> bool:
         """Whether any partition spec that the table has, or had, has fields."""
-        return any(spec.get("fields") for spec in self.found.get("partition-specs") or ())
+        return any(spec.get("fields") for spec in self.document.get("partition-specs") or ())
 
     def head(self, ref: str) -> Snapshot | None:
         """The newest snapshot of a branch; None where there is no branch, or no snapshot."""
@@ -113,14 +113,14 @@ class TableMetadata:
         return {name: ref["snapshot-id"] for name, ref in self.refs.items() if ref.get("type") == "branch"}
 
 
-def checked_metadata(found: Json, what: str) -> TableMetadata:
+def checked_metadata(document: Json, what: str) -> TableMetadata:
     """The metadata of the table `what`. Raises SinkConflict where they have another form; those of
     another format version are as they are."""
     with parsing(f"the metadata of {what}"):
-        version = int(found["format-version"])
+        version = int(document["format-version"])
         if version in FORMAT_VERSIONS:
-            check_form(found, row_ids=version >= FORMAT_VERSION)
-        return TableMetadata(found)
+            check_form(document, row_ids=version >= FORMAT_VERSION)
+        return TableMetadata(document)
 
 
 @contextmanager
