@@ -46,8 +46,8 @@ class TopicCheck:
 
 @dataclass(frozen=True)
 class Checks:
-    """What a sink's servers answered. `servers` says which did, empty where none did; `warnings` what
-    could not be asked."""
+    """What a sink's servers answered. `servers` says which did, empty where none did; `warnings`
+    what could not be asked."""
 
     servers: str = ""
     topics: tuple[TopicCheck, ...] = ()
