@@ -13,7 +13,7 @@ from support.node import SYSTEM, Node, wait_until
 from support.node_sync import EXECUTORS, NodeSync
 from support.workload_tables import WALK
 
-pytestmark = pytest.mark.timeout(1200)
+pytestmark = pytest.mark.timeout(2700)
 
 
 def test_the_operator_has_its_rights(node: Node) -> None:
@@ -42,7 +42,7 @@ def test_kills_while_tables_are_read(shop: NodeSync, mysql_shop: NodeSync) -> No
         return all([is_read(shop), is_read(mysql_shop)])
 
     with shop.workload, mysql_shop.workload:
-        wait_until(step, 800, "both are read", lambda: shop.describe() + mysql_shop.describe())
+        wait_until(step, 2000, "both are read", lambda: shop.describe() + mysql_shop.describe())
         shop.flows()
         mysql_shop.flows()
     assert killed == {shop.name, mysql_shop.name}, "the snapshot was over before anything could be killed"
