@@ -43,15 +43,15 @@ STATEMENTS = (
 
 @st.composite
 def sources(draw: st.DrawFn) -> AlteredSource:
-    made = AlteredSource()
+    source = AlteredSource()
     for _ in range(draw(st.integers(1, 12))):
         if draw(st.booleans()):
-            made.run(draw(st.sampled_from(STATEMENTS)).format(draw(st.integers(50, 53))))
+            source.run(draw(st.sampled_from(STATEMENTS)).format(draw(st.integers(50, 53))))
             continue
-        names = [c.name for c in made.captures[-1].columns if c.name != "id"]
+        names = [c.name for c in source.captures[-1].columns if c.name != "id"]
         row = draw(st.none() | st.fixed_dictionaries(dict.fromkeys(names, st.integers(0, 9))))
-        made.write(draw(st.integers(1, 4)), row)
-    return made
+        source.write(draw(st.integers(1, 4)), row)
+    return source
 
 
 def snapshot(source: AlteredSource, data: st.DataObject, high: int) -> MemoryTarget:

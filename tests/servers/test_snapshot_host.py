@@ -4,8 +4,7 @@ applied meanwhile, and a replica that does not show the source's rows is refused
 from __future__ import annotations
 
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -24,11 +23,11 @@ from cdcsync_mysql.readiness.snapshot_host import SnapshotHost
 from cdcsync_mysql.sessions.connection import connect
 from support.relay import relays_at_one_port
 from support.replicas import await_replica, replicate
+from support.semisync import until
 from support.servers import VARIANTS, Server
 from support.stepwise import Stepwise
 from support.sync_process import GRANTS, Sync
 
-_SECONDS = 180.0
 _VARIANT = "mysql97_gtid"
 
 
@@ -59,12 +58,14 @@ def step(servers: tuple[Server, Server], tmp_path: Path) -> Stepwise:
     """A copy of a new database, read on the replica; its table `t` has five splits."""
     source, replica = servers
     database = source.create_database()
-    source.run(
-        "CREATE TABLE t (id INT PRIMARY KEY, v INT)",
-        "INSERT INTO t WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 450) SELECT i, 0 FROM n",
-        db=database,
-    )
+    _create(source, database, rows=450)
     return _step(source, replica, database, tmp_path)
+
+
+def _create(source: Server, database: str, rows: int) -> None:
+    numbers = f"WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < {rows})"
+    create = "CREATE TABLE t (id INT PRIMARY KEY, v INT)"
+    source.run(create, f"INSERT INTO t {numbers} SELECT i, 0 FROM n", db=database)
 
 
 def _step(source: Server, replica: Server, database: str, folder: Path, chunk_size: int = 100) -> Stepwise:
@@ -141,23 +142,16 @@ def test_what_the_replica_has_not_applied_yet_is_waited_for(step: Stepwise) -> N
         cursor.execute("SELECT * FROM t WHERE id = 1 FOR UPDATE")
         source.run("UPDATE t SET v = 5 WHERE id = 1", "INSERT INTO u VALUES (1)", db=step.database)
         mark = low(step.source, step.facts)
-        _until(lambda: replica.query(f"SELECT COUNT(*) FROM {step.database}.u") == [(1,)])
+        until(lambda: replica.query(f"SELECT COUNT(*) FROM {step.database}.u") == [(1,)], "the other table has its row")
         assert host.behind(step.facts.lineage, mark) == f"the replica {replica.host} lacks 1 transactions of the source"
         cursor.execute("ROLLBACK")
-    _until(lambda: host.behind(step.facts.lineage, mark) == "")
+    until(lambda: host.behind(step.facts.lineage, mark) == "", "the replica has all of LOW")
     replica.run("STOP REPLICA SQL_THREAD")
     source.run("UPDATE t SET v = 6 WHERE id = 1", db=step.database)
     mark = low(step.source, step.facts)
     assert host.behind(step.facts.lineage, mark).endswith("and it does not apply what the source writes")
     replica.run("START REPLICA SQL_THREAD")
-    _until(lambda: host.behind(step.facts.lineage, mark) == "")
-
-
-def _until(holds: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + _SECONDS
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+    until(lambda: host.behind(step.facts.lineage, mark) == "", "the replica has all of LOW")
 
 
 def _refusal(host: SnapshotHost, step: Stepwise) -> CdcError:
@@ -174,7 +168,7 @@ _FILTER, _SOURCE = "CHANGE REPLICATION FILTER", "CHANGE REPLICATION SOURCE TO"
 
 
 @pytest.mark.parametrize(
-    ("change", "back", "found"),
+    ("change", "back", "excerpt"),
     [
         (f"{_FILTER} REPLICATE_IGNORE_DB = (elsewhere)", f"{_FILTER} REPLICATE_IGNORE_DB = ()", "has a filter"),
         _long(f"{_FILTER} REPLICATE_DO_TABLE = (a.b)", f"{_FILTER} REPLICATE_DO_TABLE = ()", "has a filter"),
@@ -191,7 +185,7 @@ _FILTER, _SOURCE = "CHANGE REPLICATION FILTER", "CHANGE REPLICATION SOURCE TO"
         ),
     ],
 )
-def test_a_replica_whose_rows_may_differ_is_refused(step: Stepwise, change: str, back: str, found: str) -> None:
+def test_a_replica_whose_rows_may_differ_is_refused(step: Stepwise, change: str, back: str, excerpt: str) -> None:
     replica, host = step.replica, _host(step)
     assert replica is not None
     replica.run("STOP REPLICA SQL_THREAD", change, "START REPLICA SQL_THREAD")
@@ -201,17 +195,17 @@ def test_a_replica_whose_rows_may_differ_is_refused(step: Stepwise, change: str,
         replica.run("STOP REPLICA SQL_THREAD", back, "START REPLICA SQL_THREAD")
     assert isinstance(refused, PermanentError)
     assert refused.reason is Reason.SNAPSHOT_HOST_UNFIT
-    assert found in refused.found
+    assert excerpt in refused.found
     assert not host.behind(step.facts.lineage, low(step.source, step.facts))
 
 
 def test_another_server_and_the_source_itself_are_refused(step: Stepwise, mysql97_gtid: Server) -> None:
     mysql97_gtid.create_user("stepwise", "only for tests")
-    for server, found in ((mysql97_gtid, "replicates from 0 servers"), (step.server, "it is the source itself")):
+    for server, excerpt in ((mysql97_gtid, "replicates from 0 servers"), (step.server, "it is the source itself")):
         step.replica = server
         refused = _refusal(_host(step), step)
         assert refused.reason is Reason.SNAPSHOT_HOST_UNFIT
-        assert found in refused.found
+        assert excerpt in refused.found
 
 
 def test_an_errant_transaction_is_refused_before_and_after_a_read(
@@ -288,11 +282,7 @@ def test_a_sync_reads_on_its_replica_and_waits_for_it(servers: tuple[Server, Ser
     """The replica stands still when the snapshot begins, and is restarted while it goes on."""
     source, replica = servers
     database = source.create_database()
-    source.run(
-        "CREATE TABLE t (id INT PRIMARY KEY, v INT)",
-        "INSERT INTO t WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 900) SELECT i, 0 FROM n",
-        db=database,
-    )
+    _create(source, database, rows=900)
     for server in servers:
         server.create_user("cdc", "for tests", GRANTS["mysql"])
     await_replica(source, replica)

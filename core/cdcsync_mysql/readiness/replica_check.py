@@ -118,6 +118,6 @@ def errant_error(host: str, errant: GtidSet) -> CdcError:
         Reason.SNAPSHOT_HOST_UNFIT,
         f"{host} has transactions that the source has not: {errant}",
         needed="a replica with the source's transactions and no others",
-        remedy="build the replica anew and keep it read-only (super_read_only=ON), or name another one as"
+        remedy="rebuild the replica and keep it read-only (super_read_only=ON), or name another one as"
         " spec.source.snapshotHost",
     )

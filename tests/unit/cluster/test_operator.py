@@ -53,9 +53,9 @@ class PausedCluster:
 
 @pytest.fixture
 def cluster() -> Iterator[PausedCluster]:
-    made = PausedCluster()
-    yield made
-    made.operator.stop()
+    paused = PausedCluster()
+    yield paused
+    paused.operator.stop()
 
 
 def eventually(what: Callable[[], bool]) -> None:

@@ -62,13 +62,13 @@ class Handler(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def server() -> Iterator[ScriptedRegistry]:
-    found = ScriptedRegistry()
-    thread = threading.Thread(target=found.serve_forever)
+    registry = ScriptedRegistry()
+    thread = threading.Thread(target=registry.serve_forever)
     thread.start()
-    yield found
-    found.shutdown()
+    yield registry
+    registry.shutdown()
     thread.join()
-    found.server_close()
+    registry.server_close()
 
 
 def refusal(client: Registry) -> CdcError:

@@ -63,8 +63,8 @@ class OrdersReader:
             Definitions({t: definition(t) for t in (ORDERS, ITEMS)}), start, ahead or {}, self.spool, **limits
         )
 
-    def feed(self, *found: Fact | Iterable[Fact]) -> OrdersReader:
-        for one in found:
+    def feed(self, *fed: Fact | Iterable[Fact]) -> OrdersReader:
+        for one in fed:
             for fact in [one] if isinstance(one, facts.RowsEvent) or not isinstance(one, Iterable) else one:
                 self.assembler.feed(fact)
         return self
@@ -653,11 +653,11 @@ def test_many_batches_hold_the_whole_log_once(tmp_path: Path) -> None:
 
 def follower(tmp_path: Path, ahead: Mapping[TableId, Position] | None = None) -> OrdersReader:
     """It follows what orders and items become."""
-    made = OrdersReader(tmp_path, ahead=ahead)
+    following = OrdersReader(tmp_path, ahead=ahead)
     policies = dict.fromkeys((ORDERS, ITEMS), FollowPolicy(follow=True))
     definitions = Definitions({t: definition(t) for t in (ORDERS, ITEMS)}, policies)
-    made.assembler = TransactionAssembler(definitions, file(100), ahead or {}, made.spool)
-    return made
+    following.assembler = TransactionAssembler(definitions, file(100), ahead or {}, following.spool)
+    return following
 
 
 def ddl(sql: str) -> Statement:
