@@ -64,6 +64,7 @@ def _ends(facts: list[Fact]) -> list[TransactionEnd]:
 def test_every_end_of_a_transaction_is_a_place_to_start_from(
     every_server: Server, fresh_database: FreshDatabase
 ) -> None:
+    every_server.rotate_binlog()
     start = log_end(every_server)
     database = fresh_database(every_server)
     every_server.run(
@@ -125,6 +126,7 @@ def test_heartbeats_come_and_say_where_the_reader_is(every_server: Server) -> No
 
 
 def test_what_is_written_meanwhile_arrives(every_server: Server, fresh_database: FreshDatabase) -> None:
+    every_server.rotate_binlog()
     database = fresh_database(every_server)
     every_server.run("CREATE TABLE t (id INT PRIMARY KEY)", db=database)
     with _client(every_server, log_end(every_server)) as client:

@@ -105,6 +105,7 @@ def mariadb_log(any_mariadb: Server, fresh_database: FreshDatabase) -> LoggedDat
 
 
 def test_a_transaction_is_begin_rows_end(log: LoggedDatabase) -> None:
+    log.server.rotate_binlog()
     facts = log.run(
         "BEGIN",
         "INSERT INTO t VALUES (1, 'a'), (2, 'b')",

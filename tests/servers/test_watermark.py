@@ -7,7 +7,6 @@ to lose the row there; ours does not.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -33,7 +32,6 @@ from cdcsync_spark.snapshot.source import LiveSource
 from cdcsync_spark.snapshot.splits.low_mark import prepared_xids
 from cdcsync_spark.stream.apply.crash_repair import SourceRepair
 from cdcsync_spark.verify.keys import select_keys
-from support.dump import log_end
 from support.fixtures import FreshDatabase, FreshServer
 from support.semisync import WAIT_SECONDS, OpenWindow, open_window, until
 from support.servers import Server
@@ -112,7 +110,8 @@ def test_low_in_a_file_that_begins_with_an_event_beyond_max_allowed_packet(
     allowed. BINLOG_GTID_POS and SHOW BINLOG EVENTS end at it."""
     server = fresh_server(variant)
     server.run("CREATE DATABASE shop", "CREATE TABLE shop.files (id INT PRIMARY KEY, content LONGBLOB)")
-    server.run("INSERT INTO shop.files VALUES (1, REPEAT('x', 9000000))", "FLUSH BINARY LOGS")
+    server.run("INSERT INTO shop.files VALUES (1, REPEAT('x', 9000000))")
+    server.rotate_binlog()
     server.run("UPDATE shop.files SET content = REPEAT('y', 9000000)", "INSERT INTO shop.files VALUES (2, 'z')")
     with connected(server) as (connection, facts):
         low = watermark.low(source_of(server), facts)
@@ -135,20 +134,12 @@ def _asks_log_status(server: Server) -> bool:
     return bool(server.query(question)[0][0])
 
 
-def _await_rest(server: Server) -> None:
-    """A server may write a word about its new file later."""
-    before = None
-    while (end := log_end(server)) != before:
-        before = end
-        time.sleep(0.5)
-
-
 def test_kinds_of_positions(every_server: Server, fresh_database: FreshDatabase) -> None:
     """MySQL with GTIDs has sets, the others places with their proof (R5, R6)."""
     database = fresh_database(every_server)
     # MariaDB gives no GTID position in a file of a long event, which another test may have left
-    every_server.run("FLUSH BINARY LOGS", f"CREATE TABLE {database}.t (id INT PRIMARY KEY)")
-    _await_rest(every_server)
+    every_server.run(f"CREATE TABLE {database}.t (id INT PRIMARY KEY)")
+    every_server.rotate_binlog()
     with connected(every_server) as (connection, facts):
         low = watermark.low(source_of(every_server), facts)
         high = watermark.high(connection, facts)

@@ -34,6 +34,7 @@ Flavor = Literal["mariadb", "mysql"]
 MARIADB118 = Path(__file__).parents[2] / ".cache/mariadb118"
 Connection: TypeAlias = "pymysql.connections.Connection[Any]"
 _PURGE_SECONDS = 180
+_CHECKPOINT_SECONDS = 120
 _END_SECONDS = 180
 #: information_schema.INNODB_TRX shows a new state only where it was not read for 0.1 s, by anyone
 _TRANSACTIONS_AGE = 0.15
@@ -188,6 +189,23 @@ class Server:
         name = "server_id" if self.flavor == "mariadb" else "server_uuid"
         server = self.query(f"SELECT @@GLOBAL.{name}")[0][0]
         return Place(*self.binlog_status(), f"{self.flavor}:{server}")
+
+    def rotate_binlog(self) -> None:
+        """Begins a binlog file that from then on grows by transactions alone.
+
+        MariaDB writes Binlog_checkpoint into a new file when InnoDB has flushed what the file
+        before it has, which may be a second later.
+        """
+        self.run("FLUSH BINARY LOGS")
+        deadline = time.monotonic() + _CHECKPOINT_SECONDS
+        while self.flavor == "mariadb" and not self._has_checkpoint(self.binlog_status()[0]):
+            assert time.monotonic() < deadline, f"the binlog had no checkpoint for {_CHECKPOINT_SECONDS} s"
+            time.sleep(0.05)
+
+    def _has_checkpoint(self, file: str) -> bool:
+        """Whether a Binlog_checkpoint event of `file` names the file itself."""
+        events = self.query(f"SHOW BINLOG EVENTS IN '{file}' LIMIT 20")
+        return any(kind == "Binlog_checkpoint" and info == file for _, _, kind, _, _, info in events)
 
     def purge_binlogs(self) -> None:
         """Removes every binlog file but the current one; MariaDB keeps a file until its
