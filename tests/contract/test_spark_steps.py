@@ -89,6 +89,7 @@ def texts(rows: list[Row]) -> list[Row]:
     return in_order(tuple(None if v is None else str(v) for v in row) for row in rows)
 
 
+@pytest.mark.long
 def test_spark_returns_the_rows_after_each_step(delta_spark: SparkSession, tables: list[Stepped]) -> None:
     assert len(tables) == 2 * len(STEPS) + 1
     assert read(delta_spark, tables) == [texts(table.rows) for table in tables]

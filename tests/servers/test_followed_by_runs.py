@@ -109,6 +109,7 @@ def _entry(sync: Sync, name: str) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.long
 def test_a_tables_own_policy_changes_while_it_runs(sync: Sync) -> None:
     """`cdcsync check` says what each policy would do; `cdcsync status` shows what was done."""
     database = str(sync.database)  # type: ignore[attr-defined]

@@ -40,7 +40,8 @@ def _shown(sync: Sync, command: str, code: ExitCode) -> Result:
     return result
 
 
-@pytest.mark.parametrize("kills", [USUAL, pytest.param(MORE, marks=pytest.mark.long)], ids=["usual", "more"])
+@pytest.mark.long
+@pytest.mark.parametrize("kills", [USUAL, MORE], ids=["usual", "more"])
 @usually_on("mariadb1011")
 def test_no_row_is_false_whatever_is_written_and_killed(
     any_server: Server, fresh_database: FreshDatabase, tmp_path: Path, kills: tuple[tuple[Gate, ...], tuple[Gate, ...]]

@@ -35,6 +35,7 @@ def condition(status: dict[str, Any], kind: str) -> tuple[str, str]:
     return next(((c["status"], c["reason"]) for c in status.get("conditions", []) if c["type"] == kind), ("", ""))
 
 
+@pytest.mark.long
 @usually_on("mariadb1011")
 def test_new_tables_join_the_sync_while_it_runs(sync: Sync, fresh_database: FreshDatabase) -> None:
     """Made with rows, made empty, renamed into the patterns; one without a key is reported, and

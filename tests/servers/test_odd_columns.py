@@ -134,7 +134,7 @@ ODD = (
 )
 
 
-@variants("mariadb1011", "mariadb118", "mysql97_gtid", also=("mariadb114",))
+@variants("mariadb1011", "mysql97_gtid", also=("mariadb114", "mariadb118"))
 def test_odd_columns_are_copied_and_followed(
     variant: str, request: pytest.FixtureRequest, fresh_database: FreshDatabase, tmp_path: Path
 ) -> None:

@@ -30,6 +30,7 @@ def _files(sync: Sync, database: str) -> int:
     return len(DeltaTable(str(sync.lake / database / "t")).file_uris())
 
 
+@pytest.mark.long
 @usually_on("mariadb1011")
 def test_the_stream_gathers_the_files_of_the_snapshot(
     any_server: Server, fresh_database: FreshDatabase, tmp_path: Path
