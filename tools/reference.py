@@ -21,17 +21,19 @@ import table_life
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
-from cdcsync_core.errors import Reason
+from cdcsync_core.errors import CdcError, Reason
 from cdcsync_core.runs.run import ExitCode
 from cdcsync_core.runs.status import Status
-from cdcsync_core.tables.logical_type import lossy
+from cdcsync_core.tables.logical_type import logical_type, lossy
 from cdcsync_core.tables.source_table import Column, SourceType
+from cdcsync_core.tables.target_schema import TargetColumn
 from cdcsync_operator.cli.kubectl.plugin import COMMANDS as PLUGIN
 from cdcsync_operator.cli.main import COMMANDS
 from cdcsync_operator.cluster import metrics as operator_metrics
 from cdcsync_operator.cluster import table_metrics
 from cdcsync_spark.rows.arrow_types import arrow_type
 from cdcsync_spark.run import metrics as driver_metrics
+from cdcsync_spark.sinks.sql.dialects import mysql, postgresql
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = ROOT / "docs" / "reference"
@@ -325,11 +327,13 @@ _TYPES: tuple[tuple[str, str, str], ...] = (
 
 
 def types() -> str:
-    rows = ["| MySQL, MariaDB | Arrow | to mind |", "|---|---|---|"]
+    rows = ["| MySQL, MariaDB | Arrow | a sink `mysql` | a sink `postgresql` | to mind |", "|---|---|---|---|---|"]
     for declared, charset, note in _TYPES:
         source = SourceType.parse(declared, charset)
         remarks = "; ".join(filter(None, (note, lossy(Column("c", source)))))
-        rows.append(f"| `{declared.upper()}` | `{arrow_type(source)}` | {_cell(remarks)} |")
+        column = TargetColumn("c", logical_type(source), "c")
+        cells = (f"`{declared.upper()}`", f"`{arrow_type(source)}`", _on_mysql(column, source), _on_postgresql(column))
+        rows.append(f"| {' | '.join(cells)} | {_cell(remarks)} |")
     head = [
         "# Types",
         (
@@ -337,8 +341,24 @@ def types() -> str:
             "byte. "
             "Every column of a target may be NULL. `cdcsync check` lists the conversions of your tables that lose something."
         ),
+        (
+            "The third and fourth columns are the types in tables of [SQL databases](../sql.md#types), where MySQL's and MariaDB's texts"
+            " have the character set utf8mb4."
+        ),
     ]
     return "\n\n".join([*head, "\n".join(rows)]) + "\n"
+
+
+def _on_mysql(column: TargetColumn, source: SourceType) -> str:
+    try:
+        (declared,) = mysql.declared_types([(column, source)], key=(), key_collation="")
+    except CdcError:
+        return "refused"
+    return f"`{declared.removesuffix(' CHARACTER SET utf8mb4')}`"
+
+
+def _on_postgresql(column: TargetColumn) -> str:
+    return f"`{postgresql.declared_type(column.type)}`"
 
 
 # ---- the command line

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import datetime as dt
+import re
 from decimal import Decimal
+from pathlib import Path
 
 import pytest
 
@@ -17,6 +19,9 @@ pytestmark = pytest.mark.parametrize(
     ("sink", "store"), [served(name, name in SELDOM) for name in DATABASES], indirect=True
 )
 UTC = dt.UTC
+#: its rows: the type in the source, in memory, in MySQL and MariaDB, in PostgreSQL
+_MANUAL = Path(__file__).parents[2] / "docs" / "reference" / "types.md"
+_ROW = re.compile(r"^\| `([A-Z].*?)` \| `(.*?)` \| `?(.*?)`? \| `(.*?)` \|", re.MULTILINE)
 #: the declared type, the least and the greatest value
 ENDS: dict[str, tuple[object, object]] = {
     "bit(1)": (False, True),
@@ -66,6 +71,24 @@ def test_every_type_is_kept_at_its_ends(sink: SqlSink, store: object) -> None:
     changed: list[Row] = [(1, *NULLS), (2, *LEAST), (3, *GREATEST), (4, *GREATEST)]
     target.commit(1, batch(1, Upsert(rows_of(TABLE, changed), keys_of(TABLE, []))))
     assert content(target) == in_order(changed)
+
+
+def test_the_manual_has_the_servers_types(sink: SqlSink, store: object) -> None:
+    """Creates a column of each type outside the key; a type that is refused has none."""
+    at = 3 if sink.dialect.alters_in_transactions else 2
+    shown = {declared: cells[at - 1] for declared, *cells in _ROW.findall(_MANUAL.read_text())}
+    shown = {declared: kind for declared, kind in shown.items() if kind != "refused"}
+    table = make_table({"id": "int(11)"} | {f"c{n}": t.lower() for n, t in enumerate(shown)}, ["id"])
+    target = sink.target(table.id)
+    target.prepare(first_state(table))
+    session = sink.dialect.open()
+    created = sink.dialect.definitions(session, target.place.name)
+    session.close()
+    texts = "" if at == 3 else " CHARACTER SET utf8mb4"
+    declared = [kind + (texts if re.match("VARCHAR|LONGTEXT", kind) else "") for kind in shown.values()]
+    assert len(declared) == 35 - (at == 2)
+    differing = [kind for n, kind in enumerate(declared) if not sink.dialect.is_defined(kind, created[f"c{n}"])]
+    assert differing == []
 
 
 def test_a_vector_is_kept_where_the_database_has_arrays(sink: SqlSink, store: object) -> None:

@@ -116,12 +116,8 @@ class MySqlDialect:
     def column_types(
         self, session: SqlSession, columns: Sequence[tuple[TargetColumn, SourceType | None]], key: Sequence[str]
     ) -> list[str]:
-        """Texts of the key are compared by their bytes, as the copy compares keys."""
         assert isinstance(session, MySqlSession)
-        lengths = {c.name: _length(c, source) for c, source in columns}
-        _refuse_long_key([(c, lengths[c.name]) for c, _ in columns if c.name in key])
-        short = sum(_CHARACTER_BYTES * n for n in lengths.values() if n <= _VARCHAR) <= _ROW_BYTES
-        return [_type(c, lengths[c.name], short, session.key_collation if c.name in key else "") for c, _ in columns]
+        return declared_types(columns, key, session.key_collation)
 
     def literal(self, value: Value) -> str:
         if value is None:
@@ -220,6 +216,17 @@ class MySqlDialect:
         names = [(to, old)] if old is not None else []
         pairs = (f"{_named(a)} TO {_named(b)}" for a, b in (*names, (new, to)) if b is not None)
         session.run(f"RENAME TABLE {', '.join(pairs)}")
+
+
+def declared_types(
+    columns: Sequence[tuple[TargetColumn, SourceType | None]], key: Sequence[str], key_collation: str
+) -> list[str]:
+    """See `Dialect.column_types`. `key_collation` compares texts of the key by their bytes, as the
+    copy compares keys."""
+    lengths = {c.name: _length(c, source) for c, source in columns}
+    _refuse_long_key([(c, lengths[c.name]) for c, _ in columns if c.name in key])
+    short = sum(_CHARACTER_BYTES * n for n in lengths.values() if n <= _VARCHAR) <= _ROW_BYTES
+    return [_type(c, lengths[c.name], short, key_collation if c.name in key else "") for c, _ in columns]
 
 
 def _type(column: TargetColumn, length: int, short: bool, key_collation: str) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 
 from cdcsync_core.errors import RUN_AGAIN, CdcError, Reason, fail
-from cdcsync_core.tables.logical_type import DECIMAL
+from cdcsync_core.tables.logical_type import DECIMAL, LogicalType
 from cdcsync_core.tables.schema_change import Value
 from cdcsync_core.tables.source_table import SourceType, TableId
 from cdcsync_core.tables.target_schema import TargetColumn
@@ -114,12 +114,8 @@ class PostgresDialect:
         self, session: SqlSession, columns: Sequence[tuple[TargetColumn, SourceType | None]], key: Sequence[str]
     ) -> list[str]:
         """Texts of the key are compared by their bytes, as the copy compares keys."""
-        return [
-            f"NUMERIC({c.type.precision}, {c.type.scale})"
-            if c.type.name == DECIMAL
-            else _TYPES[c.type.name] + (' COLLATE "C"' if c.type.name == "string" and c.name in key else "")
-            for c, _ in columns
-        ]
+        collated = {c.name for c, _ in columns if c.type.name == "string" and c.name in key}
+        return [declared_type(c.type) + (' COLLATE "C"' if c.name in collated else "") for c, _ in columns]
 
     def literal(self, value: Value) -> str:
         if value is None:
@@ -245,6 +241,10 @@ class PostgresDialect:
         if old is not None:
             session.run(f"DROP TABLE {quoted(to.schema)}.{quoted(to.table)}")
         session.run(f"ALTER TABLE {quoted(new.schema)}.{quoted(new.table)} RENAME TO {quoted(to.table)}")
+
+
+def declared_type(kind: LogicalType) -> str:
+    return f"NUMERIC({kind.precision}, {kind.scale})" if kind.name == DECIMAL else _TYPES[kind.name]
 
 
 def _unfit(reason: Reason, finding: str, needed: str, remedy: str) -> CdcError:
