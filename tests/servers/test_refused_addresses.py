@@ -4,7 +4,8 @@ of the spec has, nor with one that a peer sends it to."""
 from __future__ import annotations
 
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,19 +16,26 @@ from cdcsync_core.errors import CdcError, Reason
 from cdcsync_core.resource.networks import VARIABLE
 from cdcsync_lake.location import Location
 from cdcsync_mysql.sessions.connection import Source, connect
+from cdcsync_spark.sinks.iceberg.catalog.glue import GlueCatalog, GlueSettings
 from cdcsync_spark.sinks.iceberg.catalog.hive import HiveCatalog
 from cdcsync_spark.sinks.iceberg.catalog.login import OAuth2
 from cdcsync_spark.sinks.iceberg.catalog.rest import RestCatalog, RestSettings
+from cdcsync_spark.sinks.iceberg.catalog.sigv4 import SigV4
 from cdcsync_spark.sinks.iceberg.catalog.stores import TableStores
 from cdcsync_spark.sinks.kafka.connection.brokers import Brokers
 from cdcsync_spark.sinks.kafka.connection.client import KafkaSettings
 from cdcsync_spark.sinks.kafka.connection.registry import Registry
 from cdcsync_spark.sinks.lake.storage.store import Store
 from cdcsync_spark.sinks.lake.storage.stores import open_store, store_errors
+from cdcsync_spark.sinks.sql.dialects.dialect import Dialect
+from cdcsync_spark.sinks.sql.dialects.login import SqlLogin
+from cdcsync_spark.sinks.sql.dialects.mysql import MySqlDialect
+from cdcsync_spark.sinks.sql.dialects.postgresql import PostgresDialect
 from contract.stores import ACCESS_KEY, REGION, SECRET_KEY, s3_server
 from support.hostile import Hostile, internal_page
 from support.kafka import KafkaBroker
 from support.relay import relay_to
+from support.sql_sink import login
 
 pytestmark = [pytest.mark.server, pytest.mark.timeout(300)]
 FOUND = "is at 127.0.0.1, in the network 127.0.0.1/32 that the operator's policy refuses"
@@ -69,6 +77,40 @@ def test_a_source(host: str, inside: tuple[Hostile, int], tmp_path: Path) -> Non
     (tmp_path / "login").write_text("x")
     with pytest.raises(CdcError) as found:
         connect(Source(host, inside[1], tmp_path / "login", tmp_path / "login"))
+    _refusal(found.value)
+
+
+@pytest.mark.usefixtures("refused")
+def test_each_host_of_a_source_and_the_one_that_snapshots_read(inside: tuple[Hostile, int], tmp_path: Path) -> None:
+    (tmp_path / "login").write_text("x")
+    source = Source("127.0.0.1", inside[1], tmp_path / "login", tmp_path / "login", others=("localhost",))
+    for each in (source, source.of_hosts("localhost")):
+        with pytest.raises(CdcError) as found:
+            connect(each)
+        assert FOUND in found.value.message
+
+
+@pytest.mark.usefixtures("refused")
+@pytest.mark.parametrize("host", ["localhost", "2130706433"])
+@pytest.mark.parametrize(
+    "dialect", [MySqlDialect, lambda login: PostgresDialect(login, "shop")], ids=["mysql", "postgresql"]
+)
+def test_a_database_as_a_target(
+    dialect: Callable[[SqlLogin], Dialect], host: str, inside: tuple[Hostile, int], tmp_path: Path
+) -> None:
+    target = replace(login(tmp_path, "spec.sink.postgresql", inside[1], "sync", "x"), host=host)
+    with pytest.raises(CdcError) as found:
+        dialect(target).open()
+    _refusal(found.value)
+    assert "spec.source" not in str(found.value)
+
+
+@pytest.mark.usefixtures("refused")
+def test_glue(inside: tuple[Hostile, int], tmp_path: Path) -> None:
+    (tmp_path / "key").write_text("x")
+    settings = GlueSettings(f"http://localhost:{inside[1]}", SigV4(tmp_path / "key", tmp_path / "key", "eu-central-1"))
+    with pytest.raises(CdcError) as found:
+        GlueCatalog(settings, "s3://lake/tables", TableStores()).check()
     _refusal(found.value)
 
 

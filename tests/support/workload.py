@@ -112,10 +112,11 @@ class Workload:
             self.raise_failure()
 
     def stop(self) -> None:
-        """Ends the writers; each finishes its transaction."""
+        """Ends the writers that were started; each finishes its transaction."""
         self._stop.set()
         for writer in self._writers:
-            writer.thread.join()
+            if writer.thread.ident is not None:
+                writer.thread.join()
 
     def raise_failure(self) -> None:
         """A writer that met an error which no application expects fails the test: it wrote less
