@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 from decimal import Decimal
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -71,6 +72,7 @@ ODD_MYSQL = {
 KEYS_ONLY = {"mariadb": "innodb_force_primary_key", "mysql": "sql_require_primary_key"}
 #: what an account needs in the schemas
 RIGHTS = ("CREATE", "DROP", "ALTER", "INSERT", "SELECT", "UPDATE", "DELETE", "CREATE TEMPORARY TABLES", "TRIGGER")
+SCHEMAS = ("cdcsync", "shop")
 every_database = pytest.mark.parametrize(
     ("sink", "store"), [served(name, name == "mysql") for name in DATABASES], indirect=True
 )
@@ -186,6 +188,46 @@ def test_each_right_that_is_missing_is_named_before_a_table_is_created(
     finally:
         sessions.forget(dialect)
         server.run(f"DROP USER {name}", f"DROP ROLE {name}_role")
+
+
+@pytest.mark.server
+def test_each_right_of_postgresql_that_is_missing_is_named_before_a_target_is_created(
+    postgres: PostgresServer, tmp_path: Path
+) -> None:
+    with sql_sink.postgresql(postgres, tmp_path) as dialect:
+        assert isinstance(dialect, PostgresDialect)
+        name, database = f"poor_{dialect.database[-8:]}", f"DATABASE {dialect.database}"
+        rights = [(f"TEMPORARY ON {database}", "TEMPORARY")]
+        for schema in SCHEMAS:
+            finding = f"may not create tables in {schema}"
+            rights += [(f"{right} ON SCHEMA {schema}", finding) for right in ("USAGE", "CREATE")]
+        tables = "SELECT relname FROM pg_class WHERE relnamespace = 'shop'::regnamespace"
+        poor = SqlSink(poor_account(dialect, tmp_path, name), "shop/orders")
+        target = poor.target(TABLE.id)
+        with postgres.connect(dialect.database) as admin:
+            run = partial(run_all, admin)
+            run(f"CREATE ROLE {name} LOGIN PASSWORD '{PASSWORD}'", f"REVOKE TEMPORARY ON {database} FROM PUBLIC")
+            run(
+                *(f"CREATE SCHEMA {schema}" for schema in SCHEMAS), *(f"GRANT {right} TO {name}" for right, _ in rights)
+            )
+            for right, finding in rights:
+                run(f"REVOKE {right} FROM {name}")
+                with pytest.raises(CdcError, match=finding) as refused:
+                    target.prepare(first_state(TABLE))
+                sessions.close_idle()
+                assert refused.value.reason is Reason.PRIVILEGE_MISSING, right
+                assert admin.execute(tables).fetchall() == [], right
+                run(f"GRANT {right} TO {name}")
+            whole_snapshot(target, ROWS, TABLE)
+            assert content(target) == in_order(ROWS)
+            sessions.close_idle()
+            run(f"DROP OWNED BY {name}", f"DROP ROLE {name}")
+
+
+def run_all(connection: Any, *statements: str) -> None:
+    """Each by itself, committed."""
+    for statement in statements:
+        connection.execute(statement)
 
 
 @every_database
