@@ -43,7 +43,7 @@ ANSWER_BYTES = 8 * 2**20
 _KEPT = ("name", "namespace", "uid", "resourceVersion", "generation", "creationTimestamp", "deletionTimestamp")
 _PREFIXES = ("cdcsync.io/", "app.kubernetes.io/")
 _MOST_ENTRIES, _LONGEST_VALUE = 32, 1024
-_TOO_LARGE = "AnswerTooLarge"
+_TOO_LARGE, _UNREADABLE = "AnswerTooLarge", "AnswerUnreadable"
 _JSON = "application/json"
 #: names this program to the API server, also as the manager of the fields that it has written
 MANAGER = "cdcsync"
@@ -68,6 +68,11 @@ class ApiError(Exception):
     def conflict(self) -> bool:
         """Another writer was first: the object exists, or has changed."""
         return self.status == http.client.CONFLICT
+
+    @property
+    def unreadable(self) -> bool:
+        """The answer has come, and is more than is read, or no JSON object."""
+        return self.reason in (_TOO_LARGE, _UNREADABLE)
 
     @property
     def transient(self) -> bool:
@@ -172,9 +177,9 @@ class Api:
         try:
             answer = parse_json(text) if text else {}
         except ValueError as error:
-            raise ApiError(0, "", f"the API server's answer is not JSON: {error}") from None
+            raise ApiError(0, _UNREADABLE, f"{path}: the API server's answer is not JSON: {error}") from None
         if not isinstance(answer, dict):
-            raise ApiError(0, "", "the API server's answer is no object")
+            raise ApiError(0, _UNREADABLE, f"{path}: the API server's answer is no object")
         return answer
 
     def _authorized(
@@ -245,7 +250,7 @@ class Api:
             while len(text) <= ANSWER_BYTES and (part := response.read(ANSWER_BYTES + 1 - len(text))):
                 text += part
             if len(text) > ANSWER_BYTES:
-                raise ApiError(0, _TOO_LARGE, f"an answer of the API server has more than {ANSWER_BYTES} bytes")
+                raise ApiError(0, _TOO_LARGE, f"{target}: the API server's answer has more than {ANSWER_BYTES} bytes")
         except BaseException:
             response.close()
             raise

@@ -59,6 +59,8 @@ class KubeController:
     untouched: Callable[[], bool] = lambda: False
     status: Status = field(default_factory=Status)
     failures: int = 0
+    #: of the answer that the last attempt could not read
+    _unreadable: str = ""
     _rate: ReportRate = field(default_factory=ReportRate)
     _reconciler: Reconciler | None = None
 
@@ -139,7 +141,7 @@ class KubeController:
             self._reconciler = None
             self._refuse(error)
             again = _AT_REST
-        self.failures = 0
+        self.failures, self._unreadable = 0, ""
         return again
 
     def _reconcile(self) -> float | None:
@@ -186,6 +188,9 @@ class KubeController:
 
     def _retry(self, error: ApiError) -> float:
         self.failures += 1
+        if error.unreadable and error.message != self._unreadable:
+            self._unreadable = error.message
+            self._events.unreadable(self.store, error)
         if error.conflict:
             return 0.1
         return float(min(_RETRY_MOST, _RETRY_FIRST * 2 ** min(self.failures - 1, 10)))

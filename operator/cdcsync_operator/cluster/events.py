@@ -177,6 +177,10 @@ class EventPoster:
     def refused(self, store: KubeStore, error: CdcError) -> None:
         self._post(store.namespace, store.name, "", ("Warning", error.reason.value, error.message))
 
+    def unreadable(self, store: KubeStore, error: ApiError) -> None:
+        """The sync, or an object of it, is left alone until it can be read."""
+        self._post(store.namespace, store.name, "", ("Warning", "Unreadable", error.message))
+
     def _post(self, namespace: str, name: str, uid: str, text: EventText) -> None:
         now = datetime.now(UTC)
         stamp = now.isoformat(timespec="microseconds").replace("+00:00", "Z")

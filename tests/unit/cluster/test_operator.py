@@ -105,6 +105,20 @@ def test_a_sync_that_cannot_be_reconciled_is_tried_again_and_keeps_no_other_wait
     assert not cluster.lost.is_set()
 
 
+def test_a_sync_that_cannot_be_read_is_reported_once_and_keeps_no_other_waiting(cluster: PausedCluster) -> None:
+    refused = ApiError(0, "AnswerTooLarge", f"{SYNCS}/huge: the API server's answer has more than 1 bytes")
+    cluster.api.refuse = lambda method, path: refused if (method, path) == ("GET", f"{SYNCS}/huge") else None
+    for name in ("huge", "other"):
+        cluster.add(name)
+    cluster.operator.start()
+    eventually(lambda: cluster.phase("other") == "Paused")
+    eventually(lambda: cluster.operator.metrics.failed >= 2)
+    events = [body for body in cluster.api.bodies if body and body.get("kind") == "Event"]
+    assert [e["message"] for e in events if e["reason"] == "Unreadable"] == [refused.message]
+    assert {e["involvedObject"]["name"] for e in events if e["reason"] == "Unreadable"} == {"huge"}
+    assert cluster.operator.healthy()
+
+
 def test_a_thread_that_fails_ends_the_process(cluster: PausedCluster, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: object) -> None:
         raise MemoryError

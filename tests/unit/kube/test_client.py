@@ -112,8 +112,9 @@ def test_an_object_above_the_bound_is_an_error_that_names_it(
 ) -> None:
     monkeypatch.setattr("cdcsync_kube.client.ANSWER_BYTES", 100)
     server.answers = [(200, {"text": "x" * 150}), (200, {"n": 1})]
-    with pytest.raises(ApiError, match="more than 100 bytes"):
+    with pytest.raises(ApiError, match=r"/things/a: .* more than 100 bytes") as caught:
         api.get("/things/a")
+    assert caught.value.unreadable
     assert api.get("/things/b") == {"n": 1}
 
 
@@ -189,8 +190,9 @@ def test_an_answer_that_is_no_object_or_nests_too_deeply_is_an_error(
     api: Api, server: ScriptedApiServer, body: bytes
 ) -> None:
     server.answers = [(200, body), (200, {"n": 1})]
-    with pytest.raises(ApiError, match="answer is no"):
+    with pytest.raises(ApiError, match="/x: the API server's answer is no") as caught:
         api.get("/x")
+    assert caught.value.unreadable
     assert api.get("/y") == {"n": 1}
 
 
