@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cdcsync_core.resource.quantity import show_seconds
+from cdcsync_core.resource.quantity import parse_seconds, show_seconds
 
 
 @pytest.mark.parametrize(
@@ -22,3 +22,8 @@ from cdcsync_core.resource.quantity import show_seconds
 )
 def test_a_duration_is_shown_in_its_largest_units(seconds: float, text: str) -> None:
     assert show_seconds(seconds) == text
+
+
+def test_a_number_beyond_a_float_is_no_duration() -> None:
+    with pytest.raises(ValueError, match="a duration"):
+        parse_seconds(10**399)

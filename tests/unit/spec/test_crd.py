@@ -141,6 +141,9 @@ def check_quantity(model: dict[str, Any], crd: dict[str, Any]) -> None:
     least, most = re.search(r"is between (\S+) and (\S+)$", rule["message"]).groups()  # type: ignore[union-attr]
     assert (parse(least), parse(most)) == (model["ge"], model["le"])
     assert re.findall(r"'(\d+[a-zA-Z]*)'", rule["rule"]) == [least, most]
+    assert parse(least.zfill(crd["maxLength"])) == parse(least)
+    with pytest.raises(ValueError, match=f"at most {crd['maxLength']} characters"):
+        parse(least.zfill(crd["maxLength"] + 1))
 
 
 def test_nothing_that_is_not_described_is_stored() -> None:
