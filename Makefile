@@ -44,7 +44,7 @@ SERVER_WORKERS ?= 4
 LONG ?= not long
 STRESS_SECONDS ?= 20
 
-.PHONY: help venv setup servers gh-ost demo docs lint lint-types lint-all-else format test test-all test-unit test-servers test-stress test-kube test-cluster images release bench lock clean
+.PHONY: help venv setup servers gh-ost demo docs lint lint-types lint-all-else format test test-all test-unit test-servers test-stress test-kube test-cluster images release sign bench lock clean
 
 help: ## list the targets
 	@grep -hE '^[a-z][a-z-]*:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/\1|\2/' | while IFS='|' read -r target text; do printf '  make %-14s%s\n' "$$target" "$$text"; done
@@ -133,6 +133,15 @@ RELEASE ?= dist
 release: venv $(if $(IMAGES),images) ## make the files of a release: wheel, source, tested versions, chart, notes, bills of materials, checksums; IMAGES=yes: images
 	@tests/cluster/helm.sh
 	@$(BIN)/python tools/release.py $(RELEASE) --helm .cache/node/helm $(if $(IMAGES),--images tests/cluster/images.sh)
+
+# The key stays the owner's: a file of `cosign generate-key-pair`, or what cosign's manual names (a KMS, a token).
+COSIGN ?= cosign
+
+sign: ## sign a release's checksums with cosign 2, without a network: SIGN_KEY=cosign.key RELEASE=FOLDER (COSIGN_PASSWORD, or it asks)
+	@test -n "$(SIGN_KEY)" || { echo "sign: no key; needed: SIGN_KEY=, as cosign's --key takes it, for example a file of cosign generate-key-pair" >&2; exit 1; }
+	@cd $(RELEASE) && sha256sum --check --quiet --strict SHA256SUMS
+	@$(COSIGN) sign-blob --yes --tlog-upload=false --key $(SIGN_KEY) --bundle $(RELEASE)/SHA256SUMS.bundle $(RELEASE)/SHA256SUMS >/dev/null
+	@echo "sign: $(RELEASE)/SHA256SUMS.bundle"
 
 bench: setup servers ## measure; prints tables
 	@$(PYTEST) tests/bench -s $(ARGS)

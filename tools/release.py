@@ -4,7 +4,7 @@ A wheel and a source distribution, the versions that were tested with it (for `p
 bill of materials of these, the chart as a package, the notes of the version from the changelog, and
 the checksums of all. With the program that built the images (`tests/cluster/images.sh`) there is an
 OCI archive of each, its bill of materials, and their digests as values of the chart. Where to push,
-and by whose key to sign, is the owner's: `cosign sign-blob SHA256SUMS` signs all of it at once.
+and by whose key to sign, is the owner's: `make sign` signs the checksums, and so all of it at once.
 
 Why it is right: each version is written once in the project and once in the chart, and a release
 whose two differ is refused; the same commit gives the same files, because times are the commit's;

@@ -5,6 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -84,6 +86,44 @@ def test_the_wheel_has_its_programs_and_the_demos_example(release: Path, tmp_pat
     assert result.stdout.split()[0] == "CdcSync"
     (metadata,) = tmp_path.glob("*.dist-info/entry_points.txt")
     assert "kubectl-cdcsync = cdcsync_operator.cli.kubectl.plugin:main" in metadata.read_text()
+
+
+@pytest.fixture(scope="module")
+def cosign() -> Path:
+    program = ROOT / ".cache" / "cosign" / "cosign"
+    program.parent.mkdir(parents=True, exist_ok=True)
+    subprocess.run([str(ROOT / "tests" / "support" / "cosign.sh"), str(program)], check=True)
+    return program
+
+
+@pytest.mark.long
+def test_a_release_is_signed_by_the_owners_key_and_verified_as_the_manual_says(
+    release: Path, cosign: Path, tmp_path: Path
+) -> None:
+    signed = shutil.copytree(release, tmp_path / "signed")
+    env = os.environ | {"COSIGN_PASSWORD": "for tests", "PATH": f"{cosign.parent}{os.pathsep}{os.environ['PATH']}"}
+
+    def run(*command: str, cwd: Path = signed) -> int:
+        return subprocess.run(command, check=False, cwd=cwd, env=env, capture_output=True).returncode
+
+    sign = ["make", "--no-print-directory", f"RELEASE={signed}"]
+    assert run(*sign, "sign", cwd=ROOT) != 0, "no key is named"
+    assert run("cosign", "generate-key-pair", cwd=tmp_path) == 0
+    assert run(*sign, f"SIGN_KEY={tmp_path / 'cosign.key'}", "sign", cwd=ROOT) == 0
+    manual = (ROOT / "docs" / "quickstart.md").read_text()
+    (verify,) = re.findall(r"^cosign verify-blob .*$", manual, re.M)
+    shutil.copy(tmp_path / "cosign.pub", signed)
+    assert run("sh", "-ec", verify) == 0
+    with open(one(signed, "*.whl"), "ab") as wheel:
+        wheel.write(b"more")
+    assert run("sh", "-ec", verify) != 0, "a file differs from its checksum"
+    assert run(*sign, f"SIGN_KEY={tmp_path / 'cosign.key'}", "sign", cwd=ROOT) != 0
+    sums = (signed / "SHA256SUMS").read_text()
+    digest = hashlib.sha256(one(signed, "*.whl").read_bytes()).hexdigest()
+    lines = [f"{digest}  {line[66:]}" if line.endswith(".whl") else line for line in sums.splitlines()]
+    (signed / "SHA256SUMS").write_text("\n".join(lines) + "\n")
+    assert run("sha256sum", "--check", "SHA256SUMS") == 0
+    assert run("sh", "-ec", verify) != 0, "the checksums are not those that were signed"
 
 
 def test_the_demos_example_is_the_projects() -> None:
