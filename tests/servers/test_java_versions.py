@@ -1,5 +1,5 @@
-"""A sync runs on each version of Java that the manual names, with the options that were tried with it
-(docs/decisions/cost-of-spark.md); 17 is that of the other tests."""
+"""A sync runs on each version of Java that the manual names, with the options that were tried with
+it (docs/decisions/cost-of-spark.md); 17 is that of the other tests."""
 
 from __future__ import annotations
 
