@@ -245,7 +245,8 @@ $(ICEBERG)/classes/IcebergRestServer.class: $(addprefix tests/support/,IcebergRe
 	@echo "servers: Iceberg's library and a REST catalog on it, by Maven into $(ICEBERG) (60 MB)"
 	@tests/support/iceberg-jars.sh $(ICEBERG) $$($(BIN)/python -c 'import pyspark; print(pyspark.__path__[0])')/jars
 
-$(GH_OST): tests/support/gh-ost.sh
+$(GH_OST): tests/support/go-program.sh
 	@echo "gh-ost: building it from Go modules (a minute or two, once)"
 	@mkdir -p $(@D)
-	@tests/support/gh-ost.sh $@
+	@rm -f $@
+	@tests/support/go-program.sh $@ github.com/github/gh-ost v1.1.8 go/cmd/gh-ost

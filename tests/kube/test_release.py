@@ -92,7 +92,8 @@ def test_the_wheel_has_its_programs_and_the_demos_example(release: Path, tmp_pat
 def cosign() -> Path:
     program = ROOT / ".cache" / "cosign" / "cosign"
     program.parent.mkdir(parents=True, exist_ok=True)
-    subprocess.run([str(ROOT / "tests" / "support" / "cosign.sh"), str(program)], check=True)
+    build = [str(ROOT / "tests" / "support" / "go-program.sh"), str(program)]
+    subprocess.run([*build, "github.com/sigstore/cosign/v2", "v2.6.5", "cmd/cosign"], check=True)
     return program
 
 

@@ -27,7 +27,7 @@ sum=$(echo "$entry" | sed -n 's/^SHA256: //p')
 curl -fsSLo "$making/java.deb" "${mirror%/}/$file"
 echo "$sum  $making/java.deb" | sha256sum --check --quiet
 dpkg-deb -x "$making/java.deb" "$making/root"
-home=$(echo "$making"/root/usr/lib/jvm/java-"$version"-*)
+home=$(dirname "$(find "$making/root" -name release -type f)")
 # links into /etc are files of the package
 find "$home" -type l | while read -r link; do
     named=$(readlink "$link")
