@@ -278,6 +278,10 @@ def test_what_the_operator_refuses_of_a_container_is_refused(api: Api, namespace
         context = {k: v for k, v in STRICT.items() if k != missing}
         sidecar = {"name": "proxy", "image": IMAGE, "securityContext": context}
         assert "restricted" in applied(api, namespace, with_pod({"containers": [sidecar]}))
+    annotation = {"container.apparmor.security.beta.kubernetes.io/driver": "unconfined"}
+    unconfined = sync(driver={"podTemplate": {"metadata": {"annotations": annotation}}})
+    assert any("annotation container.apparmor" in phrase for phrase in refused_by_the_operator(unconfined))
+    assert "annotations of AppArmor" in applied(api, namespace, unconfined)
 
 
 @pytest.mark.parametrize(

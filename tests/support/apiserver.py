@@ -149,6 +149,7 @@ def _apiserver(folder: Path, etcd: int, port: int) -> list[str]:
         "--service-account-issuer=https://kubernetes.default.svc", f"--service-account-key-file={folder / 'sa.pub'}",
         f"--service-account-signing-key-file={folder / 'sa.key'}", "--authorization-mode=RBAC", "--profiling=false",
         "--service-cluster-ip-range=10.253.0.0/16", "--disable-admission-plugins=ServiceAccount", "--anonymous-auth=false",
+        "--allow-privileged=true",
     ]  # fmt: skip
 
 

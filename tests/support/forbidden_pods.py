@@ -40,7 +40,6 @@ def _owner(**fields: str) -> Callable[[Object], None]:
     return lambda pod: pod["metadata"]["ownerReferences"][0].update(fields)
 
 
-_STANDARD = "restricted Pod Security Standard"
 _NAMES = "resolve names as the cluster does"
 _PLACE = "no system priority, scheduler, runtime class or tolerations"
 FORBIDDEN: dict[str, tuple[Callable[[Object], None], str]] = {
@@ -49,9 +48,7 @@ FORBIDDEN: dict[str, tuple[Callable[[Object], None], str]] = {
     "a driver": (_labels(part="driver"), "executors of that run only"),
     "another account": (_spec(serviceAccountName="admin"), "no token, no account"),
     "a token": (_spec(automountServiceAccountToken=True), "no token, no account"),
-    "the node's network": (_spec(hostNetwork=True), "nothing of their node"),
-    "the node's processes": (_spec(hostPID=True), "nothing of their node"),
-    "a node of its choice": (_spec(nodeName="control-plane"), "nothing of their node"),
+    "a node of its choice": (_spec(nodeName="control-plane"), "no node of their choice"),
     "a name that leads elsewhere": (_spec(hostAliases=[{"ip": "10.0.0.7", "hostnames": ["mysql"]}]), _NAMES),
     "a name server of its choice": (_spec(dnsPolicy="None", dnsConfig={"nameservers": ["10.0.0.7"]}), _NAMES),
     "an image of its own": (_container(image="evil.example/x:1"), "images of policy.allowedImages"),
@@ -63,13 +60,10 @@ FORBIDDEN: dict[str, tuple[Callable[[Object], None], str]] = {
         _spec(initContainers=[{"name": "i", "image": "evil.example/x:1"}]),
         "images of policy.allowedImages",
     ),
-    "privileges": (_context(capabilities={"add": ["SYS_ADMIN"], "drop": ["ALL"]}), "restricted Pod Security Standard"),
-    "escalation": (_context(allowPrivilegeEscalation=True), "restricted Pod Security Standard"),
-    "escalation by leaving it out": (_container(securityContext=None), "restricted Pod Security Standard"),
-    "root": (_context(runAsUser=0, runAsNonRoot=False), "restricted Pod Security Standard"),
-    "a pod that may be root": (_spec(securityContext={}), "restricted Pod Security Standard"),
     "a folder of the node": (_volume(hostPath={"path": "/"}), "no volumes of a node"),
     "a claim": (_volume(persistentVolumeClaim={"claimName": "x"}), "no volumes of a node"),
+    "a folder of another server": (_volume(nfs={"server": "x", "path": "/"}), "no volumes of a node"),
+    "a folder of another image": (_volume(image={"reference": "evil.example/x:1"}), "no volumes of a node"),
     "another Secret": (_volume(secret={"secretName": "others"}), "Secrets of their resource"),
     "another Secret, projected": (
         _volume(projected={"sources": [{"secret": {"name": "others"}}]}),
@@ -87,18 +81,6 @@ FORBIDDEN: dict[str, tuple[Callable[[Object], None], str]] = {
         _container(envFrom=[{"secretRef": {"name": "others"}}]),
         "no Secrets as variables",
     ),
-    "a container without seccomp": (_context(seccompProfile={"type": "Unconfined"}), _STANDARD),
-    "a pod without seccomp": (_pod_context(seccompProfile={"type": "Unconfined"}), _STANDARD),
-    "a container without AppArmor": (_context(appArmorProfile={"type": "Unconfined"}), _STANDARD),
-    "a pod without AppArmor": (_pod_context(appArmorProfile={"type": "Unconfined"}), _STANDARD),
-    "AppArmor by an annotation": (
-        _metadata(annotations={"container.apparmor.security.beta.kubernetes.io/executor": "unconfined"}),
-        _STANDARD,
-    ),
-    "a type of SELinux without bounds": (_context(seLinuxOptions={"type": "spc_t"}), _STANDARD),
-    "a user of SELinux": (_pod_context(seLinuxOptions={"user": "system_u"}), _STANDARD),
-    "an unsafe sysctl": (_pod_context(sysctls=[{"name": "kernel.msgmax", "value": "1"}]), _STANDARD),
-    "a port of the node": (_container(ports=[{"containerPort": 7079, "hostPort": 7079}]), _STANDARD),
     "the priority of the system": (_spec(priorityClassName="system-node-critical"), _PLACE),
     "another scheduler": (_spec(schedulerName="other"), _PLACE),
     "a toleration of everything": (_spec(tolerations=[{"operator": "Exists"}]), _PLACE),
@@ -110,6 +92,92 @@ FORBIDDEN: dict[str, tuple[Callable[[Object], None], str]] = {
     "no owner": (lambda pod: pod["metadata"].pop("ownerReferences"), "owned by their run's driver"),
     "another driver's": (_owner(name="other-ab12-1-driver"), "owned by their run's driver"),
     "an owner of another kind": (_owner(kind="ConfigMap"), "owned by their run's driver"),
+}
+
+
+def _handler(path: str) -> Callable[[Object], None]:
+    """A probe or hook that asks another host, by `path`."""
+    kind, _, by = path.rpartition(".")
+    asked: Object = {by: {"host": "10.0.0.7", "port": 80}}
+    for name in reversed(kind.split(".")):
+        asked = {name: asked}
+    return _container(**asked)
+
+
+def _with(change: Callable[[Object], None], **fields: Any) -> Callable[[Object], None]:
+    """A change together with fields of the pod's spec, without which the API server finds the pod
+    invalid, or another field breaks the standard first."""
+
+    def both(pod: Object) -> None:
+        _spec(**fields)(pod)
+        change(pod)
+
+    return both
+
+
+_PROFILE = {"type": "Unconfined"}
+_HOST = {"hostProcess": True}
+_HANDLERS = ("livenessProbe", "readinessProbe", "startupProbe", "lifecycle.postStart", "lifecycle.preStop")
+#: field of the restricted Pod Security Standard, as the policy's message names it -> what breaks it
+STANDARD: dict[str, list[Callable[[Object], None]]] = {
+    "spec.securityContext.windowsOptions.hostProcess": [_with(_pod_context(windowsOptions=_HOST), hostNetwork=True)],
+    "spec.securityContext.appArmorProfile.type": [_pod_context(appArmorProfile=_PROFILE)],
+    "spec.securityContext.seLinuxOptions.type": [_pod_context(seLinuxOptions={"type": "spc_t"})],
+    "spec.securityContext.seLinuxOptions.user": [_pod_context(seLinuxOptions={"user": "system_u"})],
+    "spec.securityContext.seLinuxOptions.role": [_pod_context(seLinuxOptions={"role": "system_r"})],
+    "spec.securityContext.runAsUser": [_pod_context(runAsUser=0)],
+    "spec.hostNetwork": [_spec(hostNetwork=True)],
+    "spec.hostPID": [_spec(hostPID=True)],
+    "spec.hostIPC": [_spec(hostIPC=True)],
+    "spec.securityContext.seccompProfile.type": [
+        _with(
+            _context(seccompProfile={"type": "RuntimeDefault"}),
+            securityContext={"seccompProfile": _PROFILE, "runAsNonRoot": True},
+        )
+    ],
+    "spec.securityContext.runAsNonRoot": [
+        _with(
+            _context(runAsNonRoot=True),
+            securityContext={"seccompProfile": {"type": "RuntimeDefault"}, "runAsNonRoot": False},
+        )
+    ],
+    "spec.securityContext.sysctls[].name": [_pod_context(sysctls=[{"name": "kernel.msgmax", "value": "1"}])],
+    "securityContext.windowsOptions.hostProcess of a container": [
+        _with(_context(windowsOptions=_HOST), hostNetwork=True)
+    ],
+    "securityContext.appArmorProfile.type of a container": [
+        _context(appArmorProfile=_PROFILE),
+        _metadata(annotations={"container.apparmor.security.beta.kubernetes.io/executor": "unconfined"}),
+    ],
+    "securityContext.seLinuxOptions.type of a container": [_context(seLinuxOptions={"type": "spc_t"})],
+    "securityContext.seLinuxOptions.user of a container": [_context(seLinuxOptions={"user": "system_u"})],
+    "securityContext.seLinuxOptions.role of a container": [_context(seLinuxOptions={"role": "system_r"})],
+    "securityContext.runAsUser of a container": [_context(runAsUser=0)],
+    "securityContext.privileged of a container": [_context(privileged=True, allowPrivilegeEscalation=None)],
+    "securityContext.seccompProfile.type of a container": [
+        _context(seccompProfile=_PROFILE),
+        _pod_context(seccompProfile=None),
+    ],
+    "securityContext.runAsNonRoot of a container": [_context(runAsNonRoot=False), _pod_context(runAsNonRoot=None)],
+    "securityContext.allowPrivilegeEscalation of a container": [
+        _context(allowPrivilegeEscalation=True),
+        _context(allowPrivilegeEscalation=None),
+        _container(securityContext=None),
+    ],
+    "securityContext.capabilities.drop of a container": [
+        _context(capabilities={"drop": ["NET_RAW"]}),
+        _context(capabilities=None),
+    ],
+    "securityContext.capabilities.add[] of a container": [
+        _context(capabilities={"add": ["SYS_ADMIN"], "drop": ["ALL"]}),
+    ],
+    "securityContext.procMount of a container": [_with(_context(procMount="Unmasked"), hostUsers=False)],
+    "ports[].hostPort of a container": [_container(ports=[{"containerPort": 7079, "hostPort": 7079}])],
+    **{
+        f"{handler}.{by}.host of a container": [_handler(f"{handler}.{by}")]
+        for handler in _HANDLERS
+        for by in ("httpGet", "tcpSocket")
+    },
 }
 
 #: refused, too, where the policy does not allow commands

@@ -66,30 +66,34 @@ CONTAINERS: list[tuple[dict[str, Any], str, str]] = [
         "secrets",
     ),
     ({"stdin": True}, "stdin is refused", ""),
-    ({"securityContext": {"privileged": True}}, "privileged is not allowed", "securityContext"),
+    ({"securityContext": {"privileged": True}}, "privileged is true; needed", "securityContext"),
     (
         {"securityContext": {"allowPrivilegeEscalation": None}},
-        "allowPrivilegeEscalation is not false",
+        "allowPrivilegeEscalation is true; needed",
         "securityContext",
     ),
-    ({"securityContext": None}, "allowPrivilegeEscalation is not false", "securityContext"),
-    ({"securityContext": {"capabilities": {"add": ["NET_RAW"]}}}, "capabilities.add is not allowed", "securityContext"),
-    ({"securityContext": {"capabilities": {"drop": []}}}, "capabilities.drop does not have ALL", "securityContext"),
+    ({"securityContext": None}, "allowPrivilegeEscalation is true; needed", "securityContext"),
+    (
+        {"securityContext": {"capabilities": {"add": ["NET_RAW"]}}},
+        'capabilities.add[] is "NET_RAW"; needed',
+        "securityContext",
+    ),
+    ({"securityContext": {"capabilities": {"drop": []}}}, "capabilities.drop is []; needed", "securityContext"),
     ({"securityContext": {"readOnlyRootFilesystem": False}}, "readOnlyRootFilesystem is not true", "securityContext"),
-    ({"securityContext": {"procMount": "Unmasked"}}, "procMount is not Default", "securityContext"),
+    ({"securityContext": {"procMount": "Unmasked"}}, 'procMount is "Unmasked"; needed', "securityContext"),
     ({"securityContext": {"runAsUser": 0}}, "runAsUser is 0", "securityContext"),
-    ({"ports": [{"containerPort": 1, "hostPort": 1}]}, "hostPort is not allowed", "securityContext"),
+    ({"ports": [{"containerPort": 1, "hostPort": 1}]}, "hostPort is 1; needed", "securityContext"),
 ]
 
 CONTEXTS: list[tuple[dict[str, Any], str]] = [
-    ({"runAsNonRoot": None}, "runAsNonRoot is not true"),
+    ({"runAsNonRoot": None}, "runAsNonRoot is false; needed"),
     ({"runAsUser": 0}, "runAsUser is 0"),
-    ({"seccompProfile": {"type": "Unconfined"}}, "seccompProfile is neither RuntimeDefault nor Localhost"),
-    ({"seccompProfile": None}, "there is no seccompProfile"),
-    ({"appArmorProfile": {"type": "Unconfined"}}, "appArmorProfile is neither"),
-    ({"seLinuxOptions": {"type": "spc_t"}}, "seLinuxOptions are not allowed"),
-    ({"windowsOptions": {"hostProcess": True}}, "hostProcess is not allowed"),
-    ({"sysctls": [{"name": "kernel.msgmax", "value": "1"}]}, "the sysctl kernel.msgmax is not allowed"),
+    ({"seccompProfile": {"type": "Unconfined"}}, 'seccompProfile.type is "Unconfined"; needed'),
+    ({"seccompProfile": None}, 'seccompProfile.type is ""; needed'),
+    ({"appArmorProfile": {"type": "Unconfined"}}, 'appArmorProfile.type is "Unconfined"; needed'),
+    ({"seLinuxOptions": {"type": "spc_t"}}, 'seLinuxOptions.type is "spc_t"; needed'),
+    ({"windowsOptions": {"hostProcess": True}}, "hostProcess is true; needed"),
+    ({"sysctls": [{"name": "kernel.msgmax", "value": "1"}]}, 'sysctls[].name is "kernel.msgmax"; needed'),
 ]
 
 #: by which CPython, the JVM, glibc, OpenSSL, bash, Spark, the SDKs of clouds and our own program

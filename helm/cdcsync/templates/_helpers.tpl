@@ -176,3 +176,25 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- end }}
 {{- printf "[%s].all(l, %s)" .labels (join " && " $all) }}
 {{- end }}
+
+{{/* Fields of a volume, in CEL: its name, the kinds that need no word of policy.allowedInPodTemplate, `more`, and those that have one.
+     Without `securityContext` each is of the restricted Pod Security Standard. */}}
+{{- define "cdcsync.volumes" -}}
+{{- $lists := .top.Files.Get "files/restricted.yaml" | fromYaml }}
+{{- $allowed := .top.Values.policy.allowedInPodTemplate }}
+{{- $kinds := concat (list "name" "projected") $lists.volumes .more }}
+{{- range $allowed }}
+{{- $kind := trimPrefix "volumes/" . }}
+{{- if and (hasPrefix "volumes/" .) (ne $kind "hostPath") (or (has "securityContext" $allowed) (has $kind $lists.standard.volumes)) }}{{ $kinds = append $kinds $kind }}{{ end }}
+{{- end }}
+{{- toJson $kinds | replace "\"" "'" }}
+{{- end }}
+
+{{/* Fields of a source of a projected volume, in CEL: those that need no word of policy.allowedInPodTemplate, and those that have one. */}}
+{{- define "cdcsync.projected" -}}
+{{- $allowed := .Values.policy.allowedInPodTemplate }}
+{{- $kinds := list }}
+{{- range $kind, $word := (.Files.Get "files/restricted.yaml" | fromYaml).projected }}{{ if or (not $word) (has $word $allowed) }}{{ $kinds = append $kinds $kind }}{{ end }}{{ end }}
+{{- range $allowed }}{{ if hasPrefix "volumes/" . }}{{ $kinds = append $kinds (trimPrefix "volumes/" .) }}{{ end }}{{ end }}
+{{- toJson $kinds | replace "\"" "'" }}
+{{- end }}

@@ -8,8 +8,12 @@ from typing import Any
 import pytest
 
 from cdcsync_core.quoting import quoted
-from cdcsync_operator.cluster.objects.driver_pod import Image
+from cdcsync_core.runs.run import RunKind
+from cdcsync_operator.cluster.objects.driver_pod import Image, executor_pod
+from cdcsync_operator.cluster.policy import restricted_pod
 from cdcsync_operator.cluster.policy.pod_policy import PodPolicy, violations
+from cdcsync_operator.decision.observed import StartRun
+from support.forbidden_pods import STANDARD
 from support.forbidden_templates import CODE_VARIABLES, CONTAINERS, CONTEXTS, PODS
 from unit.controller.harness import resource
 
@@ -62,6 +66,29 @@ def test_the_merged_pod_is_never_weaker_than_the_restricted_standard(context: di
     pod = {"securityContext": context}
     assert any(expected in phrase for phrase in refused(**template("driver", pod)))
     assert refused(allowing("securityContext"), **template("driver", pod)) == []
+
+
+@pytest.mark.parametrize("field", STANDARD)
+def test_each_field_of_the_standard_is_checked(field: str) -> None:
+    """The same pods are refused by the chart's policy and by a namespace that enforces the standard
+    (tests/kube/test_admission.py)."""
+    where, _, path = (f"the pod: {field}" if field.startswith("spec.") else f"container executor: {field}").partition(
+        ": "
+    )
+    path = path.removeprefix("spec.").removesuffix(" of a container")
+    for change in STANDARD[field]:
+        pod = executor_pod(resource(), StartRun(RunKind.SNAPSHOT, "run", 1, (), "f", executors=1), OURS)
+        assert list(restricted_pod.violations(pod, ("executor",))) == []
+        change(pod)
+        found = list(restricted_pod.violations(pod, ("executor",)))
+        expected = (f"{where}: {path} is ", "the annotation container.apparmor")
+        assert any(phrase.startswith(expected) for phrase in found), found
+
+
+def test_the_cases_of_the_standard_are_all_of_its_fields() -> None:
+    fields = {f"spec.{field.path}" for field in restricted_pod.POD}
+    fields |= {f"{field.path} of a container" for field in restricted_pod.CONTAINER}
+    assert set(STANDARD) == fields
 
 
 def test_what_a_sync_needs_is_allowed() -> None:

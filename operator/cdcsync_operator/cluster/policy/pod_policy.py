@@ -60,6 +60,8 @@ ALLOWED_BY = {
 }
 COMMANDS = frozenset({"args", "command", "lifecycle", "livenessProbe", "readinessProbe", "startupProbe", "workingDir"})
 VOLUMES = frozenset({"configMap", "downwardAPI", "emptyDir", "ephemeral"})
+#: sources of a projected volume -> the entry that allows it, "" where none is needed
+PROJECTED = {"configMap": "", "downwardAPI": "", "secret": "secrets", "serviceAccountToken": "tokens"}
 #: variables that a template may set: where stores are and how they are reached, and sizes. An
 #: interpreter, the JVM, a linker and the SDKs of clouds run code by others (BASH_ENV, LD_PRELOAD,
 #: JAVA_TOOL_OPTIONS, OPENSSL_CONF, AWS_CONFIG_FILE, ...), and no list of those is ever complete
@@ -68,6 +70,12 @@ ENVIRONMENT = re.compile(
     r"|VIRTUAL_HOSTED_STYLE_REQUEST|USE_(DUALSTACK|FIPS)_ENDPOINT|MAX_ATTEMPTS|RETRY_MODE|EC2_METADATA_DISABLED)"
     r"|(HTTPS?|NO|ALL)_PROXY|(https?|no|all)_proxy|SSL_CERT_(FILE|DIR)|TZ"
     r"|ARROW_(DEFAULT_MEMORY_POOL|IO_THREADS)|OMP_NUM_THREADS|TOKIO_WORKER_THREADS|MALLOC_ARENA_MAX"
+)
+#: variables that Spark and the operator set in an executor, which the admission policy of runs
+#: allows
+SPARK_VARIABLES = re.compile(
+    r"SPARK_(DRIVER_URL|EXECUTOR_[A-Z_]+|APPLICATION_ID|CONF_DIR|RESOURCE_PROFILE_ID|JAVA_OPT_[0-9]+|USER|LOCAL_DIRS)"
+    r"|CDCSYNC_REFUSED_NETWORKS"
 )
 #: folders below which a template may mount volumes, and where no image has programs
 _DATA_FOLDERS = ("/data", "/media", "/mnt", "/srv")
@@ -264,11 +272,9 @@ def _volume_violations(volume: Object, policy: PodPolicy) -> Iterator[str]:
 
 
 def _projected_violations(what: str, projected: Any, policy: PodPolicy) -> Iterator[str]:
-    entries = {"configMap": None, "downwardAPI": None, "secret": "secrets", "serviceAccountToken": "tokens"}
     for source in _dicts((projected or {}).get("sources")):
         for kind in source:
-            entry = entries.get(kind, f"volumes/{kind}")
-            if entry is not None:
+            if entry := PROJECTED.get(kind, f"volumes/{kind}"):
                 yield from _refused(f"{what} of {kind}", entry, policy)
 
 

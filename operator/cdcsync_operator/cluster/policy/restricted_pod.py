@@ -1,89 +1,173 @@
 """Whether a whole pod satisfies the restricted Pod Security Standard. Pure.
 
-The rows follow https://kubernetes.io/docs/concepts/security/pod-security-standards/#restricted
-(version 1.35). A namespace that enforces the standard would refuse the pod when it is created; here
-it is refused before anything of a run is, with the field.
+The tables follow https://kubernetes.io/docs/concepts/security/pod-security-standards/#restricted
+(version 1.35), which has the fields of the standard *baseline*, too. A namespace that enforces the
+standard would refuse the pod when it is created; here it is refused before anything of a run is,
+with the field. The chart's admission policies are made of the same tables (`Field.cel`,
+`tools/reference.py`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 Object = dict[str, Any]
 
-_VOLUMES = frozenset(
-    {"configMap", "csi", "downwardAPI", "emptyDir", "ephemeral", "persistentVolumeClaim", "projected", "secret"}
-)
-SYSCTLS = frozenset({
+#: rule -> whether a value satisfies it, and the same in CEL
+_RULES: dict[str, tuple[Callable[[Any, tuple[Any, ...]], bool], str]] = {
+    "one of": (lambda value, of: value in of, "{value} in {of}"),
+    "none of": (lambda value, of: value not in of, "!({value} in {of})"),
+    "with all of": (
+        lambda value, of: isinstance(value, list) and all(v in value for v in of),
+        "{of}.all(v, v in {value})",
+    ),
+}
+
+
+@dataclass(frozen=True)
+class Field:
+    """A field of the standard: its path in a pod's spec or in a container (`[]`: of each entry),
+    the value that counts where it is left out, and the values that its rule names. `inherited`:
+    where a container leaves it out, its pod's counts."""
+
+    path: str
+    default: Any
+    values: tuple[Any, ...]
+    rule: str = "one of"
+    inherited: bool = False
+
+    def violations(self, of: Object, pod: Object) -> Iterator[str]:
+        """A phrase for each value of a pod's spec or container that breaks the rule."""
+        for value in self._found(of, pod):
+            if not _RULES[self.rule][0](value, self.values):
+                yield f"{self.path} is {json.dumps(value)[:100]}; needed: {self.rule} {json.dumps(self.values)}"
+
+    def cel(self, variable: str, pod: str = "") -> str:
+        """An expression that holds where `variable`, a pod's spec or a container of `pod`,
+        satisfies the rule."""
+        parent, entries, name = self.path.partition("[]")
+        if entries:
+            value = f"{_optional('e', name)}.orValue({_literal(self.default)})" if name else "e"
+            return f"{_optional(variable, parent)}.orValue([]).all(e, {self._rule(value)})"
+        default = _literal(self.default)
+        if self.inherited and pod:
+            default = f"{_optional(pod, parent)}.orValue({default})"
+        return self._rule(f"{_optional(variable, parent)}.orValue({default})")
+
+    def cel_of_template(self, variable: str) -> str:
+        """The same of a template, which is merged with a pod that satisfies the rule: what is left
+        out is as there."""
+        if self.is_optional:
+            return self.cel(variable)
+        return f"(!{_optional(variable, self.path)}.hasValue() || {self.cel(variable)})"
+
+    @property
+    def is_optional(self) -> bool:
+        """Whether a pod that leaves it out satisfies the rule."""
+        return "[]" in self.path or _RULES[self.rule][0](self.default, self.values)
+
+    def _found(self, of: Object, pod: Object) -> list[Any]:
+        parent, entries, name = self.path.partition("[]")
+        places = (_at(of, parent) or []) if entries else [of]
+        values = [_at(place, name if entries else parent) for place in places]
+        default = _at(pod, parent) if self.inherited else None
+        return [next((v for v in (value, default) if v is not None), self.default) for value in values]
+
+    def _rule(self, value: str) -> str:
+        return _RULES[self.rule][1].format(value=value, of=_literal(list(self.values)))
+
+
+_PROFILES = ("RuntimeDefault", "Localhost")
+_SYSCTLS = (
     "kernel.shm_rmid_forced", "net.ipv4.ip_local_port_range", "net.ipv4.ip_local_reserved_ports", "net.ipv4.ip_unprivileged_port_start",
     "net.ipv4.ping_group_range", "net.ipv4.tcp_fin_timeout", "net.ipv4.tcp_keepalive_intvl", "net.ipv4.tcp_keepalive_probes",
     "net.ipv4.tcp_keepalive_time", "net.ipv4.tcp_rmem", "net.ipv4.tcp_syncookies", "net.ipv4.tcp_wmem",
-})  # fmt: skip
-SELINUX_TYPES = ("", "container_t", "container_init_t", "container_kvm_t", "container_engine_t")
+)  # fmt: skip
+_SELINUX_TYPES = ("", "container_t", "container_init_t", "container_kvm_t", "container_engine_t")
+_HANDLERS = ("livenessProbe", "readinessProbe", "startupProbe", "lifecycle.postStart", "lifecycle.preStop")
+#: of a pod and of each of its containers
+_SHARED = (
+    Field("securityContext.windowsOptions.hostProcess", False, (False,)),
+    Field("securityContext.appArmorProfile.type", "RuntimeDefault", _PROFILES),
+    Field("securityContext.seLinuxOptions.type", "", _SELINUX_TYPES),
+    Field("securityContext.seLinuxOptions.user", "", ("",)),
+    Field("securityContext.seLinuxOptions.role", "", ("",)),
+    Field("securityContext.runAsUser", 1, (0,), "none of"),
+)
+POD = (
+    *_SHARED,
+    *(Field(name, False, (False,)) for name in ("hostNetwork", "hostPID", "hostIPC")),
+    Field("securityContext.seccompProfile.type", "RuntimeDefault", _PROFILES),
+    Field("securityContext.runAsNonRoot", True, (True,)),
+    Field("securityContext.sysctls[].name", "", _SYSCTLS),
+)
+CONTAINER = (
+    *_SHARED,
+    Field("securityContext.privileged", False, (False,)),
+    Field("securityContext.seccompProfile.type", "", _PROFILES, inherited=True),
+    Field("securityContext.runAsNonRoot", False, (True,), inherited=True),
+    Field("securityContext.allowPrivilegeEscalation", True, (False,)),
+    Field("securityContext.capabilities.drop", [], ("ALL",), "with all of"),
+    Field("securityContext.capabilities.add[]", "", ("NET_BIND_SERVICE",)),
+    Field("securityContext.procMount", "Default", ("Default",)),
+    Field("ports[].hostPort", 0, (0,)),
+    *(Field(f"{handler}.{by}.host", "", ("",)) for handler in _HANDLERS for by in ("httpGet", "tcpSocket")),
+)
+VOLUMES = frozenset(
+    {"configMap", "csi", "downwardAPI", "emptyDir", "ephemeral", "persistentVolumeClaim", "projected", "secret"}
+)
 _APPARMOR = "container.apparmor.security.beta.kubernetes.io/"
+#: the same as `_is_confined`, of the `metadata` of a pod
+ANNOTATIONS = (
+    f"metadata.?annotations.orValue({{}}).all(k, !k.startsWith('{_APPARMOR}')"
+    " || metadata.annotations[k] == 'runtime/default' || metadata.annotations[k].startsWith('localhost/'))"
+)
 
 
 def violations(pod: Object, ours: tuple[str, ...] = ()) -> Iterator[str]:
     """A phrase for each; the containers named in `ours` also keep a root file system that is read
     only."""
     spec = pod["spec"]
-    context = _mapping(spec.get("securityContext"))
-    for name in ("hostNetwork", "hostPID", "hostIPC"):
-        if spec.get(name):
-            yield f"{name} is not allowed"
     for name, value in _mapping(_mapping(pod.get("metadata")).get("annotations")).items():
-        if str(name).startswith(_APPARMOR) and not str(value).startswith(("runtime/default", "localhost/")):
+        if str(name).startswith(_APPARMOR) and not _is_confined(str(value)):
             yield f"the annotation {name} is not allowed"
     for volume in spec.get("volumes") or []:
-        for kind in sorted(volume.keys() - {"name"} - _VOLUMES):
+        for kind in sorted(volume.keys() - {"name"} - VOLUMES):
             yield f"volume {volume.get('name')}: {kind} is not allowed"
-    for sysctl in context.get("sysctls") or []:
-        if sysctl.get("name") not in SYSCTLS:
-            yield f"the sysctl {sysctl.get('name')} is not allowed"
-    yield from _shared(context, "the pod")
+    yield from (f"the pod: {phrase}" for field in POD for phrase in field.violations(spec, {}))
     for kind in ("containers", "initContainers", "ephemeralContainers"):
         for container in spec.get(kind) or []:
-            yield from _container(container, context, container.get("name") in ours)
+            yield from _of_container(container, spec, container.get("name") in ours)
 
 
-def _shared(context: Object, where: str) -> Iterator[str]:
-    """What both a pod's and a container's security context may say."""
-    if context.get("runAsUser") == 0:
-        yield f"{where}: runAsUser is 0"
-    if _mapping(context.get("seccompProfile")).get("type", "RuntimeDefault") not in ("RuntimeDefault", "Localhost"):
-        yield f"{where}: seccompProfile is neither RuntimeDefault nor Localhost"
-    if _mapping(context.get("appArmorProfile")).get("type", "RuntimeDefault") not in ("RuntimeDefault", "Localhost"):
-        yield f"{where}: appArmorProfile is neither RuntimeDefault nor Localhost"
-    selinux = _mapping(context.get("seLinuxOptions"))
-    if selinux.get("type", "") not in SELINUX_TYPES or selinux.get("user") or selinux.get("role"):
-        yield f"{where}: seLinuxOptions are not allowed"
-    if _mapping(context.get("windowsOptions")).get("hostProcess"):
-        yield f"{where}: hostProcess is not allowed"
-
-
-def _container(container: Object, pod: Object, ours: bool) -> Iterator[str]:
-    context, where = _mapping(container.get("securityContext")), f"container {container.get('name')}"
-    yield from _shared(context, where)
-    if context.get("privileged"):
-        yield f"{where}: privileged is not allowed"
-    if context.get("allowPrivilegeEscalation") is not False:
-        yield f"{where}: allowPrivilegeEscalation is not false"
-    capabilities = _mapping(context.get("capabilities"))
-    if "ALL" not in (capabilities.get("drop") or []):
-        yield f"{where}: capabilities.drop does not have ALL"
-    if set(capabilities.get("add") or []) - {"NET_BIND_SERVICE"}:
-        yield f"{where}: capabilities.add is not allowed"
-    if context.get("runAsNonRoot", pod.get("runAsNonRoot")) is not True:
-        yield f"{where}: runAsNonRoot is not true"
-    if "type" not in _mapping(context.get("seccompProfile") or pod.get("seccompProfile")):
-        yield f"{where}: there is no seccompProfile"
-    if context.get("procMount", "Default") != "Default":
-        yield f"{where}: procMount is not Default"
-    if any(_mapping(port).get("hostPort") for port in container.get("ports") or []):
-        yield f"{where}: hostPort is not allowed"
-    if ours and context.get("readOnlyRootFilesystem") is not True:
+def _of_container(container: Object, pod: Object, ours: bool) -> Iterator[str]:
+    where = f"container {container.get('name')}"
+    yield from (f"{where}: {phrase}" for field in CONTAINER for phrase in field.violations(container, pod))
+    if ours and _at(container, "securityContext.readOnlyRootFilesystem") is not True:
         yield f"{where}: readOnlyRootFilesystem is not true"
+
+
+def _is_confined(profile: str) -> bool:
+    return profile == "runtime/default" or profile.startswith("localhost/")
+
+
+def _at(value: Any, path: str) -> Any:
+    """What is at a path of names, None where nothing is."""
+    for name in filter(None, path.split(".")):
+        value = _mapping(value).get(name)
+    return value
+
+
+def _optional(variable: str, path: str) -> str:
+    return "".join((variable, *(f".?{name}" for name in path.split(".") if name)))
+
+
+def _literal(value: Any) -> str:
+    """A value in CEL, in quotes that need no escapes in YAML."""
+    return json.dumps(value).replace('"', "'")
 
 
 def _mapping(value: Any) -> Object:
