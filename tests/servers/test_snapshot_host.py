@@ -13,36 +13,54 @@ import pytest
 
 from cdcsync_core.errors import CdcError, PermanentError, Reason, TransientError
 from cdcsync_core.positions.gtid import GtidSet
+from cdcsync_core.positions.position import Position
 from cdcsync_core.resource.snapshot_spec import MaxLoad
 from cdcsync_core.runs.run import ExitCode
+from cdcsync_demo.embedded import OptionValue
 from cdcsync_mysql.checks import Level
 from cdcsync_mysql.positions.watermark import low
 from cdcsync_mysql.readiness.hosts import check_snapshot_host
-from cdcsync_mysql.readiness.replica_check import applied
+from cdcsync_mysql.readiness.replica_gtids import applied
 from cdcsync_mysql.readiness.snapshot_host import SnapshotHost
 from cdcsync_mysql.sessions.connection import connect
 from support.relay import relays_at_one_port
 from support.replicas import await_replica, replicate
-from support.semisync import until
+from support.semisync import commit_held, until
 from support.servers import VARIANTS, Server
 from support.stepwise import Stepwise
 from support.sync_process import GRANTS, Sync
 
-_VARIANT = "mysql97_gtid"
+_MYSQL, _MARIADB = "mysql97_gtid", "mariadb1011_loose"
+#: of a replica that applies in parallel; MySQL's commits out of order
+_OPTIONS: dict[str, dict[str, OptionValue]] = {
+    _MYSQL: {"replica_parallel_workers": 4, "replica_preserve_commit_order": "OFF"},
+    _MARIADB: {"log_slave_updates": "ON", "slave_parallel_threads": 4, "slave_parallel_mode": "optimistic"},
+}
+
+
+def _pairs(*variants: Any) -> Any:
+    return pytest.mark.parametrize("servers", variants, indirect=True, scope="module")
+
+
+def _long(*values: str) -> Any:
+    return pytest.param(*values, marks=pytest.mark.long)
+
+
+_BOTH, _BOTH_LONG = _pairs(_MYSQL, _MARIADB), _pairs(_MYSQL, _long(_MARIADB))
+_OF_MYSQL, _OF_MARIADB = _pairs(_MYSQL), _pairs(_MARIADB)
 
 
 @pytest.fixture(scope="module")
-def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Server, Server]]:
-    """A source and its replica, which commits out of order."""
+def servers(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[Server, Server]]:
+    """A source and its replica."""
     folder = tmp_path_factory.mktemp("pair")
-    source = VARIANTS[_VARIANT].start(folder / "source", server_id=101)
+    variant = VARIANTS[request.param]
+    source = variant.start(folder / "source", server_id=101)
     try:
-        replica = VARIANTS[_VARIANT].start(
-            folder / "replica",
-            server_id=102,
-            replica_parallel_workers=4,
-            replica_preserve_commit_order="OFF",
-            innodb_flush_log_at_trx_commit=1,
+        replica = variant.start(
+            folder / "replica", server_id=102, innodb_flush_log_at_trx_commit=1, **_OPTIONS[variant.name]
         )
         try:
             replicate(source, replica)
@@ -107,6 +125,7 @@ def _writers(step: Stepwise, count: int = 4, pause: float = 0.0) -> Iterator[Non
             thread.join()
 
 
+@_BOTH
 def test_the_copy_is_the_sources_while_the_replica_lags(step: Stepwise) -> None:
     """Its applier stands still in every other split; the source is asked for no row."""
     source, replica = step.server, step.replica
@@ -130,6 +149,7 @@ def test_the_copy_is_the_sources_while_the_replica_lags(step: Stepwise) -> None:
     assert source.query(asked, reads) == [(0,)]
 
 
+@_OF_MYSQL
 @pytest.mark.long
 def test_what_the_replica_has_not_applied_yet_is_waited_for(step: Stepwise) -> None:
     """Its applier waits for a lock and has applied a transaction behind it, so there is a gap."""
@@ -160,13 +180,10 @@ def _refusal(host: SnapshotHost, step: Stepwise) -> CdcError:
     return refused.value
 
 
-def _long(*values: str) -> Any:
-    return pytest.param(*values, marks=pytest.mark.long)
-
-
 _FILTER, _SOURCE = "CHANGE REPLICATION FILTER", "CHANGE REPLICATION SOURCE TO"
 
 
+@_OF_MYSQL
 @pytest.mark.parametrize(
     ("change", "back", "excerpt"),
     [
@@ -199,33 +216,118 @@ def test_a_replica_whose_rows_may_differ_is_refused(step: Stepwise, change: str,
     assert not host.behind(step.facts.lineage, low(step.source, step.facts))
 
 
-def test_another_server_and_the_source_itself_are_refused(step: Stepwise, mysql97_gtid: Server) -> None:
-    mysql97_gtid.create_user("stepwise", "only for tests")
-    for server, excerpt in ((mysql97_gtid, "replicates from 0 servers"), (step.server, "it is the source itself")):
+@_OF_MARIADB
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("change", "back", "excerpt"),
+    [
+        (
+            "SET GLOBAL replicate_ignore_table = 'elsewhere.t'",
+            "SET GLOBAL replicate_ignore_table = ''",
+            "has a filter, replicate_ignore_table=elsewhere.t",
+        ),
+        ("CHANGE MASTER TO MASTER_DELAY = 60", "CHANGE MASTER TO MASTER_DELAY = 0", "60 s late"),
+        ("CHANGE MASTER TO MASTER_USE_GTID = no", "CHANGE MASTER TO MASTER_USE_GTID = slave_pos", "MASTER_USE_GTID=no"),
+        (
+            "SET GLOBAL slave_run_triggers_for_rbr = 'YES'",
+            "SET GLOBAL slave_run_triggers_for_rbr = 'NO'",
+            "slave_run_triggers_for_rbr=YES",
+        ),
+        (
+            "SET GLOBAL slave_exec_mode = 'IDEMPOTENT'",
+            "SET GLOBAL slave_exec_mode = 'STRICT'",
+            "slave_exec_mode=IDEMPOTENT",
+        ),
+        (
+            "SET GLOBAL innodb_flush_log_at_trx_commit = 2",
+            "SET GLOBAL innodb_flush_log_at_trx_commit = 1",
+            "innodb_flush_log_at_trx_commit=2",
+        ),
+    ],
+)
+def test_a_replica_of_mariadb_whose_rows_may_differ_is_refused(
+    step: Stepwise, change: str, back: str, excerpt: str
+) -> None:
+    replica, host = step.replica, _host(step)
+    assert replica is not None
+    replica.run("STOP SLAVE", change, "START SLAVE")
+    try:
+        refused = _refusal(host, step)
+        assert [(Level.FAIL, refused.found.removeprefix("snapshotHost: "))] == _checked(step)
+    finally:
+        replica.run("STOP SLAVE", back, "START SLAVE")
+    assert refused.reason is Reason.SNAPSHOT_HOST_UNFIT
+    assert excerpt in refused.found
+    mark = low(step.source, step.facts)
+    until(lambda: not host.behind(step.facts.lineage, mark), "the replica has all of LOW")
+
+
+@_OF_MARIADB
+@pytest.mark.long
+def test_a_replica_of_mariadb_that_does_not_log_what_it_applies_is_refused(
+    servers: tuple[Server, Server], tmp_path: Path
+) -> None:
+    source = servers[0]
+    replica = VARIANTS[_MARIADB].start(tmp_path / "unlogged", server_id=105, log_slave_updates="OFF")
+    try:
+        replicate(source, replica)
+        step = _step(source, replica, source.create_database(), tmp_path)
+        refused = _refusal(_host(step), step)
+        assert refused.reason is Reason.SNAPSHOT_HOST_UNFIT
+        assert "log_slave_updates=OFF" in refused.found
+        assert (Level.FAIL, refused.found.removeprefix("snapshotHost: ")) in _checked(step)
+    finally:
+        replica.remove()
+
+
+@_BOTH_LONG
+def test_another_server_and_the_source_itself_are_refused(
+    step: Stepwise, servers: tuple[Server, Server], mysql97_gtid: Server, mariadb1011: Server
+) -> None:
+    other = mysql97_gtid if servers[0].flavor == "mysql" else mariadb1011
+    other.create_user("stepwise", "only for tests")
+    for server, excerpt in ((other, "replicates from 0 servers"), (step.server, "it is the source itself")):
         step.replica = server
         refused = _refusal(_host(step), step)
         assert refused.reason is Reason.SNAPSHOT_HOST_UNFIT
         assert excerpt in refused.found
 
 
+@_BOTH_LONG
 def test_an_errant_transaction_is_refused_before_and_after_a_read(
     step: Stepwise, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One that comes while a split is read ends it; the next wave reads no row."""
-    monkeypatch.setattr("cdcsync_mysql.readiness.snapshot_host.COMMIT_SECONDS", 1)
-    monkeypatch.setattr("cdcsync_mysql.readiness.hosts.COMMIT_SECONDS", 1)
+    monkeypatch.setattr("cdcsync_mysql.readiness.replica_gtids.COMMIT_SECONDS", 1)
     source, replica, host = step.server, step.replica, _host(step)
     assert replica is not None
     delete = f"DELETE FROM {step.database}.t WHERE id = 450"
     with pytest.raises(PermanentError) as refused:
         step.snapshot("t", after_split=lambda split: replica.run(delete) if split == 0 else None)
-    errant = f"{replica.query('SELECT @@server_uuid')[0][0]}:1"
+    errant = _own_gtid(replica)
     assert refused.value.reason is Reason.SNAPSHOT_HOST_UNFIT
     assert f"transactions that the source has not: {errant}" in refused.value.found
     assert _refusal(host, step).found == refused.value.found
     assert _checked(step) == [(Level.FAIL, refused.value.found)]
-    source.run(f"SET gtid_next = '{errant}'", "BEGIN", "COMMIT", "SET gtid_next = 'AUTOMATIC'")
+    _write_as(source, errant, delete)
     assert [level for level, _ in _checked(step)] == [Level.OK]
+
+
+def _own_gtid(replica: Server) -> str:
+    """The GTID of the last transaction that the replica wrote itself."""
+    if replica.flavor == "mysql":
+        return f"{replica.query('SELECT @@server_uuid')[0][0]}:1"
+    state = str(replica.query("SELECT @@gtid_binlog_state")[0][0])
+    return next(gtid for gtid in state.split(",") if gtid.split("-")[1] == "102")
+
+
+def _write_as(source: Server, gtid: str, statement: str) -> None:
+    """The statement on the source, as the transaction that the replica had alone."""
+    if source.flavor == "mysql":
+        source.run(f"SET gtid_next = '{gtid}'", "BEGIN", "COMMIT", "SET gtid_next = 'AUTOMATIC'")
+        return
+    _, server, number = gtid.split("-")
+    source.run(f"SET SESSION server_id = {server}, gtid_seq_no = {number}", statement)
 
 
 def _checked(step: Stepwise) -> list[tuple[Level, str]]:
@@ -234,10 +336,11 @@ def _checked(step: Stepwise) -> list[tuple[Level, str]]:
     return [(c.level, c.found) for c in checks]
 
 
+@_BOTH_LONG
 @pytest.mark.long
 def test_a_replica_that_dies_loses_the_wave_and_no_row(servers: tuple[Server, Server], tmp_path: Path) -> None:
     source = servers[0]
-    replica = VARIANTS[_VARIANT].start(tmp_path / "dying", server_id=104)
+    replica = VARIANTS[source.variant].start(tmp_path / "dying", server_id=104, **_OPTIONS[source.variant])
     try:
         replicate(source, replica)
         database = source.create_database()
@@ -251,12 +354,14 @@ def test_a_replica_that_dies_loses_the_wave_and_no_row(servers: tuple[Server, Se
         step.snapshot("t")
         step.follow()
         assert not step.difference("t")
+        assert [level for level, _ in _checked(step)] == [Level.OK]
         replica.kill()
         assert [level for level, _ in _checked(step)] == [Level.WARN]
     finally:
         replica.remove()
 
 
+@_OF_MYSQL
 def test_owned_transactions_count_as_seen(step: Stepwise) -> None:
     """A session that owns a GTID may have made its rows visible."""
     gtid = "aaaaaaaa-aaaa-aaaa-aaaa-aaaaaaaaaaaa:7"
@@ -265,16 +370,91 @@ def test_owned_transactions_count_as_seen(step: Stepwise) -> None:
     assert replica is not None
     with connect(host.replica) as connection, replica.connect() as other, other.cursor() as cursor:
         cursor.execute(f"SET gtid_next = '{gtid}'")
-        assert GtidSet.parse(gtid).subtract(applied(connection)) == GtidSet()
+        assert GtidSet.parse(gtid).subtract(applied(connection, "mysql")) == GtidSet()
         cursor.execute("ROLLBACK")
         cursor.execute("SET gtid_next = 'AUTOMATIC'")
-        assert applied(connection).covers(GtidSet.parse(gtid)) is False
+        assert applied(connection, "mysql").covers(GtidSet.parse(gtid)) is False
+
+
+@_OF_MARIADB
+@pytest.mark.long
+def test_what_a_mariadb_does_not_show_yet_is_waited_for(step: Stepwise, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its binlog has a transaction that a semi-synchronous replica must acknowledge. Numbers of
+    GTIDs in the source's binlog go backwards, so what the replica has applied before has a higher
+    one."""
+    monkeypatch.setattr("cdcsync_mysql.readiness.replica_gtids.COMMIT_SECONDS", 1)
+    source, replica, host = step.server, step.replica, _host(step)
+    assert replica is not None
+    lineage = step.facts.lineage
+    replica.run("STOP SLAVE")
+    try:
+        source.run("SET gtid_seq_no = 1000000", "UPDATE t SET v = 1 WHERE id = 1", db=step.database)
+        source.run("SET server_id = 77, gtid_seq_no = 500", "UPDATE t SET v = 2 WHERE id = 1", db=step.database)
+        mark = low(step.source, step.facts)
+        assert host.behind(lineage, mark).endswith("and it does not apply what the source writes")
+        replica.run("START SLAVE UNTIL MASTER_GTID_POS = '0-101-1000000'")
+        until(lambda: _value(replica, step) == 1, "the transaction with the high number is applied")
+        assert replica.query("SELECT MASTER_GTID_WAIT('0-77-500', 0)") == [(0,)]
+        assert host.behind(lineage, mark).startswith(f"the replica {replica.host} lacks 500 transactions")
+        with commit_held(replica):
+            replica.run("STOP SLAVE", "START SLAVE")
+            until(lambda: "0-77-500" in str(replica.query("SELECT @@gtid_binlog_state")), "the replica's binlog has it")
+            assert _value(replica, step) == 1
+            with pytest.raises(TransientError, match="may not be visible yet"):
+                host.behind(lineage, mark)
+    finally:
+        replica.run("START SLAVE")
+    until(lambda: not host.behind(lineage, mark), "the replica shows all of LOW")
+    assert _value(replica, step) == 2
+
+
+def _value(replica: Server, step: Stepwise) -> int:
+    return int(replica.query("SELECT v FROM t WHERE id = 1", db=step.database)[0][0])
+
+
+@_OF_MARIADB
+@pytest.mark.long
+def test_a_prepared_transaction_on_a_mariadb_is_waited_for(step: Stepwise, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("cdcsync_mysql.readiness.replica_gtids.COMMIT_SECONDS", 1)
+    source, host = step.server, _host(step)
+    prepare = ("XA START 'x'", "UPDATE t SET v = 3 WHERE id = 2", "XA END 'x'", "XA PREPARE 'x'")
+    source.run(*prepare, db=step.database)
+    mark = low(step.source, step.facts)
+    with pytest.raises(TransientError, match="XA RECOVER lists prepared ones"):
+        _until_asked(host, step, mark)
+    source.run("XA COMMIT 'x'")
+    until(lambda: not _is_behind(host, step, low(step.source, step.facts)), "the replica has committed it")
+
+
+def _until_asked(host: SnapshotHost, step: Stepwise, mark: Position) -> None:
+    until(lambda: not host.behind(step.facts.lineage, mark), "the replica has all of LOW")
+
+
+def _is_behind(host: SnapshotHost, step: Stepwise, mark: Position) -> bool:
+    try:
+        return bool(host.behind(step.facts.lineage, mark))
+    except TransientError:
+        return True
+
+
+@_OF_MARIADB
+@pytest.mark.long
+def test_a_column_whose_default_each_server_draws_is_read_on_the_source(step: Stepwise) -> None:
+    step.server.run("ALTER TABLE t ADD COLUMN token CHAR(36) DEFAULT (UUID())", db=step.database)
+    assert step.replica is not None
+    await_replica(step.server, step.replica)
+    step.snapshot("t")
+    step.follow()
+    assert not step.difference("t"), step.difference("t")
+    tokens = f"SELECT MIN(token) FROM {step.database}.t"
+    assert step.replica.query(tokens) != step.server.query(tokens)
 
 
 def _throttled(status: dict[str, Any]) -> str:
     return str((status.get("snapshot") or {}).get("throttled"))
 
 
+@_BOTH_LONG
 @pytest.mark.long
 @pytest.mark.spark
 @pytest.mark.timeout(1800)
@@ -284,7 +464,7 @@ def test_a_sync_reads_on_its_replica_and_waits_for_it(servers: tuple[Server, Ser
     database = source.create_database()
     _create(source, database, rows=900)
     for server in servers:
-        server.create_user("cdc", "for tests", GRANTS["mysql"])
+        server.create_user("cdc", "for tests", GRANTS[server.flavor])
     await_replica(source, replica)
     step = Stepwise(source, database, tmp_path)
     at = ((source.host, source.port), (replica.host, replica.port))

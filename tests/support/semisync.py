@@ -92,6 +92,17 @@ class OpenWindow:
 
 
 @contextmanager
+def commit_held(server: Server) -> Iterator[None]:
+    """Commits of the server stop between the binlog and the engine meanwhile."""
+    semi_sync = _SEMI_SYNC[server.flavor]
+    server.run(*semi_sync.install, *semi_sync.enable)
+    try:
+        yield
+    finally:
+        server.run(semi_sync.disable)
+
+
+@contextmanager
 def open_window(server: Server) -> Iterator[OpenWindow]:
     database = server.create_database()
     server.run(f"CREATE TABLE {database}.t (id INT PRIMARY KEY)")

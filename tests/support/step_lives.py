@@ -199,7 +199,6 @@ class SteppedLife:
                 )
             ),
             source=None,
-            snapshot_host=None,
             facts=SimpleNamespace(lineage=LINEAGE),
             sink=sink,
             sync=SYNC,
@@ -282,6 +281,9 @@ class _Snapshot:
 
     def behind(self, low: Position) -> str:
         return ""
+
+    def replica_for(self, table: Capture) -> None:
+        return None
 
     def excess(self, most: MaxLoad) -> str:
         return ""

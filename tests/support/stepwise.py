@@ -107,13 +107,15 @@ class Stepwise:
                 Identity("test/stepwise", self.facts.lineage, str(table.id)), table, TargetSchema.of(table), epoch=1
             )
         )
-        host, staged = self.snapshot_host, list[StagedPart]()
-        live = LiveSource(self.source, self.facts, host)
+        staged = list[StagedPart]()
+        live = LiveSource(self.source, self.facts, self.snapshot_host)
         safe = live.low()
         while live.behind(safe):
             time.sleep(0.02)
         for number, split in enumerate(splits):
-            reader = SplitReader(self.source, self.facts.lineage, table, split, safe, 60, replica=host)
+            reader = SplitReader(
+                self.source, self.facts.lineage, table, split, safe, 60, replica=live.replica_for(table)
+            )
             staged += target.stage(table, reader.batches(), f"split-{number}")
             after_split(number)
         target.commit(1, _wave(splits, safe, self.end(), tuple(staged)))

@@ -76,6 +76,11 @@ class MariaDbGtidPos:
             newest[gtid.domain] = gtid
         return MariaDbGtidPos(tuple(newest.values()))
 
+    @classmethod
+    def last_of(cls, gtids: GtidSet) -> MariaDbGtidPos:
+        """The last GTID of each server in each domain."""
+        return cls(tuple(MariaDbGtid.of(Gtid(source, own[-1][1])) for source, own in gtids.items()))
+
     @property
     def only(self) -> Gtid | None:
         """The GTID where there is one domain; None for none and for several."""

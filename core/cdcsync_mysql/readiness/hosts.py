@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, cast
 
 from cdcsync_core.errors import CdcError, Reason, TransientError
 from cdcsync_mysql.checks import Check, failed, passed, refused, warned
-from cdcsync_mysql.positions.history import COMMIT_SECONDS
 from cdcsync_mysql.readiness.load import check_load
 from cdcsync_mysql.readiness.replica_check import NAME as REPLICA
-from cdcsync_mysql.readiness.replica_check import applied, errant_error, lacking, replica_faults
+from cdcsync_mysql.readiness.replica_check import replica_faults
+from cdcsync_mysql.readiness.replica_gtids import applied, errant, errant_error
 from cdcsync_mysql.server import ServerFacts, read_facts
 from cdcsync_mysql.sessions.connection import Connection, Source, connect, fetch_dicts
 from cdcsync_mysql.sessions.hosts import ASKED_SECONDS, is_demoted, is_stalled
@@ -42,14 +42,14 @@ def check_snapshot_host(replica: Source, connection: Connection, facts: ServerFa
             faults = list(replica_faults(there, of_replica, facts))
             if faults:
                 return faults
-            errant = lacking(connection, applied(there), COMMIT_SECONDS)
+            own = errant(connection, facts, applied(there, facts.flavor))
             load = check_load(there, facts.flavor, most)
     except CdcError as e:
         if isinstance(e, TransientError):
             return [warned(REPLICA, f"{replica.host} cannot be used: {e.found}", e.needed, e.remedy)]
         return [refused(REPLICA, e)]
-    if errant:
-        return [refused(REPLICA, errant_error(replica.host, errant))]
+    if own:
+        return [refused(REPLICA, errant_error(replica.host, own, facts.flavor))]
     return [passed(REPLICA, f"{replica.host} is a replica of the source ({of_replica.log})"), *load]
 
 

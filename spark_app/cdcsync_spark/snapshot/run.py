@@ -328,7 +328,7 @@ class SnapshotRun:
                 most if table.state.capture.chunk_key else _WHOLE_TABLE_SECONDS,
                 self.context.config.decoder,
                 briefly=self._met_lock,
-                replica=self.context.snapshot_host if table.state.capture.chunk_key else None,
+                replica=self.source.replica_for(table.state.capture),
             )
             tasks.append(SplitTask(item.table, reader, table.target, f"{self.context.config.id}-{number}"))
         return tasks

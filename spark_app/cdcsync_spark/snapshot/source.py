@@ -44,6 +44,9 @@ class SnapshotSource(Protocol):
     def behind(self, low: Position) -> str:
         """What of `low` a SELECT does not see yet, in words; empty where it sees all."""
 
+    def replica_for(self, table: Capture) -> SnapshotHost | None:
+        """The replica on which the table's rows are read; None where the source is read."""
+
     def history(self) -> AbstractContextManager[Verify]:
         """The binlog as it is now, for several questions."""
 
@@ -60,6 +63,7 @@ class LiveSource:
     def __init__(self, source: Source, facts: ServerFacts, replica: SnapshotHost | None = None) -> None:
         self._source, self._lineage, self._lows = source, facts.lineage, LowMark(source, facts)
         self._replica, self._locks = replica, LockBudget()
+        self._on_replica: dict[Capture, bool] = {}
 
     def low(self) -> Position:
         return self._lows.take()
@@ -70,6 +74,11 @@ class LiveSource:
 
     def behind(self, low: Position) -> str:
         return "" if self._replica is None else self._replica.behind(self._lineage, low)
+
+    def replica_for(self, table: Capture) -> SnapshotHost | None:
+        if self._replica is not None and table not in self._on_replica:
+            self._on_replica[table] = self._replica.reads(table)
+        return self._replica if self._on_replica.get(table) else None
 
     @contextmanager
     def history(self) -> Iterator[Verify]:

@@ -88,6 +88,9 @@ class MemorySource:
     def behind(self, low: Position) -> str:
         return ""
 
+    def replica_for(self, table: Capture) -> None:
+        return None
+
     def excess(self, most: MaxLoad) -> str:
         return self.loads.pop(0) if self.loads else ""
 
@@ -194,7 +197,6 @@ class SnapshotRuns:
                 )
             ),
             source=None,
-            snapshot_host=None,
             facts=SimpleNamespace(lineage=self.lineage),
             sink=self.sink,
             sync="default/shop",
