@@ -3,7 +3,9 @@ take.
 
 Why it is right: a bound is checked before each wave, and limits what the wave reads. One wave has
 at most as many rows as may be read in a second, of which a split has all where that is few; the
-next begins when their time is over, and nothing is open on the source meanwhile.
+next begins when their time is over, and nothing is open on the source meanwhile. How many bytes a
+split has is known once it is read, so a bound on bytes chooses the splits of a wave by those of the
+wave before.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from cdcsync_core.resource.schedule_spec import Window
-from cdcsync_core.resource.spec_part import Flag, Part, Whole
+from cdcsync_core.resource.spec_part import Flag, Part, Size, Whole
 
 #: windows within which the end of a snapshot is computed
 _MOST_WINDOWS = 1000
@@ -36,13 +38,15 @@ class MaxLoad(Part):
 
 class SnapshotSpec(Part):
     """`delivery` consistent: rows are shown as of one position; early: as soon as they are read.
-    `max_rows_per_second` None: as fast as the source gives them; `windows` are when it may read,
+    `max_rows_per_second` and `max_bytes_per_second` None: as fast as the source gives them; bytes
+    are those of the rows as the source sends them; `windows` are when it may read,
     at any time where there are none."""
 
     chunk_size: Annotated[Whole, Field(ge=1, le=10_000_000)] = 50_000
     parallelism: Annotated[Whole, Field(ge=1, le=1024)] = 8
     max_split_seconds: Annotated[Whole, Field(ge=1, le=3600)] = 60
     max_rows_per_second: Annotated[Whole, Field(ge=100, le=2**31)] | None = None
+    max_bytes_per_second: Annotated[Size, Field(ge=2**16, le=2**40)] | None = None
     max_load: MaxLoad = MaxLoad()
     windows: Annotated[tuple[Window, ...], Field(max_length=16)] = ()
     only: Flag = False

@@ -150,6 +150,7 @@ class SnapshotReport(TypedDict, total=False):
     startedAt: str
     finishedAt: str
     maxRowsPerSecond: int
+    maxBytesPerSecond: int
     throttled: str
 
 

@@ -165,7 +165,8 @@ class TableCounts(StatusPart):
 
 
 class SnapshotProgress(StatusPart):
-    """`max_rows_per_second` is the bound that its run keeps, the source's own included (0: none);
+    """`max_rows_per_second` and `max_bytes_per_second` are the bounds that its run keeps, the
+    source's own included (0: none);
     `throttled` is why the run waits, empty where it does not."""
 
     splits_total: int = 0
@@ -175,6 +176,7 @@ class SnapshotProgress(StatusPart):
     started_at: str | None = None
     finished_at: str | None = None
     max_rows_per_second: int = 0
+    max_bytes_per_second: int = 0
     throttled: Text = ""
 
     @computed_field  # type: ignore[prop-decorator]

@@ -11,9 +11,11 @@ from __future__ import annotations
 import time
 from collections.abc import Collection
 from dataclasses import dataclass, field, replace
+from math import inf
 
 from cdcsync_core.errors import CdcError, Reason, fail
 from cdcsync_core.quoting import quoted
+from cdcsync_core.resource.snapshot_spec import SnapshotSpec
 from cdcsync_core.resource.spec import Spec
 from cdcsync_core.tables.source_table import TableId, memory_of, too_many_tables
 from cdcsync_mysql.checks import Check, Level, failed, refused, warned
@@ -25,6 +27,7 @@ from cdcsync_mysql.readiness.retention import check_schedule
 from cdcsync_mysql.readiness.servercheck import Server, check_server, read_server
 from cdcsync_mysql.readiness.tablecheck import TableCheck, check_table
 from cdcsync_mysql.reading.catalog import resolve
+from cdcsync_mysql.reading.table_sizes import table_sizes
 from cdcsync_mysql.server import ServerFacts, log_retention_seconds, read_facts
 from cdcsync_mysql.sessions.connection import Connection, Source, connect
 from cdcsync_mysql.sessions.failures import of_table
@@ -77,7 +80,9 @@ def preflight(
             checks = check_server(server) + check_hosts(source, connection, facts)
             tables = _tables(server, spec, checks)
             read = [t for t in tables if not spec.begins_at_start(str(t.id))]
-            seconds = _estimate(readers or spec.snapshot.parallelism, read, unread, spec.snapshot.max_rows_per_second)
+            left = _unread(read, unread)
+            size = _size(connection, left) if spec.snapshot.max_bytes_per_second else 0
+            seconds = _estimate(spec.snapshot, readers or spec.snapshot.parallelism, left, size)
             checks += _reading(source, connection, facts, spec, unread)
             retention = log_retention_seconds(connection)
             checks += _outlives(retention, spec.snapshot.elapsed(seconds, time.time()), server.rds)
@@ -181,10 +186,20 @@ def _reading(
     return check_snapshot_host(replica, connection, facts, most) if unread is None or unread else []
 
 
-def _estimate(readers: int, tables: list[TableCheck], unread: Collection[str] | None, most: int | None) -> float:
-    rows = sum(t.rows for t in tables if t.error is None and (unread is None or str(t.id) in unread))
-    rate = _ROWS_PER_SECOND * readers
-    return rows / (rate if most is None else min(rate, most))
+def _unread(tables: list[TableCheck], unread: Collection[str] | None) -> list[TableCheck]:
+    return [t for t in tables if t.error is None and (unread is None or str(t.id) in unread)]
+
+
+def _size(connection: Connection, tables: list[TableCheck]) -> int:
+    """In bytes, of the clustered indexes."""
+    return sum(size for _, size in table_sizes(connection, [t.id for t in tables]).values())
+
+
+def _estimate(spec: SnapshotSpec, readers: int, tables: list[TableCheck], size: int) -> float:
+    """Seconds of reading `tables`, whose rows have `size` bytes."""
+    rows = sum(t.rows for t in tables)
+    seconds = rows / min(_ROWS_PER_SECOND * readers, spec.max_rows_per_second or inf)
+    return max(seconds, size / (spec.max_bytes_per_second or inf))
 
 
 def _outlives(retention: float, seconds: float, rds: bool = False) -> list[Check]:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from cdcsync_core.errors import CdcError
+from cdcsync_core.resource.snapshot_spec import SnapshotSpec
 from cdcsync_core.runs.report import SnapshotReport, TableParts, TableReport
 from cdcsync_core.runs.run import TablePhase
 from cdcsync_spark.run.progress import Reports, failed_entry, table_entry
@@ -27,7 +28,7 @@ class SnapshotReports:
     reporter: Reports
     clock: Callable[[], float] = time.time
     commits: int = 0
-    bound: int = 0
+    bounds: SnapshotSpec = field(default_factory=SnapshotSpec)
     _throttled: str = ""
     _failed: set[str] = field(default_factory=set)
     _started: float = 0.0
@@ -85,7 +86,8 @@ class SnapshotReports:
             "rowsPerSecond": round((rows - self._rows_before) / seconds),
             "startedAt": _rfc3339(self._started),
             "finishedAt": "",
-            "maxRowsPerSecond": self.bound,
+            "maxRowsPerSecond": self.bounds.max_rows_per_second or 0,
+            "maxBytesPerSecond": self.bounds.max_bytes_per_second or 0,
             "throttled": self._throttled,
         }
 

@@ -80,7 +80,7 @@ def run_snapshot(context: RunContext, source: SnapshotSource | None = None, read
     source = source or LiveSource(context.source, context.facts, context.snapshot_host)
     tables = [t for t in (_open(context, source, i, a) for i, a in enumerate(context.config.tables)) if t]
     epoch = max([context.config.epoch, *(t.state.epoch + 1 for t in tables)])
-    progress = SnapshotReports(tables, context.reporter, bound=context.resource.spec.snapshot.max_rows_per_second or 0)
+    progress = SnapshotReports(tables, context.reporter, bounds=context.resource.spec.snapshot)
     progress.begin(epoch)
     _begin(context, tables, epoch, progress)
     if any(not t.state.snapshot_complete and t.name not in context.failed for t in tables):
@@ -227,7 +227,6 @@ class SnapshotRun:
     def _waves(self, numbers: Iterable[int]) -> Iterator[list[WaveSplit]]:
         """Splits of these tables one after the other; a wave may hold the end of one and the
         beginning of the next."""
-        size = self.context.resource.spec.snapshot.splits_a_wave
         wave: list[WaveSplit] = []
         for number in numbers:
             table = self.tables[number]
@@ -235,7 +234,7 @@ class SnapshotRun:
                 if not self._goes_on(table):
                     break
                 wave.append(WaveSplit(number, split))
-                if len(wave) == size:
+                if len(wave) >= self.throttle.splits_a_wave:
                     yield wave
                     wave = []
             wave = self._without_failed(wave)
@@ -272,7 +271,7 @@ class SnapshotRun:
         self.throttle.wait_while(lambda: self.source.behind(low))
         with self.executors.reading():
             results = self.read_wave(self.spark, self._tasks(wave, low), self._running)
-        self.throttle.after_wave(sum(result.rows for result in results))
+        self.throttle.after_wave(sum(r.rows for r in results), [r.size for r in results])
         high = self.source.high(self.context.facts.lineage, low)
         gate("wave-read")
         self._met_lock |= any(r.error is not None and r.error.reason is Reason.TABLE_BUSY for r in results)

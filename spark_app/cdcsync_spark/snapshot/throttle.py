@@ -8,7 +8,7 @@ any length costs nothing but time, and a run that is asked to stop stops at once
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from cdcsync_core.resource.snapshot_spec import SnapshotSpec
@@ -32,6 +32,17 @@ class Throttle:
     clock: Callable[[], float] = time.monotonic
     _next: float = field(default=float("-inf"), init=False)
     _began: float = field(default=0.0, init=False)
+    #: in bytes, of the largest split so far
+    _split_size: int = field(default=0, init=False)
+
+    @property
+    def splits_a_wave(self) -> int:
+        """As many as have the bytes of a second if each is as large as the largest so far; one in
+        the first wave, which shows how large that is."""
+        most, size = self.spec.splits_a_wave, self.spec.max_bytes_per_second
+        if size is None:
+            return most
+        return max(min(most, size // self._split_size), 1) if self._split_size else 1
 
     def before_wave(self) -> None:
         """Returns when a wave may be read."""
@@ -41,9 +52,11 @@ class Throttle:
             self.wait_while(self.excess)
         self._began = self.clock()
 
-    def after_wave(self, rows: int) -> None:
-        if self.spec.max_rows_per_second is not None:
-            self._next = self._began + rows / self.spec.max_rows_per_second
+    def after_wave(self, rows: int, sizes: Sequence[int]) -> None:
+        """`sizes` are in bytes, of the splits' rows as the source sent them."""
+        self._split_size = max(self._split_size, *sizes)
+        bounds = ((rows, self.spec.max_rows_per_second), (sum(sizes), self.spec.max_bytes_per_second))
+        self._next = self._began + max((count / most for count, most in bounds if most is not None), default=0.0)
 
     def wait_while(self, question: Callable[[], str]) -> None:
         """Returns when the answer is empty; until then it says what is waited for."""

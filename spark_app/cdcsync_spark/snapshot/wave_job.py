@@ -43,13 +43,14 @@ class SplitTask:
 @dataclass(frozen=True)
 class SplitResult:
     """What comes back: the staged files with their rows, or the error. `position`: what the rows
-    of a table without a key are as of."""
+    of a table without a key are as of. `size` is in bytes, of the rows as the server sent them."""
 
     staged: Staged = ()
     rows: int = 0
     nulled: int = 0
     position: Position | None = None
     error: CdcError | None = None
+    size: int = 0
 
 
 def run_wave(spark: SparkSession, tasks: Sequence[SplitTask], progress: Callable[[Counts], None]) -> list[SplitResult]:
@@ -101,7 +102,12 @@ def _run_task(task: SplitTask) -> dict[str, Any]:
     except CdcError as e:
         return {"error": e.to_json()}
     reader = task.reader
-    result = {"staged": [p.to_dict() for p in staged], "rows": reader.rows, "nulled": reader.nulled}
+    result = {
+        "staged": [p.to_dict() for p in staged],
+        "rows": reader.rows,
+        "nulled": reader.nulled,
+        "size": reader.size,
+    }
     return result | ({"position": position_to_dict(reader.position)} if reader.position else {})
 
 
@@ -114,6 +120,7 @@ def _parse(text: str) -> SplitResult:
         data["rows"],
         data["nulled"],
         position_from_dict(data["position"]) if "position" in data else None,
+        size=data["size"],
     )
 
 

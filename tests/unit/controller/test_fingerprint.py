@@ -52,6 +52,7 @@ CHANGES: dict[str, tuple[Any, frozenset[RunKind]] | None] = {
     "snapshot.parallelism": (3, READERS | COMPARING),
     "snapshot.maxSplitSeconds": (7, READERS | COMPARING),
     "snapshot.maxRowsPerSecond": (1000, READERS),
+    "snapshot.maxBytesPerSecond": ("20Mi", READERS),
     "snapshot.maxLoad.threadsRunning": (40, READERS),
     "snapshot.maxLoad.historyListLength": (1000, READERS),
     "snapshot.windows": ([{"cron": "0 2 * * *", "duration": "4h"}], NOTHING),

@@ -13,11 +13,12 @@ import pytest
 from cdcsync_core.errors import CdcError, Reason
 from cdcsync_core.positions.mariadb_gtid import MariaDbGtidPos
 from cdcsync_core.positions.position import FilePosition, LogOffset, position_from_dict
+from cdcsync_core.resource.snapshot_spec import SnapshotSpec
 from cdcsync_core.resource.spec import Spec
 from cdcsync_core.tables.source_table import TableId
 from cdcsync_mysql.checks import Level
 from cdcsync_mysql.readiness.cascades import cascades
-from cdcsync_mysql.readiness.preflight import _estimate, _outlives
+from cdcsync_mysql.readiness.preflight import _estimate, _outlives, _unread
 from cdcsync_mysql.readiness.servercheck import CHECKS, Server
 from cdcsync_mysql.readiness.tablecheck import TableCheck, cascades_logged
 from cdcsync_mysql.reading.catalog import check_spelling
@@ -264,8 +265,10 @@ def test_the_second_of_a_files_beginning_travels_with_the_position() -> None:
 def test_a_snapshot_is_estimated_by_what_is_read_at_once(readers: int, seconds: float) -> None:
     """And by the tables that are still to be read."""
     tables = [TableCheck(TableId("shop", name), rows=1_000_000) for name in ("orders", "events")]
-    assert _estimate(readers, tables, {"shop.orders"}, None) == seconds
-    assert _estimate(readers, tables, {"shop.orders"}, 1000) == 1000.0
+    left = _unread(tables, {"shop.orders"})
+    assert _estimate(SnapshotSpec(), readers, left, 1 << 30) == seconds
+    assert _estimate(SnapshotSpec.model_validate({"maxRowsPerSecond": 1000}), readers, left, 1 << 30) == 1000.0
+    assert _estimate(SnapshotSpec.model_validate({"maxBytesPerSecond": "1Mi"}), readers, left, 1 << 30) == 1024.0
 
 
 @pytest.mark.parametrize(

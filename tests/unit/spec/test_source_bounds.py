@@ -19,6 +19,7 @@ from cdcsync_operator.decision.runs.fingerprint import fingerprint
 from unit.cluster.fake_api import FakeApi
 
 ROWS, THREADS = "cdcsync.io/max-rows-per-second", "cdcsync.io/max-threads-running"
+BYTES = "cdcsync.io/max-bytes-per-second"
 HISTORY = "cdcsync.io/max-history-list-length"
 
 
@@ -66,12 +67,27 @@ def test_the_lower_bound_counts(
 
 
 @pytest.mark.parametrize(
+    ("text", "own", "bound"), [("20Mi", None, 20 << 20), ("65536", "1Mi", 1 << 16), ("1Gi", "1Mi", 1 << 20)]
+)
+def test_a_bound_on_bytes_is_a_size(text: str, own: str | None, bound: int) -> None:
+    snapshot = {} if own is None else {"maxBytesPerSecond": own}
+    manifest = load_manifest([yaml.safe_dump_all([_secret({BYTES: text}), _sync(snapshot)])])
+    assert manifest.resource.spec.snapshot.max_bytes_per_second == bound
+
+
+@pytest.mark.parametrize(
     ("name", "text"),
     [(ROWS, "99"), (ROWS, "many"), (ROWS, "1 000"), (ROWS, ""), (ROWS, "9" * 10), (THREADS, "0"), (THREADS, "-1")],
 )
 def test_a_bound_that_is_not_understood_is_refused(name: str, text: str) -> None:
     with pytest.raises(PermanentError, match=f"Secret login: its annotation {name} is .*needed: a whole number"):
         load_manifest([yaml.safe_dump_all([_secret({name: text}), _sync()])])
+
+
+@pytest.mark.parametrize("text", ["1Ki", "2Ti", "20 Mi", "20MB", "-1", ""])
+def test_a_size_that_is_not_understood_is_refused(text: str) -> None:
+    with pytest.raises(PermanentError, match="needed: bytes, or a size like 20Mi, between 64Ki and 1Ti"):
+        load_manifest([yaml.safe_dump_all([_secret({BYTES: text}), _sync()])])
 
 
 @pytest.mark.parametrize(

@@ -49,7 +49,7 @@ def test_the_names_are_those_of_the_interface() -> None:
     ]  # fmt: skip
     assert list(data["snapshot"]) == [
         "splitsTotal", "splitsFinished", "rows", "rowsPerSecond", "startedAt", "finishedAt", "maxRowsPerSecond",
-        "throttled", "percent",
+        "maxBytesPerSecond", "throttled", "percent",
     ]  # fmt: skip
     assert Status.model_validate(json.loads(json.dumps(data))).to_dict() == data
 

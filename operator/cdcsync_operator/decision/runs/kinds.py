@@ -152,7 +152,13 @@ def _is_pointless(s: Situation, _: ObservedRun) -> str:
     return "" if s.stream else "no stream lives that it could catch up with"
 
 
-_OF_THE_SNAPSHOT = ("snapshot.delivery", "snapshot.maxRowsPerSecond", "snapshot.maxLoad", "source.snapshotHost")
+_OF_THE_SNAPSHOT = (
+    "snapshot.delivery",
+    "snapshot.maxRowsPerSecond",
+    "snapshot.maxBytesPerSecond",
+    "snapshot.maxLoad",
+    "source.snapshotHost",
+)
 _OF_THE_STREAM = ("stream", "source.serverId", "source.heartbeatInterval", "schemaChange")
 
 RUNS: Mapping[RunKind, RunRule] = {

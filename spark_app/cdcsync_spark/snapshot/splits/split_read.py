@@ -55,10 +55,11 @@ Row = tuple[Cell, ...]
 
 @dataclass
 class SplitReader:
-    """One split of `table`; iterate `batches()` once. `rows` and `nulled` count what was read.
-    `position` is what the rows of a table without a key, or with a declared one, are as of. A table
-    that another session locks is waited for as the session's profile says, or `briefly`. Rows of a
-    table with a key are read on a `replica`, if there is one."""
+    """One split of `table`; iterate `batches()` once. `rows` and `nulled` count what was read,
+    `size` is in bytes, as the server sent the rows. `position` is what the rows of a table without
+    a key, or with a declared one, are as of. A table that another session locks is waited for as
+    the session's profile says, or `briefly`. Rows of a table with a key are read on a `replica`, if
+    there is one."""
 
     source: Source
     lineage: Lineage
@@ -72,6 +73,7 @@ class SplitReader:
     replica: SnapshotHost | None = None
     rows: int = field(default=0, init=False)
     nulled: int = field(default=0, init=False)
+    size: int = field(default=0, init=False)
     position: Position | None = field(default=None, init=False)
 
     def batches(self) -> Iterator[pa.RecordBatch]:
@@ -117,6 +119,7 @@ class SplitReader:
                 for decoded in read(connection, self.table, f"FROM {self.table.id.quoted} WHERE {rows}"):
                     self.rows += decoded.batch.num_rows
                     self.nulled += decoded.nulled
+                    self.size += decoded.size
                     yield decoded.batch
 
     def _same_definition(self, connection: pymysql.Connection) -> None:

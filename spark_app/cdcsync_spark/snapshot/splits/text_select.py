@@ -87,7 +87,8 @@ def decode(table: Capture, rows: Sequence[Sequence[Cell]]) -> DecodedResult:
             raise e.placed(table=str(table.id), column=column.name, key=key) from None
         arrays.append(array)
         nulled += lost
-    return DecodedResult(pa.RecordBatch.from_arrays(arrays, schema=captured_schema(table)), nulled)
+    size = sum(len(cell) for row in rows for cell in row if cell is not None)
+    return DecodedResult(pa.RecordBatch.from_arrays(arrays, schema=captured_schema(table)), nulled, size)
 
 
 def _column(

@@ -37,10 +37,12 @@ _BEYOND_FIRST = 251
 
 
 class DecodedResult(NamedTuple):
-    """`nulled` counts the dates that became NULL because they were zero, partial or impossible."""
+    """`nulled` counts the dates that became NULL because they were zero, partial or impossible;
+    `size` is in bytes, of the rows as the server sent them."""
 
     batch: pa.RecordBatch
     nulled: int
+    size: int
 
 
 class RowDecoder:
@@ -80,7 +82,8 @@ class RowDecoder:
             arrays.append(array)
             nulled += lost
         self._rows += len(payloads)
-        return DecodedResult(pa.RecordBatch.from_arrays(arrays, schema=self._schema), nulled)
+        size = int((payloads.ends - payloads.starts).sum())
+        return DecodedResult(pa.RecordBatch.from_arrays(arrays, schema=self._schema), nulled, size)
 
     def _cells(self, payloads: Payloads, position: str) -> list[ResultCells | None]:
         """Per column where its values are; None where all are NULL."""

@@ -125,7 +125,7 @@ class MemorySource:
         first = 10 * next(self.numbers)
         rows = [{"id": n} for n in range(first, first + 10)]
         staged = task.target.stage(task.reader.table, self._batches(task.reader.table, rows), task.name)
-        return SplitResult(staged, rows=10, nulled=1)
+        return SplitResult(staged, rows=10, nulled=1, size=1 << 15)
 
     @staticmethod
     def _batches(table: Capture, rows: list[dict[str, int]]) -> list[pa.RecordBatch]:
@@ -243,6 +243,15 @@ def test_a_bound_on_rows_makes_waves_small_and_their_time_as_long_as_their_rows_
     assert len(runs.target("orders").log) == 2
     assert runs.waited
     assert all(0 < seconds <= 0.2 for seconds in runs.waited)
+
+
+def test_a_bound_on_bytes_makes_waves_small_once_their_size_is_known(runs: SnapshotRuns) -> None:
+    """A split has 32 KiB."""
+    runs.bounds = {"maxBytesPerSecond": "64Ki"}
+    runs.run({"orders": 6})
+    assert [len(w) for w in runs.source.waves] == [1, 2, 2, 1]
+    assert runs.waited
+    assert all(0 < seconds <= 1 for seconds in runs.waited)
 
 
 def test_a_load_that_is_too_high_holds_the_next_wave(runs: SnapshotRuns) -> None:

@@ -32,19 +32,40 @@ def test_the_next_wave_begins_when_the_time_of_the_rows_is_over() -> None:
     waits.throttle.before_wave()
     assert waits.now == 100.0
     waits.wait(0.5)
-    waits.throttle.after_wave(3000)
+    waits.throttle.after_wave(3000, [10**9])
     waits.throttle.before_wave()
     assert waits.now == 103.0
     waits.wait(5.0)
-    waits.throttle.after_wave(1000)
+    waits.throttle.after_wave(1000, [10**9])
     waits.throttle.before_wave()
     assert waits.now == 108.0, "a wave that took longer than its rows may is followed at once"
+
+
+def test_the_next_wave_begins_when_the_time_of_the_bytes_is_over() -> None:
+    """The one of two bounds counts that takes longer."""
+    waits = Waits([], {"maxBytesPerSecond": "1Mi", "maxRowsPerSecond": 1000})
+    waits.throttle.before_wave()
+    waits.throttle.after_wave(1000, [2 << 20, 1 << 20])
+    waits.throttle.before_wave()
+    assert waits.now == 103.0
+    waits.throttle.after_wave(4000, [1 << 20])
+    waits.throttle.before_wave()
+    assert waits.now == 107.0
+
+
+def test_a_wave_has_as_many_splits_as_have_the_bytes_of_a_second() -> None:
+    throttle = Waits([], {"maxBytesPerSecond": "8Mi", "parallelism": 4}).throttle
+    splits = [throttle.splits_a_wave]
+    for sizes in ([1 << 20], [2 << 20, 100], [100], [20 << 20]):
+        throttle.after_wave(10, sizes)
+        splits.append(throttle.splits_a_wave)
+    assert splits == [1, 8, 4, 4, 1], "the largest split so far counts"
 
 
 def test_without_bounds_nothing_waits_and_nothing_is_asked() -> None:
     waits = Waits(["busy"], {})
     waits.throttle.before_wave()
-    waits.throttle.after_wave(10**9)
+    waits.throttle.after_wave(10**9, [10**9])
     waits.throttle.before_wave()
     assert (waits.now, waits.loads, waits.reports) == (100.0, ["busy"], [])
 

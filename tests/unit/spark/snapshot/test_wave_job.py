@@ -69,11 +69,11 @@ def test_a_tasks_result_comes_back_as_it_was() -> None:
     found = _parse('{"error": ' + json.dumps(error.to_json()) + "}").error
     assert found is not None
     assert (type(found), found.message) == (type(error), error.message)
-    assert _parse('{"staged": [{"kind": "memory", "rows": 2, "body": "a"}], "rows": 2, "nulled": 1}') == SplitResult(
-        (StagedPart("memory", 2, "a"),), 2, 1
-    )
+    assert _parse(
+        '{"staged": [{"kind": "memory", "rows": 2, "body": "a"}], "rows": 2, "nulled": 1, "size": 9}'
+    ) == SplitResult((StagedPart("memory", 2, "a"),), 2, 1, size=9)
     position = FilePosition(Place("binlog.000001", 4, "server"))
-    text = json.dumps({"staged": [], "rows": 0, "nulled": 0, "position": position_to_dict(position)})
+    text = json.dumps({"staged": [], "rows": 0, "nulled": 0, "size": 0, "position": position_to_dict(position)})
     assert _parse(text) == SplitResult(position=position)
 
 
