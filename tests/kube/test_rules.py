@@ -81,6 +81,7 @@ BROKEN = [
     ("spec.snapshot", {"windows": [{"cron": "0 2 * * *"}]}, "duration: Required value"),
     ("spec.snapshot", {"maxRowsPerSecond": 99}, "greater than or equal to 100"),
     ("spec.snapshot", {"maxBytesPerSecond": "63Ki"}, "maxBytesPerSecond is between 64Ki and 1Ti"),
+    ("spec.snapshot", {"maxLoad": {"replicaLag": "900ms"}}, "replicaLag is between 1s and 24h"),
     ("spec.stream", {"interval": "50ms"}, "interval is between 100ms and 1h"),
     ("spec.stream", {"maxBatchBytes": "1Ki"}, "maxBatchBytes is between 4Ki and 16Gi"),
     ("spec.stream", {"schedule": {"cron": "@daily"}}, "should match"),

@@ -3,6 +3,7 @@ applied meanwhile, and a replica that does not show the source's rows is refused
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -23,6 +24,7 @@ from cdcsync_mysql.readiness.hosts import check_snapshot_host
 from cdcsync_mysql.readiness.replica_gtids import applied
 from cdcsync_mysql.readiness.snapshot_host import SnapshotHost
 from cdcsync_mysql.sessions.connection import connect
+from cdcsync_spark.snapshot.source import LiveSource
 from support.relay import relays_at_one_port
 from support.replicas import await_replica, replicate
 from support.semisync import commit_held, until
@@ -147,6 +149,31 @@ def test_the_copy_is_the_sources_while_the_replica_lags(step: Stepwise) -> None:
     reads = f"SELECT%FROM `{step.database}`.`t` WHERE%"
     asked = "SELECT COUNT(*) FROM mysql.general_log WHERE argument LIKE %s"
     assert source.query(asked, reads) == [(0,)]
+
+
+@_BOTH_LONG
+@pytest.mark.long
+def test_a_snapshot_waits_while_its_replica_lags_too_far(step: Stepwise) -> None:
+    source, replica, host = step.server, step.replica, _host(step)
+    assert replica is not None
+    most = MaxLoad.model_validate({"replicaLag": "1s"})
+    live = LiveSource(step.source, step.facts, host)
+    assert LiveSource(step.source, step.facts).excess(most) == "", "a primary has no lag"
+    until(lambda: live.excess(most) == "", "the replica keeps up")
+    with replica.connect(db=step.database) as lock, lock.cursor() as cursor:
+        cursor.execute("BEGIN")
+        cursor.execute("SELECT * FROM t WHERE id = 1 FOR UPDATE")
+        source.run("UPDATE t SET v = 5 WHERE id = 1", db=step.database)
+        until(lambda: live.excess(most) != "", "the replica is two seconds behind")
+        assert re.fullmatch(r"the replica's lag is \d+ s, at most 1 s allowed", live.excess(most))
+        cursor.execute("ROLLBACK")
+    until(lambda: live.excess(most) == "", "the replica has caught up")
+    replica.run("STOP REPLICA SQL_THREAD")
+    try:
+        assert live.excess(most).startswith("the replica's lag is not known")
+        assert (Level.OK, live.excess(most)) in _checked(step, most)
+    finally:
+        replica.run("START REPLICA SQL_THREAD")
 
 
 @_OF_MYSQL
@@ -330,9 +357,9 @@ def _write_as(source: Server, gtid: str, statement: str) -> None:
     source.run(f"SET SESSION server_id = {server}, gtid_seq_no = {number}", statement)
 
 
-def _checked(step: Stepwise) -> list[tuple[Level, str]]:
+def _checked(step: Stepwise, most: MaxLoad | None = None) -> list[tuple[Level, str]]:
     with connect(step.source) as connection:
-        checks = check_snapshot_host(_host(step).replica, connection, step.facts, MaxLoad())
+        checks = check_snapshot_host(_host(step).replica, connection, step.facts, most or MaxLoad())
     return [(c.level, c.found) for c in checks]
 
 

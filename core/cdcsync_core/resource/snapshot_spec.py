@@ -16,7 +16,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from cdcsync_core.resource.schedule_spec import Window
-from cdcsync_core.resource.spec_part import Flag, Part, Size, Whole
+from cdcsync_core.resource.spec_part import Flag, Part, Seconds, Size, Whole
 
 #: windows within which the end of a snapshot is computed
 _MOST_WINDOWS = 1000
@@ -26,14 +26,16 @@ _WAVE_FACTOR = 2
 
 
 class MaxLoad(Part):
-    """What the source may have while it is read, by its own counts; None: that is not asked."""
+    """What the server on which rows are read may have meanwhile, by its own counts; None: that is
+    not asked. `replica_lag` in seconds is that of a replica; a primary has none."""
 
     threads_running: Annotated[Whole, Field(ge=1, le=100_000)] | None = None
     history_list_length: Annotated[Whole, Field(ge=1, le=2**53)] | None = None
+    replica_lag: Annotated[Seconds, Field(ge=1, le=86_400)] | None = None
 
     @property
     def is_set(self) -> bool:
-        return self.threads_running is not None or self.history_list_length is not None
+        return self != MaxLoad()
 
 
 class SnapshotSpec(Part):

@@ -13,13 +13,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from cdcsync_core.quoting import quoted
-from cdcsync_core.resource.quantity import parse_size
+from cdcsync_core.resource.quantity import parse_seconds, parse_size
 from cdcsync_core.resource.spec import CdcSync
 
 ROWS_ANNOTATION = "cdcsync.io/max-rows-per-second"
 BYTES_ANNOTATION = "cdcsync.io/max-bytes-per-second"
 THREADS_ANNOTATION = "cdcsync.io/max-threads-running"
 HISTORY_ANNOTATION = "cdcsync.io/max-history-list-length"
+LAG_ANNOTATION = "cdcsync.io/max-replica-lag"
 _MOST_DIGITS = 9
 
 
@@ -28,11 +29,11 @@ class _Bound:
     """`field` of the section that `of_load` says; `read` raises ValueError."""
 
     field: str
-    read: Callable[[str], int]
+    read: Callable[[str], float]
     needed: str
     of_load: bool = False
 
-    def of(self, text: str) -> int | None:
+    def of(self, text: str) -> float | None:
         """None for a text that is no bound."""
         try:
             return self.read(text)
@@ -56,11 +57,21 @@ def _bytes(text: str) -> int:
     return size
 
 
+def _seconds(text: str) -> float:
+    seconds = parse_seconds(float(text) if text.isascii() and text.isdigit() else text)
+    if not 1 <= seconds <= 86_400:
+        raise ValueError(text)
+    return seconds
+
+
 _BOUNDS = {
     ROWS_ANNOTATION: _whole("max_rows_per_second", 100),
     BYTES_ANNOTATION: _Bound("max_bytes_per_second", _bytes, "bytes, or a size like 20Mi, between 64Ki and 1Ti"),
     THREADS_ANNOTATION: _whole("threads_running", 1, of_load=True),
     HISTORY_ANNOTATION: _whole("history_list_length", 1, of_load=True),
+    LAG_ANNOTATION: _Bound(
+        "replica_lag", _seconds, "seconds, or a duration like 30s, between 1s and 24h", of_load=True
+    ),
 }
 
 
@@ -91,5 +102,5 @@ def unreadable(resource: CdcSync, annotations: Mapping[str, Mapping[str, str]]) 
     return {secret: f"Secret {secret}: {faults[0]}"} if faults else {}
 
 
-def _least(*bounds: int | None) -> int | None:
+def _least(*bounds: float | None) -> float | None:
     return min((bound for bound in bounds if bound is not None), default=None)

@@ -2,18 +2,21 @@
 
 `Threads_running` has every session that executes a statement, those of a snapshot, of binlog dumps
 and this question included. The history list has the undo logs that no purge has removed: it grows
-while a transaction reads an old view. Sources: MySQL manual, "Server Status Variables", "The
-INFORMATION_SCHEMA INNODB_METRICS Table"; MariaDB knowledge base, "InnoDB Status Variables".
+while a transaction reads an old view. A replica's lag is what it shows itself; while it does not
+replicate it shows none, which counts as too much. Sources: MySQL manual, "Server Status Variables",
+"The INFORMATION_SCHEMA INNODB_METRICS Table", "SHOW REPLICA STATUS"; MariaDB knowledge base,
+"InnoDB Status Variables".
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from cdcsync_core.errors import PermanentError, Reason, fail
 from cdcsync_mysql.checks import Check, passed, refused
-from cdcsync_mysql.sessions.connection import Connection, fetch
+from cdcsync_mysql.sessions.connection import Connection, fetch, fetch_dicts
+from cdcsync_mysql.sessions.replication import channels
 
 if TYPE_CHECKING:  # see `sessions.source`
     from cdcsync_core.resource.snapshot_spec import MaxLoad
@@ -29,7 +32,8 @@ def excess(connection: Connection, flavor: str, most: MaxLoad) -> str:
         "the history list length": (most.history_list_length, lambda: _history(connection, flavor)),
     }
     asked = [(name, count(), bound) for name, (bound, count) in counts.items() if bound is not None]
-    return "; ".join(f"{name} is {count}, at most {bound} allowed" for name, count, bound in asked if count > bound)
+    too_much = [f"{name} is {count}, at most {bound} allowed" for name, count, bound in asked if count > bound]
+    return "; ".join([*too_much, *_lags(connection, most.replica_lag)])
 
 
 def check_load(connection: Connection, flavor: str, most: MaxLoad) -> list[Check]:
@@ -41,6 +45,17 @@ def check_load(connection: Connection, flavor: str, most: MaxLoad) -> list[Check
     except PermanentError as e:
         return [refused("snapshot.maxLoad", e)]
     return [passed("snapshot.maxLoad", too_much or "the load is within it now")]
+
+
+def _lags(connection: Connection, most: float | None) -> Iterator[str]:
+    """Yields what is too much of a replica; a primary has no lag."""
+    if most is None:
+        return
+    for channel in channels(connection, fetch_dicts):
+        if channel.behind is None:
+            yield f"the replica's lag is not known, because it does not replicate now; at most {most:g} s allowed"
+        elif channel.behind > most:
+            yield f"the replica's lag is {channel.behind} s, at most {most:g} s allowed"
 
 
 def _history(connection: Connection, flavor: str) -> int:

@@ -55,6 +55,7 @@ CHANGES: dict[str, tuple[Any, frozenset[RunKind]] | None] = {
     "snapshot.maxBytesPerSecond": ("20Mi", READERS),
     "snapshot.maxLoad.threadsRunning": (40, READERS),
     "snapshot.maxLoad.historyListLength": (1000, READERS),
+    "snapshot.maxLoad.replicaLag": ("30s", READERS),
     "snapshot.windows": ([{"cron": "0 2 * * *", "duration": "4h"}], NOTHING),
     "snapshot.only": (True, NOTHING),
     "snapshot.delivery": ("early", READERS),

@@ -19,7 +19,7 @@ from cdcsync_operator.decision.runs.fingerprint import fingerprint
 from unit.cluster.fake_api import FakeApi
 
 ROWS, THREADS = "cdcsync.io/max-rows-per-second", "cdcsync.io/max-threads-running"
-BYTES = "cdcsync.io/max-bytes-per-second"
+BYTES, LAG = "cdcsync.io/max-bytes-per-second", "cdcsync.io/max-replica-lag"
 HISTORY = "cdcsync.io/max-history-list-length"
 
 
@@ -82,6 +82,19 @@ def test_a_bound_on_bytes_is_a_size(text: str, own: str | None, bound: int) -> N
 def test_a_bound_that_is_not_understood_is_refused(name: str, text: str) -> None:
     with pytest.raises(PermanentError, match=f"Secret login: its annotation {name} is .*needed: a whole number"):
         load_manifest([yaml.safe_dump_all([_secret({name: text}), _sync()])])
+
+
+@pytest.mark.parametrize(("text", "own", "bound"), [("30s", None, 30), ("90", "2m", 90), ("1h", "2m", 120)])
+def test_a_bound_on_lag_is_a_duration(text: str, own: str | None, bound: float) -> None:
+    snapshot = {} if own is None else {"maxLoad": {"replicaLag": own}}
+    manifest = load_manifest([yaml.safe_dump_all([_secret({LAG: text}), _sync(snapshot)])])
+    assert manifest.resource.spec.snapshot.max_load.replica_lag == bound
+
+
+@pytest.mark.parametrize("text", ["0", "25h", "half a minute", "30 s", ""])
+def test_a_duration_that_is_not_understood_is_refused(text: str) -> None:
+    with pytest.raises(PermanentError, match="needed: seconds, or a duration like 30s, between 1s and 24h"):
+        load_manifest([yaml.safe_dump_all([_secret({LAG: text}), _sync()])])
 
 
 @pytest.mark.parametrize("text", ["1Ki", "2Ti", "20 Mi", "20MB", "-1", ""])
