@@ -15,6 +15,8 @@ from typing import Any
 import click
 
 from cdcsync_core.errors import CdcError, Reason, fail
+from cdcsync_core.quoting import quoted
+from cdcsync_core.resource.quantity import parse_seconds
 from cdcsync_core.runs.run import ExitCode
 from cdcsync_operator.cli.views.output import Output
 
@@ -32,6 +34,14 @@ _output_option: Decorator = click.option(
     "-o", "--output", "form", type=click.Choice(["table", "json"]), default="table", show_default=True,
     help="For people or for programs.",
 )  # fmt: skip
+
+
+def duration(_context: click.Context, _parameter: click.Parameter, value: str | None) -> float | None:
+    """Reads the seconds of an option; None where it is not given. Raises BadParameter."""
+    try:
+        return None if value is None else parse_seconds(value)
+    except ValueError as error:
+        raise click.BadParameter(f"{quoted(value or '')}; needed: {error}, for example 5m") from None
 
 
 def require_spark() -> None:

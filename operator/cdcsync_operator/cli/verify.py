@@ -6,21 +6,13 @@ from pathlib import Path
 
 import click
 
-from cdcsync_core.resource.quantity import parse_seconds
 from cdcsync_core.runs.run import ExitCode
 from cdcsync_core.runs.verification import ReaderName, verdict
-from cdcsync_operator.cli.command import manifest_option, reporting, require_spark, state_dir_option
+from cdcsync_operator.cli.command import duration, manifest_option, reporting, require_spark, state_dir_option
 from cdcsync_operator.cli.plan import opened_manifest
 from cdcsync_operator.cli.views.output import Output
 from cdcsync_operator.cli.views.verify_view import failures, render, watching
 from cdcsync_operator.local.verification_process import Verification, verify_config
-
-
-def _seconds(_context: click.Context, _parameter: click.Parameter, value: str) -> float:
-    try:
-        return parse_seconds(value)
-    except ValueError as error:
-        raise click.BadParameter(str(error)) from None
 
 
 @click.command()
@@ -34,7 +26,7 @@ def _seconds(_context: click.Context, _parameter: click.Parameter, value: str) -
     help="How many differing keys of a table to show.",
 )
 @click.option(
-    "--wait", default="2m", show_default=True, callback=_seconds, metavar="DURATION",
+    "--wait", default="2m", show_default=True, callback=duration, metavar="DURATION",
     help="How long the stream may take to pass the position at which keys were compared again.",
 )  # fmt: skip
 @click.option(

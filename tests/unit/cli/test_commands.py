@@ -61,6 +61,14 @@ def test_wrong_usage_is_2(arguments: list[str]) -> None:
     assert call(*arguments).exit_code == ExitCode.USAGE
 
 
+@pytest.mark.parametrize("value", ["5x", "", "-1m", "five"])
+def test_a_wait_that_is_no_duration_is_shown_with_what_is_needed(value: str) -> None:
+    result = call("verify", "-f", "x", "--wait", value)
+    assert result.exit_code == ExitCode.USAGE
+    assert f'"{value}"; needed: a duration' in result.stderr
+    assert "for example 5m" in result.stderr
+
+
 @pytest.mark.parametrize("command", ["run", "check", "plan"])
 def test_a_wrong_manifest_is_2_and_names_each_fault(command: str, manifest: Path) -> None:
     manifest.write_text(MANIFEST + "  transforms: []\n  state: off\n")

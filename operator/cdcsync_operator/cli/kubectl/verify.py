@@ -11,12 +11,12 @@ from rich.console import Console
 from rich.table import Table as Grid
 
 from cdcsync_core.errors import Reason, fail
-from cdcsync_core.resource.quantity import parse_seconds
 from cdcsync_core.runs.run import ExitCode
 from cdcsync_core.runs.status import Status, TableStatus, shown_message
 from cdcsync_core.runs.verification_status import VerificationState, VerificationStatus, VerifiedResult
 from cdcsync_kube.client import Object
 from cdcsync_operator.cli.cluster_syncs import ClusterSyncs
+from cdcsync_operator.cli.command import duration
 from cdcsync_operator.cli.kubectl.changes import check_names, send
 from cdcsync_operator.cli.kubectl.options import of_cluster, print_option
 from cdcsync_operator.cli.views.output import Output, shown
@@ -32,17 +32,10 @@ _CODES = {
 }
 
 
-def _seconds(_context: click.Context, _parameter: click.Parameter, value: str | None) -> float | None:
-    try:
-        return None if value is None else parse_seconds(value)
-    except ValueError as error:
-        raise click.BadParameter(str(error)) from None
-
-
 @click.command()
 @click.argument("name")
 @click.argument("tables", nargs=-1, metavar="[DATABASE.TABLE]...")
-@click.option("--wait", callback=_seconds, metavar="DURATION", help="Wait for the result, for so long at most, as 30m.")
+@click.option("--wait", callback=duration, metavar="DURATION", help="Wait for the result, for so long at most, as 30m.")
 @print_option
 @of_cluster
 def verify(
