@@ -382,6 +382,49 @@ def test_a_namespace_that_is_gone_fails_no_installation_and_no_upgrade(
     assert "none of the watchNamespaces exists: gone" in nowhere.stderr
 
 
+@pytest.mark.long
+def test_a_release_is_upgraded_and_rolled_back_whatever_a_tenant_has(api: Api, namespace: str, tmp_path: Path) -> None:
+    """In the tenant's namespace are a sync that the policies refuse, one that a finalizer keeps,
+    and objects whose names and labels are those of runs; another namespace of his never goes."""
+    config, tenant, stuck = tmp_path / "kubeconfig", f"{namespace}-tenant", f"{namespace}-stuck"
+    config.write_text(json.dumps(kubeconfig(api)))
+    for name in (tenant, stuck):
+        api.create("/api/v1/namespaces", {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+    syncs = f"/apis/cdcsync.io/v1beta1/namespaces/{tenant}/cdcsyncs"
+    spec = resource().spec.model_dump(mode="json", by_alias=True, exclude_unset=True)
+    for name, pod in (("refused", {"nodeName": "one"}), ("kept", {})):
+        about = {"name": name, "finalizers": ["tenant.example/never"]}
+        body = {"apiVersion": "cdcsync.io/v1beta1", "kind": "CdcSync", "metadata": about}
+        api.create(syncs, body | {"spec": spec | {"driver": {"podTemplate": {"spec": pod}}}})
+    api.delete(f"{syncs}/kept")
+    labels = {"cdcsync.io/run": "x" * 63, "cdcsync.io/sync": "kept", "app.kubernetes.io/instance": "cdcsync"}
+    for kind in ("ConfigMap", "Secret"):
+        about = {"name": "cdcsync", "labels": labels, "finalizers": ["tenant.example/never"]}
+        body = {"apiVersion": "v1", "kind": kind, "metadata": about}
+        api.create(f"/api/v1/namespaces/{tenant}/{kind.lower()}s", body)
+    where = ("--kubeconfig", str(config), "--namespace", namespace)
+    watched = {"crds": {"enabled": False}, "watchNamespaces": [namespace, tenant, stuck]}
+
+    def released(command: str, *more: str, values: dict[str, Any] | None = None) -> int:
+        done = helm(command, "cdcsync", *more, *where, values=values)
+        assert done.returncode == 0, done.stderr
+        (deployment,) = api.items(f"/apis/apps/v1/namespaces/{namespace}/deployments")
+        (container,) = deployment["spec"]["template"]["spec"]["containers"]
+        return int(next(e["value"] for e in container["env"] if e["name"] == "CDCSYNC_WORKERS"))
+
+    try:
+        assert released("install", str(CHART), values=watched | {"workers": 3}) == 3
+        api.delete(f"/api/v1/namespaces/{stuck}")
+        assert api.get(f"/api/v1/namespaces/{stuck}")["status"]["phase"] == "Terminating"
+        api.delete(f"/apis/rbac.authorization.k8s.io/v1/namespaces/{stuck}/rolebindings/cdcsync")
+        assert released("upgrade", str(CHART), values=watched | {"workers": 5}) == 5
+        assert released("upgrade", str(CHART), values=watched | {"workers": 7}) == 7
+        assert released("rollback", "2") == 5
+        assert [item["metadata"]["name"] for item in api.items(syncs)] == ["kept", "refused"]
+    finally:
+        helm("uninstall", "cdcsync", *where)
+
+
 @pytest.mark.parametrize("name", [n for n in SWITCHES if n not in MONITORING])
 def test_an_api_server_takes_it(api: Api, namespace: str, name: str) -> None:
     """Each object as it is, strictly, without being stored."""

@@ -122,14 +122,15 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- join " || " (prepend $tests (printf "s.?name.orValue('') in %s" (toJson $names | replace "\"" "'"))) }}
 {{- end }}
 
-{{/* The watched namespaces that exist, as JSON; all of them where no cluster can be asked. A Role in a namespace that is gone would
-     fail every upgrade and rollback. */}}
+{{/* The watched namespaces that exist and are not being deleted, as JSON; all of them where no cluster can be asked. A Role in one that is
+     gone would fail every upgrade, as would one in a namespace that a finalizer of a tenant's object keeps from going. */}}
 {{- define "cdcsync.present" -}}
 {{- $any := dict }}
 {{- if .Values.checkNamespaces }}{{ $any = lookup "v1" "Namespace" "" "" }}{{ end }}
 {{- $present := list }}
 {{- range .Values.watchNamespaces }}
-{{- if or (not $any) (eq . $.Release.Namespace) (lookup "v1" "Namespace" "" .) }}{{ $present = append $present . }}{{ end }}
+{{- $namespace := ternary dict (lookup "v1" "Namespace" "" .) (empty $any) }}
+{{- if or (not $any) (eq . $.Release.Namespace) (and $namespace (not $namespace.metadata.deletionTimestamp)) }}{{ $present = append $present . }}{{ end }}
 {{- end }}
 {{- if and .Values.watchNamespaces (not $present) }}
 {{- fail (printf "none of the watchNamespaces exists: %s; needed: one of them; remedy: create it, and install or upgrade again" (join ", " .Values.watchNamespaces)) }}
