@@ -145,6 +145,8 @@ def test_every_value_is_the_printed_one(declared: str, code: int, cells: list[tu
         assert [str(v) for v in read] == [str(v) for v in expected]
         assert found.nulled == 0
     assert [decode(table, code, [c]).batch.column("c").to_pylist() for c in wire] == [[v] for v in wanted]
+    nulls = decode(table, code, [None] * len(wire))
+    assert decode(table, code, wire).size - nulls.size == sum(map(len, wire)), "the bytes of the rows"
 
 
 @pytest.mark.parametrize("declared", sorted({c[0] for c in CASES}))
