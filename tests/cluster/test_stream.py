@@ -175,6 +175,7 @@ def test_the_drivers_node_falls_silent_and_answers_again(own_node: Node, shop: N
     assert shop.pods(DRIVER) == [shop.driver()]
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("topic_sync")
 def test_a_schedule_holds_no_pod_between_its_times(shop: NodeSync) -> None:
     """It ends the stream once that has caught up; what is written then is copied at its time, by a

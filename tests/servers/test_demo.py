@@ -79,7 +79,7 @@ def test_the_story_with_iceberg_tables(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("moment", "number"),
     [
-        ("The sync starts", signal.SIGINT),
+        pytest.param("The sync starts", signal.SIGINT, marks=pytest.mark.long),
         pytest.param("Verifying", signal.SIGTERM, marks=pytest.mark.long),
     ],
 )

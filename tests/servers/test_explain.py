@@ -57,6 +57,7 @@ def explained(sync: Sync, database: str, *options: str) -> tuple[int, list[dict[
     return done.returncode, json.loads(done.stdout)["effects"]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("variant", ["mariadb1011", "mysql97_gtid"])
 def test_the_stream_does_what_was_explained(
     request: pytest.FixtureRequest, variant: str, fresh_database: FreshDatabase, tmp_path: Path

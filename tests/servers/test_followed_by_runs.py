@@ -36,7 +36,8 @@ def sync(mariadb1011: Server, tmp_path: Path, fresh_database: FreshDatabase) -> 
         yield found
 
 
-@pytest.mark.parametrize("gate", ["step-committed", pytest.param("step-staged", marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("gate", ["step-committed", "step-staged"])
 def test_a_driver_that_dies_in_a_step(sync: Sync, gate: str) -> None:
     """The next one makes it or skips it: once, with the rows before and after it."""
     database = str(sync.database)  # type: ignore[attr-defined]

@@ -60,7 +60,8 @@ def consistent(status: dict[str, Any]) -> tuple[str, str, str]:
     return (found["status"], found["reason"], found["message"]) if found else ("", "", "")
 
 
-@pytest.mark.parametrize("mode", ["replica", pytest.param("history", marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("mode", ["replica", "history"])
 def test_what_another_program_does_to_a_target_is_known_and_mended(
     mariadb1011: Server, database: str, tmp_path: Path, mode: str
 ) -> None:

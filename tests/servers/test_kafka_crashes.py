@@ -130,6 +130,7 @@ def test_a_copy_that_another_run_completes_meanwhile_loses_no_change(runs: Kafka
     runs.check()
 
 
+@pytest.mark.long
 def test_without_transactions_a_kill_may_repeat_and_loses_nothing(kafka: KafkaBroker, folder: Path) -> None:
     runs = KafkaRuns(kafka, folder, plain=True)
     for name, count in KILLS:

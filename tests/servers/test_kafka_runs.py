@@ -151,9 +151,10 @@ def test_a_broker_that_ends_the_process_is_named_tried_again_and_gone_on_with(
     ("resource", "operation", "needed"),
     [
         (ResourceType.TOPIC, AclOperation.WRITE, "WRITE on the state topic"),
-        pytest.param(ResourceType.TRANSACTIONAL_ID, AclOperation.WRITE, "transactional ids", marks=pytest.mark.long),
+        (ResourceType.TRANSACTIONAL_ID, AclOperation.WRITE, "transactional ids"),
     ],
 )
+@pytest.mark.long
 @usually_on("mariadb1011")
 def test_a_right_that_is_missing_is_named(
     any_server: Server,

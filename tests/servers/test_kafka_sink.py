@@ -29,6 +29,7 @@ from support.workload_tables import KEYS
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 
 
+@pytest.mark.long
 @usually_on("mariadb1011")
 def test_a_topic_shows_what_happened_and_follows_what_leaves_its_rows_as_they_are(
     any_server: Server, fresh_database: FreshDatabase, tmp_path: Path, kafka: KafkaBroker

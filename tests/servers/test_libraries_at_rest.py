@@ -26,6 +26,7 @@ _ABSENT = {
 }
 
 
+@pytest.mark.long
 def test_a_stream_of_existing_tables_loads_neither_delta_rs_nor_pandas(
     mariadb1011: Server, fresh_database: FreshDatabase, tmp_path: Path
 ) -> None:

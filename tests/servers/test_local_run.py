@@ -131,6 +131,7 @@ def test_pause_resnapshot_and_a_new_table_while_it_runs(sync: Sync) -> None:
         assert_equal(sync, table)
 
 
+@pytest.mark.long
 def test_another_server_behind_the_address(fresh_server: FreshServer, tmp_path: Path) -> None:
     """R6: a resnapshot from it is published, and goes on from its binlog."""
     server = fresh_server("mariadb1011", server_id=71)

@@ -101,7 +101,8 @@ def test_a_first_snapshot_that_meets_another_definition_begins_again(sync: Sync)
     assert_equal(sync, "b", ("id", "word", "n"))
 
 
-@pytest.mark.parametrize("lost", ["purged", pytest.param("reset", marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("lost", ["purged", "reset"])
 def test_a_lost_position_is_cured_by_a_resnapshot_of_all_tables(
     fresh_server: FreshServer, tmp_path: Path, lost: str
 ) -> None:

@@ -83,6 +83,7 @@ def test_a_plan_has_the_next_times(sync: Sync) -> None:
     assert f"then at {', '.join(times)}" in text
 
 
+@pytest.mark.long
 def test_a_time_catches_up_and_leaves_no_driver(sync: Sync) -> None:
     """A change of the definition is confirmed before the driver ends: else it would never be, since
     each run ends where the answer's HIGH lies, or before. The row after the statement is what moves
@@ -129,6 +130,7 @@ def test_a_time_catches_up_and_leaves_no_driver(sync: Sync) -> None:
     assert rows(sync) == [(1, 1), (2, 20), (4, 4), (5, 5), (6, 6)], "--until caught-up waits for no time"
 
 
+@pytest.mark.long
 def test_the_binlog_is_watched_between_two_times(fresh_server: FreshServer, tmp_path: Path) -> None:
     """It warns before the position is lost, and when it is lost it does not wait for a time."""
     server = fresh_server("mariadb1011")

@@ -35,6 +35,7 @@ def test_two_tables_of_one_topic(
         assert first["phase"] in ("Streaming", "CatchingUp")
 
 
+@pytest.mark.long
 def test_two_tables_of_one_name(mariadb1011: Server, fresh_database: FreshDatabase, tmp_path: Path) -> None:
     """`d.x` + `c` and `d` + `x.c` are one name everywhere."""
     database = fresh_database(mariadb1011)

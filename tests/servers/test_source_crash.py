@@ -262,8 +262,9 @@ def test_an_xa_transaction_that_was_prepared_before_the_tail(copy: Forgetful) ->
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("variant", ["mariadb1011", pytest.param("mysql97_gtid", marks=pytest.mark.long)])
-@pytest.mark.parametrize("gate", [pytest.param("crash-tail-read", marks=pytest.mark.long), "crash-repaired"])
+@pytest.mark.long
+@pytest.mark.parametrize("variant", ["mariadb1011", "mysql97_gtid"])
+@pytest.mark.parametrize("gate", ["crash-tail-read", "crash-repaired"])
 def test_a_driver_that_is_killed_while_it_repairs(
     variant: str, gate: str, fresh_server: FreshServer, tmp_path: Path
 ) -> None:

@@ -111,6 +111,7 @@ print("kubernetes", client.getHttpClient().getClass().getSimpleName())
 """
 
 
+@pytest.mark.long
 def test_a_session_has_files_tables_the_ui_packages_and_the_client_of_kubernetes(tmp_path: Path) -> None:
     ended = subprocess.run(
         [sys.executable, "-c", _SESSION, str(tmp_path), json.dumps(delta_jars.settings())],

@@ -124,7 +124,8 @@ def _assert_equal(sync: Sync, names: list[str]) -> None:
         sync.wait_until(equal, f"{name} as it is on the source")
 
 
-@variants("mariadb1011", also=("mysql97_gtid",))
+@pytest.mark.long
+@pytest.mark.parametrize("variant", ["mariadb1011", "mysql97_gtid"])
 def test_broken_tables_stop_no_other(variant: str, fresh_server: FreshServer, tmp_path: Path) -> None:
     _burn(fresh_server(variant), tmp_path / "sync", 5, whole=False)
 

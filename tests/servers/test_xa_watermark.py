@@ -52,7 +52,7 @@ def _write(server: Server, database: str, writer: int, stopping: threading.Event
             cursor.execute(f"XA COMMIT {xid}")
 
 
-@variants("mariadb1011", "mysql97_gtid", "mysql97_nogtid", also=("mariadb114",))
+@variants("mariadb1011", "mysql97_gtid", also=("mariadb114", "mysql97_nogtid"))
 def test_what_low_covers_is_visible(
     variant: str, request: pytest.FixtureRequest, fresh_database: FreshDatabase
 ) -> None:

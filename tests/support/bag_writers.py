@@ -33,12 +33,12 @@ def bag_of(server: Server, database: str) -> Counter[tuple[object, ...]]:
 
 class BagWriters:
     """They write from `__enter__` until `__exit__`, each up to `pause` seconds after its last
-    change; `xa_part` of the transactions are XA."""
+    change, which a test may change meanwhile; `xa_part` of the transactions are XA."""
 
     def __init__(
         self, server: Server, database: str, writers: int = 3, pause: float = 0.02, xa_part: float = 0.1
     ) -> None:
-        self._server, self._database, self._pause, self._xa_part = server, database, pause, xa_part
+        self._server, self._database, self.pause, self._xa_part = server, database, pause, xa_part
         self._ending = threading.Event()
         self._threads = [threading.Thread(target=self._work, args=(n,)) for n in range(writers)]
         self.changes = 0
@@ -66,7 +66,7 @@ class BagWriters:
     def _write(self, rng: random.Random, writer: int) -> None:
         """Until a transaction is refused, which the end of the connection rolls back."""
         with self._server.connect(db=self._database) as connection, connection.cursor() as cursor:
-            while not self._ending.wait(self._pause * rng.random()):
+            while not self._ending.wait(self.pause * rng.random()):
                 try:
                     for statement in self._transaction(rng, f"'bag-{writer}-{rng.getrandbits(40)}'"):
                         cursor.execute(statement)
