@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -19,9 +20,11 @@ import pytest
 from cdcsync_core.errors import CdcError, Reason
 from cdcsync_core.resource.sink_spec import SinkSpec
 from cdcsync_core.tables.source_table import TableId
+from cdcsync_mysql.sessions import question
 from cdcsync_spark.sinks import check_servers
 from cdcsync_spark.sinks.contract.changes import Upsert
 from cdcsync_spark.sinks.sql import sessions
+from cdcsync_spark.sinks.sql.dialects.dialect import ConnectionLost
 from cdcsync_spark.sinks.sql.dialects.mysql import MySqlDialect
 from cdcsync_spark.sinks.sql.dialects.postgresql import PostgresDialect
 from cdcsync_spark.sinks.sql.target import SqlSink
@@ -30,6 +33,7 @@ from contract.sinkcase import Row, batch, content, first_state, in_order, keys_o
 from support import sql_sink
 from support.fixtures import FreshServer
 from support.postgresql import PASSWORD, PostgresServer, postgres_server
+from support.relay import relay_to
 from support.servers import Server
 
 TABLE = make_table(
@@ -265,6 +269,27 @@ def test_a_server_that_becomes_read_only_is_left(sink: SqlSink, store: object) -
     assert not [idle for idle in sessions._idle if idle.dialect == sink.dialect]
     assert content(target) == in_order(ROWS)
     target.commit(1, batch(1, CHANGE))
+
+
+@every_mysql
+def test_a_server_whose_packets_are_dropped_is_left(
+    sink: SqlSink, store: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where it is not sent what it has to do, and where it works, long before its time is over."""
+    for name, seconds in {"_IDLE_SECONDS": 1, "_PROBE_SECONDS": 1, "_TAKEN_SECONDS": 3}.items():
+        monkeypatch.setattr(question, name, seconds)
+    dialect: Any = sink.dialect
+    for work in ("COMMIT", "DO SLEEP(600)"):
+        with relay_to(dialect.login.host, dialect.login.port) as relay:
+            session = replace(dialect, login=replace(dialect.login, port=relay.port)).open()
+            session.begin()
+            dropped = threading.Timer(0 if work == "COMMIT" else 1, relay.drop_packets)
+            dropped.start()
+            if work == "COMMIT":
+                dropped.join()
+            with pytest.raises(ConnectionLost, match="timed out"):
+                session.run(work)
+            session.close()
 
 
 @pytest.mark.server

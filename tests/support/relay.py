@@ -5,6 +5,7 @@ with relay_to(server.host, server.port) as relay:
     ...                         # clients connect to 127.0.0.1:relay.port
     relay.stop()                # nothing is forwarded from now on, in either direction
     relay.forward()             # what has come meanwhile, and all that comes
+    relay.drop_packets()        # of the clients that are there: no kernel answers theirs
     relay.hold_dumps = True     # a connection that asks MySQL for a dump gets nothing from then on
     relay.hold_text = b"SHOW"   # a connection that sends this gets nothing from then on
     relay.refuse = True         # a new connection is closed at once, those that are there go on
@@ -13,8 +14,10 @@ with relay_to(server.host, server.port) as relay:
 
 from __future__ import annotations
 
+import ctypes
 import select
 import socket
+import struct
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
@@ -23,6 +26,8 @@ from contextlib import ExitStack, contextmanager, suppress
 #: lie, of which 1 ends a dump with the binlog
 _DUMPS = {0x12: 9, 0x1E: 5}
 _TICK = 0.1
+#: Linux; a program of the packet filter for a socket, which takes no byte of any packet
+_SO_ATTACH_FILTER, _TAKES_NOTHING = 26, struct.pack("HBBI", 6, 0, 0, 0)
 
 
 class Relay:
@@ -38,6 +43,7 @@ class Relay:
         self._threads = [threading.Thread(target=self._accept)]
         self._threads[0].start()
         self._connections: list[socket.socket] = []
+        self._clients: list[socket.socket] = []
         self.hold_dumps = self.refuse = False
         self.hold_text = b""
         self.refused = 0
@@ -54,6 +60,12 @@ class Relay:
 
     def forward(self) -> None:
         self._open.set()
+
+    def drop_packets(self) -> None:
+        program = ctypes.create_string_buffer(_TAKES_NOTHING)
+        filtering = struct.pack("@HP", 1, ctypes.addressof(program))
+        for client in self._clients:
+            client.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, filtering)
 
     def close(self) -> None:
         self._closed.set()
@@ -82,6 +94,7 @@ class Relay:
             client.close()
             return
         held = threading.Event()
+        self._clients.append(client)
         self._connections += [client, server]
         for one, other in ((client, server), (server, client)):
             thread = threading.Thread(target=self._pump, args=(one, other, one is client, held))

@@ -28,6 +28,10 @@ from cdcsync_core.errors import CdcError, Reason, fail
 from cdcsync_core.resource.networks import parse_networks, refuse_addresses
 
 _CONNECT_SECONDS = 10.0
+#: of a connection on which nothing comes: until the peer's kernel is asked, and between questions
+_IDLE_SECONDS, _PROBE_SECONDS, _PROBES = 30, 10, 3
+#: in which the peer's kernel takes what was sent, so that a server that is slow to read has time
+_TAKEN_SECONDS = 300
 #: of a TLS handshake and a login together
 LOGIN_SECONDS = 30.0
 
@@ -158,7 +162,7 @@ class Question:
 
     def _hold(self, sock: socket.socket) -> tuple[socket.socket, int]:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        _end_when_lost(sock)
         own = socket.socket(fileno=os.dup(sock.fileno()))
         with self._changed:
             if not self.stopped:
@@ -202,3 +206,16 @@ def out_of_memory(bound: str) -> CdcError:
         needed=bound or "answers within the operator's bounds",
         remedy="name fewer tables in spec.tables, or let the account read fewer",
     )
+
+
+def _end_when_lost(sock: socket.socket) -> None:
+    """The kernel ends a connection whose packets are dropped, however long its answer may take:
+    another kernel answers its questions while the server computes (`man 7 tcp`)."""
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for option, value in (
+        (socket.TCP_KEEPIDLE, _IDLE_SECONDS),
+        (socket.TCP_KEEPINTVL, _PROBE_SECONDS),
+        (socket.TCP_KEEPCNT, _PROBES),
+        (socket.TCP_USER_TIMEOUT, 1000 * _TAKEN_SECONDS),
+    ):
+        sock.setsockopt(socket.IPPROTO_TCP, option, value)
