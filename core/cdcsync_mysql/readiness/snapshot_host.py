@@ -28,6 +28,7 @@ from cdcsync_mysql.server import ServerFacts
 from cdcsync_mysql.sessions.connection import Connection, Source, fetch, fetch_dicts
 from cdcsync_mysql.sessions.pymysql_adapter import SourceConnection
 from cdcsync_mysql.sessions.replication import channels
+from cdcsync_mysql.sessions.version import Flavor
 
 
 @dataclass(frozen=True)
@@ -74,7 +75,7 @@ class SnapshotHost:
                 return ""
             stuck = any(channel.is_stuck for channel in channels(connection, fetch_dicts))
         why = ", and it does not apply what the source writes" if stuck else ""
-        return f"the replica {self.replica.host} lacks {missing.count()} transactions of the source{why}"
+        return f"the replica {self.replica.host} lacks {_amount(missing, self.facts.flavor)} of the source{why}"
 
     def reads(self, table: Capture) -> bool:
         """Whether the table's rows are read on the replica. A table without a key, or with a
@@ -98,3 +99,11 @@ class SnapshotHost:
         with open_session(self.source) as session:
             rows = fetch(session.proved(self.facts.lineage), "SELECT @@GLOBAL.gtid_binlog_pos")
         return MariaDbGtidPos.parse(str(rows[0][0]))
+
+
+def _amount(missing: GtidSet, flavor: Flavor) -> str:
+    """How many transactions are missing, in words. On MariaDB their numbers have gaps, so the last
+    ones say it."""
+    if flavor == "mariadb":
+        return f"transactions up to {gtid_text(missing, flavor)}"
+    return f"{missing.count()} transactions"
