@@ -286,3 +286,15 @@ def test_no_mount_is_where_programs_are(path: str, container_name: str) -> None:
 def test_folders_of_data_may_be_mounted(path: str) -> None:
     spec = template("driver", container("driver", volumeMounts=[{"name": "v", "mountPath": path}]))
     assert refused(**spec) == []
+
+
+@pytest.mark.parametrize(
+    ("pod", "path"),
+    [
+        ({"securityContext": {"sysctls": 5}}, "securityContext.sysctls"),
+        (container("driver", ports="8080"), "ports"),
+        (container("driver", securityContext={"capabilities": {"add": {"NET_RAW": True}}}), "capabilities.add"),
+    ],
+)
+def test_what_is_no_list_is_refused(pod: dict[str, Any], path: str) -> None:
+    assert any(f"{path} is not a list" in phrase for phrase in refused(**template("driver", pod)))

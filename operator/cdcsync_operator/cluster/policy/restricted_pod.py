@@ -41,6 +41,10 @@ class Field:
 
     def violations(self, of: Object, pod: Object) -> Iterator[str]:
         """A phrase for each value of a pod's spec or container that breaks the rule."""
+        parent, entries, _ = self.path.partition("[]")
+        if entries and not isinstance(_at(of, parent) or [], list):
+            yield f"{parent} is not a list"
+            return
         for value in self._found(of, pod):
             if not _RULES[self.rule][0](value, self.values):
                 yield f"{self.path} is {json.dumps(value)[:100]}; needed: {self.rule} {json.dumps(self.values)}"
