@@ -4,8 +4,8 @@ take.
 Why it is right: a bound is checked before each wave, and limits what the wave reads. One wave has
 at most as many rows as may be read in a second, of which a split has all where that is few; the
 next begins when their time is over, and nothing is open on the source meanwhile. How many bytes a
-split has is known once it is read, so a bound on bytes chooses the splits of a wave by those of the
-wave before.
+split has is known once it is read, so a bound on bytes chooses the splits of a wave by the largest
+split before.
 """
 
 from __future__ import annotations

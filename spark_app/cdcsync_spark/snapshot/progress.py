@@ -22,7 +22,7 @@ from cdcsync_spark.snapshot.wave_job import Counts
 @dataclass
 class SnapshotReports:
     """Reports of one run over `tables`; `clock` gives unix seconds, `commits` are those of waves,
-    `bound` the most rows a second (0: none)."""
+    `bounds` has the most rows and bytes a second."""
 
     tables: list[SnapshotTable]
     reporter: Reports
