@@ -130,9 +130,9 @@ images: setup ## build the images of operator and drivers and their bills of mat
 # RELEASE= is the folder, which must not be there yet; IMAGES=yes adds the images (root; builds them).
 RELEASE ?= dist
 
-release: venv $(if $(IMAGES),images) ## make the files of a release: wheel, source, tested versions, chart, notes, bills of materials, checksums; IMAGES=yes: images
+release: venv $(if $(IMAGES),images) ## make the files of a release: wheel, source, tested versions, chart, notes, bills of materials, checksums; IMAGES=yes: images; PLUGIN_URL=https://... (where the files will be): the plugin for krew
 	@tests/cluster/helm.sh
-	@$(BIN)/python tools/release.py $(RELEASE) --helm .cache/node/helm $(if $(IMAGES),--images tests/cluster/images.sh)
+	@$(BIN)/python tools/release.py $(RELEASE) --helm .cache/node/helm $(if $(IMAGES),--images tests/cluster/images.sh) $(if $(PLUGIN_URL),--plugin-url $(PLUGIN_URL))
 
 # The key stays the owner's: a file of `cosign generate-key-pair`, or what cosign's manual names (a KMS, a token).
 COSIGN ?= cosign
@@ -158,6 +158,7 @@ lock: setup ## compile requirements.lock and the images' locks anew from pyproje
 	@$(LOCKED) pyproject.toml --constraint .cache/pins.txt --output-file docker/operator.lock
 	@$(LOCKED) pyproject.toml --constraint .cache/pins.txt --extra spark --output-file docker/spark.lock
 	@$(LOCKED) docker/build.in --constraint .cache/pins.txt --output-file docker/build.lock
+	@$(LOCKED) docker/plugin.in --constraint .cache/pins.txt --output-file docker/plugin.lock
 
 clean: ## remove what make made in this folder, the servers included
 	rm -rf .venv .cache .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis dist build spark-warehouse

@@ -1,10 +1,12 @@
-"""The files of a release: `python tools/release.py FOLDER --helm HELM [--images PROGRAM]`.
+"""The files of a release: `python tools/release.py FOLDER --helm HELM [--images PROGRAM]
+[--plugin-url URL]`.
 
 A wheel and a source distribution, the versions that were tested with it (for `pip install -c`), a
 bill of materials of these, the chart as a package, the notes of the version from the changelog, and
 the checksums of all. With the program that built the images (`tests/cluster/images.sh`) there is an
-OCI archive of each, its bill of materials, and their digests as values of the chart. Where to push,
-and by whose key to sign, is the owner's: `make sign` signs the checksums, and so all of it at once.
+OCI archive of each, its bill of materials, and their digests as values of the chart. With the URL
+where the files will be there is the plugin as krew installs it (`plugin.py`). Where to push, and by
+whose key to sign, is the owner's: `make sign` signs the checksums, and so all of it at once.
 
 Why it is right: each version is written once in the project and once in the chart, and a release
 whose two differ is refused; the same commit gives the same files, because times are the commit's;
@@ -27,6 +29,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+import plugin
 import yaml
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -88,9 +91,9 @@ def _component(name: str, number: str) -> dict[str, str]:
     return {"type": "library", "name": name, "version": number, "purl": purl, "bom-ref": purl}
 
 
-def build(folder: Path, helm: Path, images: Path | None = None) -> list[str]:
-    """Writes all into a new folder, with `images` the images, too; returns the names of its files.
-    Raises ValueError, CalledProcessError."""
+def build(folder: Path, helm: Path, images: Path | None = None, plugin_url: str | None = None) -> list[str]:
+    """Writes all into a new folder, with `images` the images and with `plugin_url` the plugin, too;
+    returns the names of its files. Raises ValueError, CalledProcessError."""
     if folder.exists():
         raise ValueError(f"found {folder}; needed: a folder that is not there yet; remedy: remove it")
     of = version()
@@ -100,6 +103,8 @@ def build(folder: Path, helm: Path, images: Path | None = None) -> list[str]:
         _write(making, of, helm)
         if images is not None:
             _write_images(making, of, images)
+        if plugin_url is not None:
+            plugin.build(making, making / f"cdcsync-{of}-py3-none-any.whl", plugin_url, _commit_time())
         names = sorted(path.name for path in making.iterdir())
         sums = [f"{hashlib.sha256((making / name).read_bytes()).hexdigest()}  {name}\n" for name in names]
         (making / "SHA256SUMS").write_text("".join(sums))
@@ -110,10 +115,7 @@ def build(folder: Path, helm: Path, images: Path | None = None) -> list[str]:
 
 
 def _write(folder: Path, of: str, helm: Path) -> None:
-    epoch = subprocess.run(
-        ["git", "log", "-1", "--format=%ct"], cwd=ROOT, check=True, capture_output=True, text=True
-    ).stdout.strip()
-    environment = os.environ | {"SOURCE_DATE_EPOCH": epoch}
+    environment = os.environ | {"SOURCE_DATE_EPOCH": str(_commit_time())}
     for command in (
         [sys.executable, "-m", "hatchling", "build", "-d", str(folder)],
         [str(helm), "package", str(ROOT / "helm" / "cdcsync"), "--destination", str(folder)],
@@ -126,6 +128,11 @@ def _write(folder: Path, of: str, helm: Path) -> None:
     (folder / f"cdcsync-{of}-notes.md").write_text(notes((ROOT / "CHANGELOG.md").read_text(), of))
 
 
+def _commit_time() -> int:
+    log = ["git", "log", "-1", "--format=%ct"]
+    return int(subprocess.run(log, cwd=ROOT, check=True, capture_output=True, text=True).stdout)
+
+
 def _write_images(folder: Path, of: str, images: Path) -> None:
     for arguments in (["archives", str(folder), of], ["sbom", str(folder)]):
         subprocess.run([str(images), *arguments], cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
@@ -136,9 +143,10 @@ def main() -> int:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--helm", type=Path, required=True)
     parser.add_argument("--images", type=Path, help="the program that makes archives of the images that it built")
+    parser.add_argument("--plugin-url", help="where the release's files will be: makes the plugin for krew")
     given = parser.parse_args()
     try:
-        names = build(given.folder, given.helm.resolve(), given.images and given.images.resolve())
+        names = build(given.folder, given.helm.resolve(), given.images and given.images.resolve(), given.plugin_url)
     except (ValueError, OSError, subprocess.CalledProcessError) as error:
         sys.stderr.write(f"release: {error}\n")
         return 1

@@ -14,18 +14,22 @@ import zipfile
 from pathlib import Path
 
 import pytest
+import yaml
 
 from support.chart import HELM, helm
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
-@pytest.fixture(scope="module")
-def release(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("release") / "dist"
-    command = [sys.executable, str(ROOT / "tools" / "release.py"), str(folder), "--helm", str(HELM)]
+def make_release(folder: Path, *options: str) -> Path:
+    command = [sys.executable, str(ROOT / "tools" / "release.py"), str(folder), "--helm", str(HELM), *options]
     subprocess.run(command, check=True, capture_output=True, cwd=folder.parent)
     return folder
+
+
+@pytest.fixture(scope="module")
+def release(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_release(tmp_path_factory.mktemp("release") / "dist")
 
 
 def one(release: Path, pattern: str) -> Path:
@@ -88,13 +92,18 @@ def test_the_wheel_has_its_programs_and_the_demos_example(release: Path, tmp_pat
     assert "kubectl-cdcsync = cdcsync_operator.cli.kubectl.plugin:main" in metadata.read_text()
 
 
-@pytest.fixture(scope="module")
-def cosign() -> Path:
-    program = ROOT / ".cache" / "cosign" / "cosign"
+def go_program(name: str, module: str, version: str) -> Path:
+    """The program of a module's `cmd`, built from its sources the first time."""
+    program = ROOT / ".cache" / name / name
     program.parent.mkdir(parents=True, exist_ok=True)
     build = [str(ROOT / "tests" / "support" / "go-program.sh"), str(program)]
-    subprocess.run([*build, "github.com/sigstore/cosign/v2", "v2.6.5", "cmd/cosign"], check=True)
+    subprocess.run([*build, module, version, f"cmd/{name}"], check=True)
     return program
+
+
+@pytest.fixture(scope="module")
+def cosign() -> Path:
+    return go_program("cosign", "github.com/sigstore/cosign/v2", "v2.6.5")
 
 
 @pytest.mark.long
@@ -125,6 +134,34 @@ def test_a_release_is_signed_by_the_owners_key_and_verified_as_the_manual_says(
     (signed / "SHA256SUMS").write_text("\n".join(lines) + "\n")
     assert run("sha256sum", "--check", "SHA256SUMS") == 0
     assert run("sh", "-ec", verify) != 0, "the checksums are not those that were signed"
+
+
+@pytest.mark.long
+def test_krew_installs_the_plugin_which_needs_no_python(tmp_path: Path) -> None:
+    """Krew itself, with the manifest and archive of a release and without a network."""
+    url = "https://downloads.example/cdcsync/v1"
+    release = make_release(tmp_path / "dist", "--plugin-url", url)
+    packed, described = one(release, "kubectl-cdcsync-*.tar.gz"), one(release, "cdcsync-*-krew.yaml")
+    assert {packed.name, described.name} <= set((release / "SHA256SUMS").read_text().split())
+    (platform,) = yaml.safe_load(described.read_text())["spec"]["platforms"]
+    assert platform["uri"] == f"{url}/{packed.name}"
+    krew = go_program("krew", "sigs.k8s.io/krew", "v0.4.5")
+    home = tmp_path / "krew"
+    env = {"PATH": "/usr/bin:/bin", "HOME": str(tmp_path), "KREW_ROOT": str(home), "KREW_NO_UPGRADE_CHECK": "1"}
+    manifest = shutil.copy(described, tmp_path / "cdcsync.yaml")
+
+    def run(*command: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(command, check=False, env=env, capture_output=True, text=True)
+
+    installed = run(str(krew), "install", f"--manifest={manifest}", f"--archive={packed}")
+    assert installed.returncode == 0, installed.stdout + installed.stderr
+    program = home / "bin" / "kubectl-cdcsync"
+    wheel_version = one(release, "*.whl").name.split("-")[1]
+    assert run(str(program), "--version").stdout == f"kubectl cdcsync, version {wheel_version}\n"
+    env["KUBECONFIG"] = str(tmp_path / "none")
+    refused = run(str(program), "status", "-n", "shop")
+    assert refused.returncode != 0
+    assert f"no usable kubeconfig at {tmp_path / 'none'}" in refused.stderr
 
 
 def test_the_demos_example_is_the_projects() -> None:
