@@ -137,6 +137,7 @@ def test_a_release_is_signed_by_the_owners_key_and_verified_as_the_manual_says(
 
 
 @pytest.mark.long
+@pytest.mark.timeout(3600)
 def test_krew_installs_the_plugin_which_needs_no_python(tmp_path: Path) -> None:
     """Krew itself, with the manifest and archive of a release and without a network."""
     url = "https://downloads.example/cdcsync/v1"
