@@ -146,7 +146,7 @@ def test_krew_installs_the_plugin_which_needs_no_python(tmp_path: Path) -> None:
     assert {packed.name, described.name} <= set((release / "SHA256SUMS").read_text().split())
     (platform,) = yaml.safe_load(described.read_text())["spec"]["platforms"]
     assert platform["uri"] == f"{url}/{packed.name}"
-    krew = go_program("krew", "sigs.k8s.io/krew", "v0.4.5")
+    krew = go_program("krew", "sigs.k8s.io/krew", "v0.5.0")
     home = tmp_path / "krew"
     env = {"PATH": "/usr/bin:/bin", "HOME": str(tmp_path), "KREW_ROOT": str(home), "KREW_NO_UPGRADE_CHECK": "1"}
     manifest = shutil.copy(described, tmp_path / "cdcsync.yaml")
