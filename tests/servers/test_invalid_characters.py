@@ -30,7 +30,9 @@ from support.table_status import entry
 
 pytestmark = pytest.mark.server
 
-ALL_SERVERS = pytest.mark.parametrize("server_name", ["mariadb1011", "mariadb114", "mysql97_gtid"])
+ALL_SERVERS = pytest.mark.parametrize(
+    "server_name", ["mariadb1011", pytest.param("mariadb114", marks=pytest.mark.long), "mysql97_gtid"]
+)
 _ONE = [bytes([a]) for a in range(256)]
 # a fifth of them, another one for each first byte: that each is the server's character is shown by
 # test_binlog_charsets

@@ -80,7 +80,7 @@ def test_a_history_of_a_table_without_a_key(any_server: Server, fresh_database: 
         assert "no key" in sync.command("verify", "-o", "json").stdout
 
 
-@usually_on("mariadb1011", "mysql97_gtid", "mysql97_nogtid")
+@usually_on("mariadb1011", "mysql97_gtid")
 def test_a_view_that_is_called_exact_is(any_server: Server, fresh_database: FreshDatabase) -> None:
     """The rows that it has, and what the binlog has behind its position, are the table."""
     database = fresh_database(any_server)

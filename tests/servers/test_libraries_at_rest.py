@@ -47,6 +47,7 @@ def test_a_stream_of_existing_tables_loads_neither_delta_rs_nor_pandas(
             assert [path for path in _loaded(process) if any(name in path for name in libraries)] == [], part
 
 
+@pytest.mark.long
 def test_a_checkpoint_is_made_in_a_process_that_ends(
     mariadb1011: Server, fresh_database: FreshDatabase, tmp_path: Path
 ) -> None:
