@@ -39,6 +39,7 @@ _NEEDED_OF_MARIADB = {
     "slave_run_triggers_for_rbr": "NO",
     "replicate_events_marked_for_skip": "REPLICATE",
     "gtid_ignore_duplicates": "OFF",
+    "gtid_strict_mode": "ON",
 }
 _FLUSHED = "innodb_flush_log_at_trx_commit"
 #: of `_FLUSHED`, with which a commit survives a crash; 3 is MariaDB's

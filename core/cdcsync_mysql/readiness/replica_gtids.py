@@ -3,10 +3,8 @@
 MySQL prints such sets. MariaDB prints the last transaction of each server in each domain
 (`gtid_binlog_state`), and a replica what it applied last (`gtid_slave_pos`, which a backup may have
 given it). A replica applies and commits the transactions of a domain in the order of its source's
-binlog, and a server numbers what it commits in a domain upwards, whatever `gtid_strict_mode` is; so
-its last one stands for all before it. That does not hold where an administrator sets numbers back
-(`SET gtid_seq_no`, or the output of mariadb-binlog that is executed once more): the server does not
-show it, and docs/source.md warns of it.
+binlog, and with `gtid_strict_mode=ON`, which `replica_check` needs, it stops where their numbers do
+not rise; so the last one of a server stands for all before it.
 
 A MariaDB's binlog has a transaction before a SELECT sees it. So a set that its binlog showed counts
 as executed once a consistent snapshot has all of that binlog, and no XA transaction is prepared: an
