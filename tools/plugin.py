@@ -91,7 +91,7 @@ def build(folder: Path, wheel: Path, url: str, epoch: int) -> None:
     neither amd64 nor arm64."""
     version, machine = wheel.name.split("-")[1], platform.machine()
     if machine not in _MACHINES:
-        raise ValueError(f"found a machine {machine}; needed: {' or '.join(_MACHINES)}")
+        raise ValueError(f"found a machine {machine}; needed: {' or '.join(_MACHINES)}; remedy: make the release there")
     packed = folder / f"{PROGRAM}-{version}-linux-{_MACHINES[machine]}.tar.gz"
     described = folder / f"cdcsync-{version}-krew.yaml"
     with tempfile.TemporaryDirectory(prefix="plugin.") as work:

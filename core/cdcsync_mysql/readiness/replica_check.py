@@ -3,12 +3,13 @@
 A replica may say that it has executed a transaction of which it has no row: a filter left it out,
 an error was skipped, or a crash took it back. And it may have rows of its own. So its settings must
 allow none of that, and it must log what its own sessions write: that has a GTID then, by which it
-shows. On MariaDB it must log what it applies, too, because only the binlog tells what a SELECT may
-see (`replica_gtids`). What was done to it in the past and left no GTID does not show: a row written
-with sql_log_bin=0, an empty transaction in the place of one that failed, a filter that is gone. Nor
-does, on MariaDB, that it is the replica of another server with the source's server_id. Sources:
-MySQL manual, "Handling an Unexpected Halt of a Replica", "SHOW REPLICA STATUS"; MariaDB knowledge
-base, "SHOW REPLICA STATUS", "Running Triggers on the Replica for Row-based Events".
+shows. On MariaDB it must log what it applies, too, because only its binlog shows which transactions
+a SELECT may have seen (`replica_gtids`). What was done to it in the past and left no GTID does not
+show: a row written with sql_log_bin=0, an empty transaction in the place of one that failed, a
+filter that is gone. Nor does, on MariaDB, that it is the replica of another server with the
+source's server_id. Sources: MySQL manual, "Handling an Unexpected Halt of a Replica", "SHOW REPLICA
+STATUS"; MariaDB knowledge base, "SHOW REPLICA STATUS", "Running Triggers on the Replica for
+Row-based Events".
 """
 
 from __future__ import annotations
