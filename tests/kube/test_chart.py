@@ -382,6 +382,48 @@ def test_a_namespace_that_is_gone_fails_no_installation_and_no_upgrade(
     assert "none of the watchNamespaces exists: gone" in nowhere.stderr
 
 
+def test_a_release_with_a_selector_has_nothing_in_a_tenants_namespace() -> None:
+    """So that no namespace that has come or gone since makes a difference to a rollback."""
+    documents = rendered({"namespaceSelector": "cdcsync=yes"})
+    namespaces = {d["metadata"].get("namespace") for d in documents}
+    assert namespaces == {None, "cdc"}, "the namespace of the release"
+    cluster_wide = {d["kind"] for d in documents if "namespace" not in d["metadata"]}
+    assert all(kind.startswith(("Cluster", "Validating", "CustomResource")) for kind in cluster_wide)
+
+
+def test_addresses_of_nodes_pods_and_services_are_refused_where_anybody_may_have_a_sync(
+    api: Api, namespace: str, tmp_path: Path
+) -> None:
+    config = tmp_path / "kubeconfig"
+    config.write_text(json.dumps(kubeconfig(api)))
+    about = {"name": f"node-of-{namespace}"}
+    node = {"apiVersion": "v1", "kind": "Node", "metadata": about, "spec": {"podCIDRs": ["10.8.1.0/24", "fd00:8::/64"]}}
+    api.create("/api/v1/nodes", node)
+    addresses = [{"type": "InternalIP", "address": "10.7.0.9"}, {"type": "Hostname", "address": "nine"}]
+    api.merge(f"/api/v1/nodes/{about['name']}/status", {"status": {"addresses": addresses}})
+    services = [c for item in api.items("/apis/networking.k8s.io/v1/servicecidrs") for c in item["spec"]["cidrs"]]
+    assert services
+
+    def refused(**values: Any) -> set[str]:
+        where = ("--kubeconfig", str(config), "--namespace", namespace, "--dry-run=server", "--output", "json")
+        done = helm("install", "cdcsync", str(CHART), *where, values={"crds": {"enabled": False}, **values})
+        assert done.returncode == 0, done.stderr
+        documents = [d for d in yaml.safe_load_all(json.loads(done.stdout)["manifest"]) if d]
+        (deployment,) = [d for d in documents if d["kind"] == "Deployment"]
+        (container,) = deployment["spec"]["template"]["spec"]["containers"]
+        policy = from_environment({e["name"]: e.get("value", "") for e in container["env"]}).policy
+        return set(policy.refused_source_networks) - set(DEFAULT_REFUSED)
+
+    try:
+        everything = {"10.7.0.9/32", "10.8.1.0/24", "fd00:8::/64", *services}
+        assert refused(clusterWide=True) == refused(namespaceSelector="cdcsync=yes") == everything
+        assert refused(watchNamespaces=[namespace]) == set()
+        lenient = {"refuseNodeAddresses": False, "refuseClusterNetworks": False}
+        assert refused(clusterWide=True, policy=lenient) == set()
+    finally:
+        api.delete(f"/api/v1/nodes/{about['name']}")
+
+
 @pytest.mark.long
 def test_a_release_is_upgraded_and_rolled_back_whatever_a_tenant_has(api: Api, namespace: str, tmp_path: Path) -> None:
     """In the tenant's namespace are a sync that the policies refuse, one that a finalizer keeps,

@@ -21,7 +21,7 @@ from cdcsync_operator.cluster.objects.driver_pod import Image
 from cdcsync_operator.cluster.policy.pod_policy import PodPolicy, violations
 from cdcsync_operator.cluster.policy.source_networks import DEFAULT_REFUSED
 from support.chart import ROOT, rendered
-from support.forbidden_templates import CODE_VARIABLES, CONTAINERS, CONTEXTS, PODS
+from support.forbidden_templates import CODE_VARIABLES, CONTAINERS, CONTEXTS, INJECTORS, PODS
 
 STRICT = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
 IMAGE = "registry.example/cdcsync-spark:1"
@@ -248,6 +248,7 @@ def test_a_folder_that_the_operator_refuses_is_refused(api: Api, namespace: str,
         on_a_volume({"delta": {"path": "/lake/tables"}}, "/lake", parts=("driver",)),
         on_a_volume({"delta": {"path": "/lake/tables"}}, "/lak"),
         on_a_volume({"delta": {"path": "/opt/cdcsync/lake"}}, "/opt/cdcsync"),
+        on_a_volume({"delta": {"path": "/mnt/../scratch"}}, "/mnt"),
         on_a_volume({"delta": {"path": "gs://bucket/lake"}}),
         on_a_volume({"kafka": {"bootstrapServers": "k:9092", "staging": {"path": "/lake"}}}),
         on_a_volume(local),
@@ -278,6 +279,9 @@ def test_what_the_operator_refuses_of_a_container_is_refused(api: Api, namespace
         context = {k: v for k, v in STRICT.items() if k != missing}
         sidecar = {"name": "proxy", "image": IMAGE, "securityContext": context}
         assert "restricted" in applied(api, namespace, with_pod({"containers": [sidecar]}))
+    for name in INJECTORS:
+        injected = sync(driver={"podTemplate": {"metadata": {"annotations": {name: "evil.example/x:1"}}}})
+        assert "policy.allowedPodAnnotations" in applied(api, namespace, injected)
     annotation = {"container.apparmor.security.beta.kubernetes.io/driver": "unconfined"}
     unconfined = sync(driver={"podTemplate": {"metadata": {"annotations": annotation}}})
     assert any("annotation container.apparmor" in phrase for phrase in refused_by_the_operator(unconfined))

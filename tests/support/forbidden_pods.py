@@ -40,6 +40,30 @@ def _owner(**fields: str) -> Callable[[Object], None]:
     return lambda pod: pod["metadata"]["ownerReferences"][0].update(fields)
 
 
+def _mount(path: str) -> Callable[[Object], None]:
+    """One of the executor's own volumes, at `path` too."""
+
+    def mount(pod: Object) -> None:
+        mounts = pod["spec"]["containers"][0]["volumeMounts"]
+        mounts.append(mounts[0] | {"mountPath": path})
+
+    return mount
+
+
+#: fields of an ephemeral volume's claim that give it data which is there already
+CLAIM_SOURCES: Object = {
+    "dataSource": {"kind": "PersistentVolumeClaim", "name": "others"},
+    "dataSourceRef": {"kind": "PersistentVolumeClaim", "name": "others"},
+    "volumeName": "pv-1",
+    "selector": {"matchLabels": {"disk": "others"}},
+}
+
+
+def _claim(**fields: Any) -> Callable[[Object], None]:
+    claim = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
+    return _volume(ephemeral={"volumeClaimTemplate": {"spec": claim | fields}})
+
+
 _NAMES = "resolve names as the cluster does"
 _PLACE = "no system priority, scheduler, runtime class or tolerations"
 FORBIDDEN: dict[str, tuple[Callable[[Object], None], str]] = {
@@ -62,6 +86,10 @@ FORBIDDEN: dict[str, tuple[Callable[[Object], None], str]] = {
     ),
     "a folder of the node": (_volume(hostPath={"path": "/"}), "no volumes of a node"),
     "a claim": (_volume(persistentVolumeClaim={"claimName": "x"}), "no volumes of a node"),
+    **{
+        f"{field} of an ephemeral claim": (_claim(**{field: value}), "the data of another claim")
+        for field, value in CLAIM_SOURCES.items()
+    },
     "a folder of another server": (_volume(nfs={"server": "x", "path": "/"}), "no volumes of a node"),
     "a folder of another image": (_volume(image={"reference": "evil.example/x:1"}), "no volumes of a node"),
     "another Secret": (_volume(secret={"secretName": "others"}), "Secrets of their resource"),
@@ -186,5 +214,18 @@ FORBIDDEN_WITHOUT_COMMANDS: dict[str, tuple[Callable[[Object], None], str]] = {
     "other arguments": (_container(args=["python", "-c", "1"]), "image's entry point"),
     "a hook": (_container(lifecycle={"postStart": {"exec": {"command": ["sh"]}}}), "image's entry point"),
     "a variable by which code is run": (_container(env=[{"name": "LD_PRELOAD", "value": "/x"}]), "allow list"),
+    **{
+        f"a volume at {path}": (_mount(path), "mount volumes where Spark and the operator do")
+        for path in (
+            "/opt/cdcsync",
+            "//usr/lib",
+            "/./etc",
+            "/mnt/../opt",
+            "/",
+            "/opt/spark/conf/..",
+            "/home/x",
+            "/scratch/x",
+        )
+    },
     "variables of a ConfigMap": (_container(envFrom=[{"configMapRef": {"name": "x"}}]), "allow list"),
 }

@@ -5,6 +5,22 @@ from __future__ import annotations
 
 from typing import Any
 
+from support.forbidden_pods import CLAIM_SOURCES
+
+#: annotations by which injectors add containers, or name their images
+INJECTORS = [
+    "",
+    "sidecar.istio.io/proxyImage",
+    "inject.istio.io/templates",
+    "config.linkerd.io/proxy-image",
+    "vault.hashicorp.com/agent-image",
+    "vault.hashicorp.com/agent-inject",
+    "instrumentation.opentelemetry.io/inject-java",
+    "admission.datadoghq.com/java-lib.custom-image",
+    "dapr.io/sidecar-image",
+    "prometheus.io/",
+]
+
 #: pod -> what is refused of it -> the word of the policy that allows it; "" where none does
 PODS: list[tuple[dict[str, Any], str, str]] = [
     ({"hostNetwork": True}, "spec.hostNetwork is refused", ""),
@@ -39,6 +55,14 @@ PODS: list[tuple[dict[str, Any], str, str]] = [
         {"volumes": [{"name": "v", "projected": {"sources": [{"secret": {"name": "x"}}]}}]},
         "volume v: projected of secret is refused without",
         "secrets",
+    ),
+    *(
+        (
+            {"volumes": [{"name": "v", "ephemeral": {"volumeClaimTemplate": {"spec": {field: value}}}}]},
+            f"volume v: {field} of an ephemeral claim is refused without",
+            "volumes/persistentVolumeClaim",
+        )
+        for field, value in CLAIM_SOURCES.items()
     ),
     (
         {"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "x"}}]},

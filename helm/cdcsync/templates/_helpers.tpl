@@ -105,8 +105,18 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 
 {{/* A pattern of the variables that a podTemplate may set: the allow list, and policy.allowedEnvironment. */}}
 {{- define "cdcsync.variables" -}}
-{{- $patterns := list (.Files.Get "files/restricted.yaml" | fromYaml).variables }}
-{{- range .Values.policy.allowedEnvironment }}
+{{- include "cdcsync.patterns" (dict "first" (.Files.Get "files/restricted.yaml" | fromYaml).variables "more" .Values.policy.allowedEnvironment) }}
+{{- end }}
+
+{{/* A pattern of the annotations that a podTemplate may have: the allow list, and policy.allowedPodAnnotations. */}}
+{{- define "cdcsync.annotations" -}}
+{{- include "cdcsync.patterns" (dict "first" (.Files.Get "files/restricted.yaml" | fromYaml).annotations "more" .Values.policy.allowedPodAnnotations) }}
+{{- end }}
+
+{{/* The pattern `first`, or one of the names `more`, of which a * at the end stands for any rest. */}}
+{{- define "cdcsync.patterns" -}}
+{{- $patterns := list .first }}
+{{- range .more }}
 {{- $patterns = append $patterns (ternary (printf "%s.*" (regexQuoteMeta (trimSuffix "*" .))) (regexQuoteMeta .) (hasSuffix "*" .)) }}
 {{- end }}
 {{- join "|" $patterns }}
@@ -136,6 +146,29 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- fail (printf "none of the watchNamespaces exists: %s; needed: one of them; remedy: create it, and install or upgrade again" (join ", " .Values.watchNamespaces)) }}
 {{- end }}
 {{- toJson $present }}
+{{- end }}
+
+{{/* Whether policy.`name`, without a value, is on where tenants' namespaces are not listed. "" is false. */}}
+{{- define "cdcsync.strict" -}}
+{{- $value := get .top.Values.policy .name }}
+{{- if ternary $value (or .top.Values.clusterWide (not (empty .top.Values.namespaceSelector))) (kindIs "bool" $value) }}true{{ end }}
+{{- end }}
+
+{{/* Networks in which no source may be, as JSON: policy.refusedSourceNetworks, and those of nodes, pods and Services. */}}
+{{- define "cdcsync.refusedNetworks" -}}
+{{- $networks := .Values.policy.refusedSourceNetworks }}
+{{- $ofNodes := and .Values.policy.refuseNodeAddresses (or .Values.clusterWide .Values.namespaceSelector) }}
+{{- $ofCluster := include "cdcsync.strict" (dict "top" . "name" "refuseClusterNetworks") }}
+{{- if or $ofNodes $ofCluster }}
+{{- range (lookup "v1" "Node" "" "").items }}
+{{- if $ofNodes }}{{ range .status.addresses }}{{ if hasSuffix "IP" .type }}{{ $networks = append $networks .address }}{{ end }}{{ end }}{{ end }}
+{{- if $ofCluster }}{{ $networks = concat $networks (.spec.podCIDRs | default list) }}{{ end }}
+{{- end }}
+{{- end }}
+{{- if and $ofCluster (.Capabilities.APIVersions.Has "networking.k8s.io/v1/ServiceCIDR") }}
+{{- range (lookup "networking.k8s.io/v1" "ServiceCIDR" "" "").items }}{{ $networks = concat $networks .spec.cidrs }}{{ end }}
+{{- end }}
+{{- uniq $networks | toJson }}
 {{- end }}
 
 {{/* networkPolicy.egress.refused as JSON. `helm upgrade --reuse-values` leaves out what the values of the last release do not have. */}}

@@ -133,6 +133,7 @@ def _policy(env: _Environment) -> PodPolicy:
         allowed_spark_conf=env.list("ALLOWED_SPARK_CONF"),
         refused_source_networks=_refused_networks(networks, env.variables),
         allowed_environment=env.list("ALLOWED_ENVIRONMENT"),
+        allowed_annotations=env.list("ALLOWED_POD_ANNOTATIONS"),
         allowed_pull_secrets=(*env.list("IMAGE_PULL_SECRETS"), *env.list("ALLOWED_PULL_SECRETS")),
         secrets_name_hosts=env.flag("SECRETS_NAME_HOSTS", default=False),
         least_restart_seconds=_least_restart(env.text("MIN_RESTART_BACKOFF") or "5s"),

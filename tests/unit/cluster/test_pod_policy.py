@@ -14,7 +14,7 @@ from cdcsync_operator.cluster.policy import restricted_pod
 from cdcsync_operator.cluster.policy.pod_policy import PodPolicy, violations
 from cdcsync_operator.decision.observed import StartRun
 from support.forbidden_pods import STANDARD
-from support.forbidden_templates import CODE_VARIABLES, CONTAINERS, CONTEXTS, PODS
+from support.forbidden_templates import CODE_VARIABLES, CONTAINERS, CONTEXTS, INJECTORS, PODS
 from unit.controller.harness import resource
 
 OURS = Image("registry.example/cdcsync-spark:1")
@@ -110,8 +110,21 @@ def test_what_a_sync_needs_is_allowed() -> None:
         "tolerations": [{"key": "node.kubernetes.io/unreachable", "operator": "Exists", "tolerationSeconds": 30}],
         "topologySpreadConstraints": [],
     }
-    about = {"labels": {"team": "lake"}, "annotations": {"a": "b"}}
+    about = {
+        "labels": {"team": "lake"},
+        "annotations": {"prometheus.io/scrape": "true", "sidecar.istio.io/inject": "false"},
+    }
     assert refused(driver={"podTemplate": {"metadata": about, "spec": pod}}) == []
+
+
+@pytest.mark.parametrize("name", INJECTORS)
+@pytest.mark.parametrize("part", ["driver", "executors"])
+def test_no_annotation_by_which_injectors_add_containers_is_allowed(part: str, name: str) -> None:
+    spec = {part: {"podTemplate": {"metadata": {"annotations": {name: "evil.example/x:1"}}}}}
+    (phrase,) = refused(**spec)
+    assert "is refused without its name in policy.allowedPodAnnotations" in phrase
+    if name:
+        assert refused(PodPolicy(allowed_annotations=(f"{name[:-1]}*",)), **spec) == []
 
 
 def test_a_volume_without_a_source_is_refused() -> None:
@@ -136,10 +149,10 @@ def test_metadata_is_labels_and_annotations() -> None:
 
 def test_a_template_has_at_most_64_kib() -> None:
     def annotated(length: int) -> list[str]:
-        return refused(driver={"podTemplate": {"metadata": {"annotations": {"a": "x" * length}}}})
+        return refused(driver={"podTemplate": {"metadata": {"annotations": {"prometheus.io/path": "x" * length}}}})
 
     assert annotated(65_000) == []
-    assert annotated(66_000) == ["spec.driver.podTemplate: 66040 bytes as JSON; needed: at most 65536"]
+    assert annotated(66_000) == ["spec.driver.podTemplate: 66057 bytes as JSON; needed: at most 65536"]
 
 
 def test_templates_can_be_forbidden_as_a_whole() -> None:
@@ -235,6 +248,7 @@ def _mounting(part: str, path: str) -> dict[str, Any]:
         ("/lake/tables", {"driver": "/lake"}, "a folder of each pod alone"),
         ("/lake/tables", {"executors": "/lake"}, "a folder of each pod alone"),
         ("/lakes", {"driver": "/lake", "executors": "/lake"}, "a folder of each pod alone"),
+        ("/lake/../scratch", {"driver": "/lake", "executors": "/lake"}, "a folder of each pod alone"),
         ("/lake/tables", {"driver": "/lake", "executors": "/lake"}, ""),
     ],
 )

@@ -60,6 +60,9 @@ ALLOWED_BY = {
 }
 COMMANDS = frozenset({"args", "command", "lifecycle", "livenessProbe", "readinessProbe", "startupProbe", "workingDir"})
 VOLUMES = frozenset({"configMap", "downwardAPI", "emptyDir", "ephemeral"})
+#: fields of an ephemeral volume's claim that give it the data of another claim, or a volume that is
+#: there already
+CLAIM_SOURCES = frozenset({"dataSource", "dataSourceRef", "selector", "volumeName"})
 #: sources of a projected volume -> the entry that allows it, "" where none is needed
 PROJECTED = {"configMap": "", "downwardAPI": "", "secret": "secrets", "serviceAccountToken": "tokens"}
 #: variables that a template may set: where stores are and how they are reached, and sizes. An
@@ -70,6 +73,14 @@ ENVIRONMENT = re.compile(
     r"|VIRTUAL_HOSTED_STYLE_REQUEST|USE_(DUALSTACK|FIPS)_ENDPOINT|MAX_ATTEMPTS|RETRY_MODE|EC2_METADATA_DISABLED)"
     r"|(HTTPS?|NO|ALL)_PROXY|(https?|no|all)_proxy|SSL_CERT_(FILE|DIR)|TZ"
     r"|ARROW_(DEFAULT_MEMORY_POOL|IO_THREADS)|OMP_NUM_THREADS|TOKIO_WORKER_THREADS|MALLOC_ARENA_MAX"
+)
+#: annotations that a template may have. Injectors add containers by others, some of them with the
+#: image that an annotation names (sidecar.istio.io/proxyImage, vault.hashicorp.com/agent-image).
+#: Those of AppArmor are judged by the restricted standard
+ANNOTATIONS = re.compile(
+    r"prometheus\.io/.+|(sidecar\.istio|linkerd)\.io/inject|kubectl\.kubernetes\.io/default-(logs-)?container"
+    r"|cluster-autoscaler\.kubernetes\.io/safe-to-evict|karpenter\.sh/do-not-disrupt"
+    r"|container\.apparmor\.security\.beta\.kubernetes\.io/.+"
 )
 #: variables that Spark and the operator set in an executor, which the admission policy of runs
 #: allows
@@ -84,6 +95,10 @@ SYSTEM_FOLDERS = frozenset((
     "bin", "boot", "dev", "etc", "home", "lib", "lib32", "lib64", "libx32", "opt", "proc", "root", "run", "sbin", "scratch", "sys",
     "tmp", "usr", "var",
 ))  # fmt: skip
+#: where the operator and Spark mount volumes in an executor
+EXECUTOR_MOUNTS = re.compile(
+    r"/(scratch|tmp|opt/spark/conf|etc/cdcsync/(auth|secrets/[^/]+)|var/data/spark-[0-9a-f-]+)"
+)
 #: keys of `tolerations` that set how long a pod stays on a node that is lost
 _LOST_NODE = frozenset({"node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"})
 #: what may be tuned: sizes, counts and timeouts, never a class, a path or a command
@@ -105,7 +120,8 @@ class PodPolicy:
     `tolerations`, `securityContext`, `volumes/<type>`. `allowed_spark_conf`: further keys, in the
     same form as images. `refused_source_networks`: those in which no source may be, nor a store's
     endpoint. `least_restart_seconds`: no pause between two attempts is shorter.
-    `allowed_environment`: further variables of a template, in the same form as images.
+    `allowed_environment`: further variables of a template, in the same form as images, and
+    `allowed_annotations` its further annotations.
     `secrets_name_hosts`: a Secret without the annotation `cdcsync.io/hosts` is for no host.
     `allowed_pull_secrets`: the Secrets by which pods may pull images, the operator's own included,
     in the same form as images.
@@ -120,6 +136,7 @@ class PodPolicy:
     least_restart_seconds: float = 0.0
     secrets_name_hosts: bool = False
     allowed_environment: tuple[str, ...] = ()
+    allowed_annotations: tuple[str, ...] = ()
     allowed_pull_secrets: tuple[str, ...] = ()
 
     def allows_image(self, image: str) -> bool:
@@ -133,6 +150,9 @@ class PodPolicy:
 
     def allows_variable(self, name: str) -> bool:
         return ENVIRONMENT.fullmatch(name) is not None or _matches(name, self.allowed_environment)
+
+    def allows_annotation(self, name: str) -> bool:
+        return ANNOTATIONS.fullmatch(name) is not None or _matches(name, self.allowed_annotations)
 
     def allows_conf(self, key: str) -> bool:
         is_listed = SPARK_CONF.fullmatch(key) is not None and CODE_KEYS.fullmatch(key) is None
@@ -192,6 +212,8 @@ def _path_violations(spec: Spec) -> Iterator[str]:
 
 
 def _mounts(template: Object, path: str) -> bool:
+    if ".." in path.split("/"):
+        return False
     pod = template.get("spec")
     containers = _dicts(pod.get("containers")) if isinstance(pod, dict) else []
     mounts = [m for c in containers for m in _dicts(c.get("volumeMounts"))]
@@ -219,10 +241,17 @@ def _template_violations(template: Object, policy: PodPolicy, lakes: tuple[str, 
         yield "metadata or spec is not a mapping"
         return
     yield from (f"metadata.{name} is refused" for name in sorted(about.keys() - {"labels", "annotations"}))
+    yield from _annotation_violations(about.get("annotations"), policy)
     broken = [name for name in _LISTS if name in pod and not _is_list_of_mappings(pod[name])]
     yield from (f"spec.{name} is not a list of mappings" for name in broken)
     if not broken:
         yield from _pod_spec_violations(pod, policy, lakes)
+
+
+def _annotation_violations(annotations: Any, policy: PodPolicy) -> Iterator[str]:
+    for name in annotations if isinstance(annotations, dict) else ():
+        if not policy.allows_annotation(str(name)):
+            yield f"the annotation {quoted(str(name))} is refused without its name in policy.allowedPodAnnotations"
 
 
 def _pod_spec_violations(pod: Object, policy: PodPolicy, lakes: tuple[str, ...]) -> Iterator[str]:
@@ -257,6 +286,10 @@ def _volume_violations(volume: Object, policy: PodPolicy) -> Iterator[str]:
     name = str(volume.get("name"))
     if name in ("config", "auth") or name.startswith("secret-"):
         yield from _refused(f"a volume of the name {name}, which is the operator's,", "commands", policy)
+    claim = (volume.get("ephemeral") or {}).get("volumeClaimTemplate") or {}
+    for source in sorted((claim.get("spec") or {}).keys() & CLAIM_SOURCES):
+        what = f"volume {name}: {source} of an ephemeral claim"
+        yield from _refused(what, "volumes/persistentVolumeClaim", policy)
     if not volume.keys() - {"name"}:
         yield f"volume {name} has no source, or one of a type that the API server does not know here"
     for kind in sorted(volume.keys() - {"name"} - VOLUMES):
