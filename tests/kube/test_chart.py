@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
+from cdcsync_core.resource.networks import parse_networks
 from cdcsync_core.runs.run import RunKind
 from cdcsync_kube.client import Api
 from cdcsync_operator.cluster.objects.driver_pod import driver_pod
@@ -156,7 +157,19 @@ def test_unknown_and_wrong_values_are_refused(values: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize(
-    "network", ["{banana}", "10.0.0.0/33", "256.1.1.1", "fd00::/129", "db.example.com", "1::2::3 x"]
+    "network",
+    [
+        "{banana}",
+        "10.0.0.0/33",
+        "256.1.1.1",
+        "fd00::/129",
+        "db.example.com",
+        "1::2::3 x",
+        ":::::",
+        "1::2::3",
+        "1:2",
+        "1:2:3:4:5:6:7::8",
+    ],
 )
 def test_a_network_that_is_none_is_refused(network: str) -> None:
     """The operator would end at its start."""
@@ -164,6 +177,22 @@ def test_a_network_that_is_none_is_refused(network: str) -> None:
     result = helm("template", "cdcsync", str(CHART), values=values)
     assert result.returncode != 0
     assert "refusedSourceNetworks" in result.stderr
+
+
+def test_networks_in_each_form_are_taken() -> None:
+    networks = [
+        "1:2:3:4:5:6:7:8",
+        "1::8",
+        "1:2:3:4:5:6:7::",
+        "::2:3:4:5:6:7:8/64",
+        "fd00::/8",
+        "2001:DB8::a/128",
+        "::",
+        "10.0.0.7",
+    ]
+    values = {"policy": {"refusedSourceNetworks": networks}, "clusterWide": True}
+    assert helm("template", "cdcsync", str(CHART), values=values).returncode == 0
+    assert len(parse_networks(tuple(networks))) == len(networks)
 
 
 @pytest.mark.parametrize("network", ["10.0.0.1", "0.0.0.0/0", "::/0", "banana"])

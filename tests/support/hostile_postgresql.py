@@ -103,6 +103,18 @@ def before_the_login(first: bytes, *, repeated: bytes = b"", drips: bool = False
     return way
 
 
+def asking_for_a_password(kind: int, received: list[bytes]) -> Way:
+    """The authentication `kind`: 3 asks for the password itself, 5 for its MD5. What a client sends
+    for it is appended to `received`."""
+
+    def way(server: Hostile, client: socket.socket) -> None:
+        client.recv(65536)
+        server.send(client, message(b"R", struct.pack("!i", kind) + (b"salt" if kind == 5 else b"")))
+        received.append(client.recv(65536))
+
+    return way
+
+
 def scram(*, rounds: int) -> Way:
     """Asks for the login by SCRAM with a password that takes so many rounds."""
 

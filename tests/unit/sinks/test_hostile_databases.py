@@ -9,6 +9,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, cast
@@ -168,6 +169,18 @@ def test_a_login_to_postgresql_is_bounded(tmp_path: Path, monkeypatch: pytest.Mo
     for repeated in (_PARAMETERS, notice(b"x" * 20_000)):
         with _postgresql(before_the_login(hostile_postgresql.LOGGED_IN, repeated=repeated), tmp_path) as (_, dialect):
             assert "more than 1048576 bytes before the login" in _fault(dialect, _read).found
+
+
+@pytest.mark.parametrize("kind", [3, 5])
+def test_a_server_of_postgresql_that_is_not_verified_gets_no_password(kind: int, tmp_path: Path) -> None:
+    for consent in (False, True):
+        received: list[bytes] = []
+        with _postgresql(hostile_postgresql.asking_for_a_password(kind, received), tmp_path) as (_, dialect):
+            tls = replace(dialect.login.tls, allow_unverified=consent)
+            fault = _fault(replace(dialect, login=replace(dialect.login, tls=tls)), _read)
+            assert fault.reason == Reason.SINK_UNREACHABLE
+        assert any(received) is consent, "with the Secret's consent it is sent"
+        assert "the password" not in str(fault)
 
 
 #: opens the dialect of its input, and prints the fault
