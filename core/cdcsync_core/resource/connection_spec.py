@@ -6,6 +6,7 @@ Why it is right: they name Secrets and never hold what is in them.
 from __future__ import annotations
 
 import ipaddress
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from pydantic import model_validator
@@ -21,6 +22,22 @@ class CredentialsRef(Part):
     def secrets(self) -> dict[str, set[str]]:
         """Secret name -> keys."""
         return {self.name: {self.username_key, self.password_key}}
+
+
+@dataclass(frozen=True)
+class AccountUse:
+    """What a resource does with the account of a Secret. `field` is the path of the section;
+    `username_keys` and `password_keys` are the Secret's keys that any resource may name;
+    `authority` is the Secret with the only authority by which a server that gets the password
+    itself is verified, empty where there is none; `unverified`: a server that is not verified may
+    get it."""
+
+    field: str
+    account: CredentialsRef
+    authority: str = ""
+    unverified: bool = False
+    username_keys: tuple[str, ...] = ("username",)
+    password_keys: tuple[str, ...] = ("password",)
 
 
 class CaRef(Part):
@@ -59,6 +76,11 @@ class TlsPart(Part):
     @property
     def verified(self) -> bool:
         return self.mode.startswith("verify-") or (self.mode == "required" and self.ca_secret_ref is not None)
+
+    @property
+    def authority(self) -> str:
+        """The Secret with the only authority that verifies servers; empty where there is none."""
+        return self.ca_secret_ref.name if self.ca_secret_ref and self.verified else ""
 
     def secrets(self) -> dict[str, set[str]]:
         """Secret name -> keys."""

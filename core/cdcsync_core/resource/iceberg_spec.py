@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from cdcsync_core.resource.connection_spec import CaRef, CredentialsRef, is_loopback, joined
+from cdcsync_core.resource.connection_spec import AccountUse, CaRef, CredentialsRef, is_loopback, joined
 from cdcsync_core.resource.spec_part import AUTHORITY, URL, OptionalUrl, Part, Text, check_url
 
 _SQLITE, _METASTORE = "jdbc:sqlite:", "thrift://"
@@ -137,6 +137,18 @@ class IcebergCatalog(Part):
         if self.credentials_secret_ref and any(not is_loopback(urlsplit(uri).hostname or "") for uri in openly):
             raise ValueError("an https uri, because the account is sent with each request")
         return self
+
+    @property
+    def account_use(self) -> AccountUse | None:
+        """None without an account. A signature's secret key is never sent, so the keys of a store's
+        Secret may sign, too."""
+        account, field = self.credentials_secret_ref, "spec.sink.iceberg.catalog"
+        if account is None:
+            return None
+        if self.authentication == "sigv4":
+            names, passwords = ("username", "AWS_ACCESS_KEY_ID"), ("password", "AWS_SECRET_ACCESS_KEY")
+            return AccountUse(field, account, username_keys=names, password_keys=passwords)
+        return AccountUse(field, account, self.tls.ca_secret_ref.name if self.tls else "")
 
     def secrets(self) -> dict[str, set[str]]:
         """Secret name -> keys."""

@@ -1,10 +1,12 @@
-"""For which hosts a Secret is, and whether one that is not verified may get it: its annotations
-`cdcsync.io/hosts` and `cdcsync.io/allow-unverified`.
+"""For which hosts a Secret is, whether one that is not verified may get it, and which of its keys
+are the account: its annotations `cdcsync.io/hosts`, `cdcsync.io/allow-unverified`,
+`cdcsync.io/username-key` and `cdcsync.io/password-key`.
 
-Why it exists: who may create a CdcSync may name any labelled Secret of the namespace, and a host of
-his own. The owner of a Secret says by the annotation where its content may be sent. Why it is
-right: it is compared before anything connects, as text, with the hosts of the spec; names and
-addresses are not resolved, so no answer of a name server widens it. A Secret with an annotation
+Why it exists: who may create a CdcSync may name any labelled Secret of the namespace, any of its
+keys, and a host of his own. The owner of a Secret says by the annotations where its content may be
+sent, and as what: an account's name is sent before a server has proved who it is, and servers
+repeat it in their errors. Why it is right: all is compared before anything connects, as text; names
+and addresses are not resolved, so no answer of a name server widens it. A Secret with an annotation
 that names nothing is for no host.
 """
 
@@ -12,10 +14,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from cdcsync_core.resource.connection_spec import AccountUse
 from cdcsync_core.resource.spec import CdcSync, Spec
 
 HOSTS_ANNOTATION = "cdcsync.io/hosts"
 UNVERIFIED_ANNOTATION = "cdcsync.io/allow-unverified"
+USERNAME_ANNOTATION, PASSWORD_ANNOTATION = "cdcsync.io/username-key", "cdcsync.io/password-key"
 
 
 def admits(hosts: str, host: str) -> bool:
@@ -64,24 +68,54 @@ def misdirected(
     return phrases
 
 
-def sent_unverified(spec: Spec) -> dict[str, str]:
-    """Secret name -> the section by which its password may be sent to a server that is not
-    verified."""
-    sections = dict.fromkeys(spec.sink.kind.unverified_secrets(), f"spec.sink.{spec.sink.type}")
-    if spec.source.tls.allow_unverified:
-        sections[spec.source.credentials_secret_ref.name] = "spec.source"
-    return sections
+def accounts(spec: Spec) -> tuple[AccountUse, ...]:
+    """The accounts of all servers, and what becomes of them."""
+    source, tls = spec.source, spec.source.tls
+    own = AccountUse("spec.source", source.credentials_secret_ref, tls.authority, tls.allow_unverified)
+    return (own, *spec.sink.kind.accounts())
 
 
 def unverified(resource: CdcSync, annotations: Mapping[str, Mapping[str, str]]) -> dict[str, str]:
-    """A phrase per Secret whose password the spec would send to a server that is not verified,
-    although the Secret does not allow that. Who writes the spec is not always who owns the
-    Secret."""
-    return {
-        name: (
-            f"Secret {name} would be sent to a server that is not verified ({field}.tls.allowUnverified); "
+    """A phrase per Secret whose password the spec would send to a server that is not verified, or
+    is by the spec's word alone, although the Secret does not allow that. Who writes the spec is not
+    always who owns the Secret."""
+    uses = [use for use in accounts(resource.spec) if use.account.name in annotations]
+    phrases = [(use.account.name, _unverified(use, annotations[use.account.name])) for use in uses]
+    return {name: phrase for name, phrase in phrases if phrase}
+
+
+def _unverified(use: AccountUse, annotations: Mapping[str, str]) -> str:
+    """Empty where the Secret allows it; an authority in the Secret itself is its owner's."""
+    name = use.account.name
+    if annotations.get(UNVERIFIED_ANNOTATION) == "true":
+        return ""
+    if use.unverified:
+        return (
+            f"Secret {name} would be sent to a server that is not verified ({use.field}.tls.allowUnverified); "
             f'needed: the annotation {UNVERIFIED_ANNOTATION}: "true" on the Secret, or tls.caSecretRef'
         )
-        for name, field in sent_unverified(resource.spec).items()
-        if name in annotations and annotations[name].get(UNVERIFIED_ANNOTATION) != "true"
+    if use.authority not in ("", name) and HOSTS_ANNOTATION not in annotations:
+        return (
+            f"Secret {name} would be sent to a server that another Secret alone verifies ({use.field}.tls.caSecretRef: "
+            f"{use.authority}); needed: the annotation {HOSTS_ANNOTATION} on Secret {name} with the hosts that it is for, "
+            "or the authority in the same Secret"
+        )
+    return ""
+
+
+def misnamed(resource: CdcSync, annotations: Mapping[str, Mapping[str, str]]) -> dict[str, str]:
+    """A phrase per Secret of which the spec takes another key for the account's name, or for its
+    password, than the usual ones and those that the Secret itself names."""
+    return {
+        use.account.name: (
+            f"Secret {use.account.name}: {use.field} names its key {key} as {field}; needed: {' or '.join(usual)}, "
+            f"or the annotation {annotation}: {key} on the Secret"
+        )
+        for use in accounts(resource.spec)
+        for field, key, usual, annotation in (
+            ("passwordKey", use.account.password_key, use.password_keys, PASSWORD_ANNOTATION),
+            ("usernameKey", use.account.username_key, use.username_keys, USERNAME_ANNOTATION),
+        )
+        if use.account.name in annotations
+        and key not in (*usual, *annotations[use.account.name].get(annotation, "").replace(",", " ").split())
     }

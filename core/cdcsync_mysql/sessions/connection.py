@@ -21,6 +21,7 @@ import pymysql
 from pymysql.constants import CLIENT
 from pymysql.cursors import Cursor, DictCursor, SSCursor
 
+from cdcsync_core.account_texts import hidden_texts, without_texts
 from cdcsync_core.errors import CdcError, Reason, fail
 from cdcsync_mysql.sessions.authentication import plugins
 from cdcsync_mysql.sessions.failures import LOCK_WAIT, login_refused, map_error
@@ -103,8 +104,9 @@ def _connect(
         _open(connection, max_seconds)
         connection.set_silence(silence)
     except (pymysql.MySQLError, OSError) as e:
-        error = _mapped(source, e, doing)
-        raise login_refused(error, source.tls.mode != "disabled", source.tls.cert is not None) from e
+        shown = _without_account(source, e)
+        error = _mapped(source, shown, doing)
+        raise login_refused(error, source.tls.mode != "disabled", source.tls.cert is not None) from shown
     except UNINTELLIGIBLE as e:
         raise fail(
             Reason.SOURCE_UNREACHABLE,
@@ -170,6 +172,16 @@ def _mapped(source: Source | None, error: BaseException, doing: str) -> CdcError
     if source is not None and source.question is not None and source.question.stopped:
         return out_of_time()
     return map_error(error, doing)
+
+
+def _without_account(source: Source, error: BaseException) -> BaseException:
+    """The server's error without what it may repeat of the login."""
+    if not isinstance(error, pymysql.MySQLError):
+        return error
+    hidden = hidden_texts(source.username_file, source.password_file)
+    shown = type(error)(*(without_texts(arg, hidden) if isinstance(arg, str) else arg for arg in error.args))
+    shown.__dict__.update(error.__dict__)
+    return shown
 
 
 def _open(connection: SourceConnection, max_seconds: int) -> None:

@@ -22,7 +22,7 @@ from pydantic import ValidationError
 
 from cdcsync_core.errors import Reason, fail
 from cdcsync_core.resource.manifest import Secrets, parse_resource
-from cdcsync_core.resource.secret_hosts import destinations, sent_unverified
+from cdcsync_core.resource.secret_hosts import accounts, destinations
 from cdcsync_core.resource.source_bounds import bounded
 from cdcsync_core.resource.spec import API_VERSION, CdcSync, required_secrets
 from cdcsync_core.runs.status import Status, TableStatus
@@ -166,7 +166,7 @@ class KubeStore:
         reconciling stays cheap."""
         assert self._resource is not None
         required = required_secrets(self._resource.spec)
-        asked = (required, destinations(self._resource.spec), sent_unverified(self._resource.spec))
+        asked = (required, destinations(self._resource.spec), accounts(self._resource.spec))
         if self._complete == asked and self._clock() - self._complete_at < _SECRETS_SECONDS:
             return ()
         secrets = self._secrets.read(self._resource)

@@ -35,8 +35,10 @@ def api() -> ListingApi:
     return ListingApi()
 
 
-def add(api: FakeApi, name: str, values: dict[str, str], *, labelled: bool = True) -> None:
-    about = {"name": name, "labels": {"cdcsync.io/source": "true"} if labelled else {}}
+def add(api: FakeApi, name: str, values: dict[str, str], *, labelled: bool = True, **annotations: str) -> None:
+    labels = {"cdcsync.io/source": "true"} if labelled else {}
+    named = {f"cdcsync.io/{key.replace('_', '-')}": text for key, text in annotations.items()}
+    about = {"name": name, "labels": labels, "annotations": named}
     data = {key: base64.b64encode(value.encode()).decode() for key, value in values.items()}
     api.objects.pop(f"{SECRETS}/{name}", None)
     api.add(SECRETS, {"apiVersion": "v1", "kind": "Secret", "metadata": about, "data": data})
@@ -88,7 +90,7 @@ def test_what_a_schema_registry_needs_is_read(api: ListingApi) -> None:
     kafka = {"bootstrapServers": "broker:9093", "staging": {"path": "s3://lake/x"}, **avro}
     wanted = resource(source={"host": "db", "credentialsSecretRef": {"name": "login"}}, sink={"kafka": kafka})
     add(api, "login", LOGIN)
-    add(api, "account", LOGIN)
+    add(api, "account", LOGIN, hosts="registry.example")
     found = SecretReader(api, "lake", "shop").read(wanted)
     assert any("no Secret authority" in m for m in found.missing)
     add(api, "authority", {"ca.crt": "pem", "tls.key": "not wanted"})
@@ -183,3 +185,112 @@ def test_the_spec_alone_sends_no_password_to_a_server_that_is_not_verified(api: 
     assert 'the annotation cdcsync.io/allow-unverified: "true"' in phrase
     api.objects[f"{SECRETS}/login"]["metadata"]["annotations"] = {"cdcsync.io/allow-unverified": "true"}
     assert texts(reader.read(open_spec).values) == {"login": LOGIN}
+
+
+VICTIM = {"username": "cdc", "password": "pw", "other": "o", "AWS_ACCESS_KEY_ID": "id", "AWS_SECRET_ACCESS_KEY": "key"}
+REF = {"name": "victim"}
+_STORE = {"staging": {"path": "s3://lake/x"}}
+_SIGNED = {"authentication": "sigv4", "sigv4": {"region": "eu-central-1"}}
+_REGISTRY = {"format": "debezium-avro", "schemaRegistry": {"url": "https://h"}}
+
+
+def using(place: str, account: dict[str, str], **section: Any) -> Any:
+    """A sync that uses `account` at `place`: its source, a sink, Kafka's registry, or a catalog of
+    AWS."""
+    section = {"credentialsSecretRef": account, **section}
+    if place == "source":
+        return resource(source={"host": "h", **section})
+    sinks: dict[str, dict[str, Any]] = {
+        "mysql": {"mysql": {"host": "h", **section}},
+        "postgresql": {"postgresql": {"host": "h", "database": "d", **section}},
+        "kafka": {"kafka": {"bootstrapServers": "h:1", **_STORE, "sasl": {"credentialsSecretRef": account}}},
+        "registry": {"kafka": {"bootstrapServers": "h:1", **_STORE, **_REGISTRY}},
+        "iceberg": {"iceberg": {"catalog": {"uri": "https://h", **section}}},
+        "token": {"iceberg": {"catalog": {"uri": "https://h", "authentication": "token", **section}}},
+        "sigv4": {"iceberg": {"catalog": {"uri": "https://h", **_SIGNED, **section}}},
+    }
+    if place == "registry":
+        sinks["registry"]["kafka"]["schemaRegistry"] = {"url": "https://h", **section}
+    return resource(source={"host": "db", "credentialsSecretRef": {"name": "login"}}, sink=sinks[place])
+
+
+PLACES = ("source", "mysql", "postgresql", "kafka", "registry", "iceberg", "token", "sigv4")
+
+
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize(
+    ("field", "key", "annotation"),
+    [("usernameKey", "password", "username-key"), ("passwordKey", "other", "password-key")],
+)
+def test_the_spec_alone_makes_no_other_key_an_account(
+    api: ListingApi, place: str, field: str, key: str, annotation: str
+) -> None:
+    """A name is sent before the server is verified, and servers repeat it in what becomes a
+    status."""
+    add(api, "login", LOGIN)
+    add(api, "victim", VICTIM)
+    wanted, reader = using(place, REF | {field: key}), SecretReader(api, "lake", "shop")
+    found = reader.read(wanted)
+    assert "victim" not in found.values
+    (phrase,) = found.missing
+    assert f"names its key {key} as {field}" in phrase
+    assert f"the annotation cdcsync.io/{annotation}: {key} on the Secret" in phrase
+    add(api, "victim", VICTIM, **{annotation: f"none, {key}"})
+    found = reader.read(wanted)
+    assert found.missing == ()
+    assert key in found.values["victim"]
+
+
+def test_the_keys_of_a_store_may_sign_and_are_sent_to_nobody(api: ListingApi) -> None:
+    add(api, "login", LOGIN)
+    add(api, "victim", VICTIM)
+    keys = REF | {"usernameKey": "AWS_ACCESS_KEY_ID", "passwordKey": "AWS_SECRET_ACCESS_KEY"}
+    reader = SecretReader(api, "lake", "shop")
+    assert reader.read(using("sigv4", keys)).missing == ()
+    for place in PLACES[:-1]:
+        (phrase,) = reader.read(using(place, keys)).missing
+        assert phrase.startswith("Secret victim: ")
+
+
+def test_keys_that_change_places_are_judged_at_once(api: ListingApi) -> None:
+    add(api, "victim", VICTIM)
+    reader = SecretReader(api, "lake", "shop")
+    swapped = REF | {"usernameKey": "password", "passwordKey": "username"}
+    assert reader.read(using("source", REF)).missing == ()
+    assert reader.read(using("source", swapped)).missing
+
+
+OWN = {"tls": {"caSecretRef": {"name": "own"}}}
+SAME = {"tls": {"caSecretRef": {"name": "victim"}}}
+
+
+@pytest.mark.parametrize("place", ["source", "mysql", "postgresql", "registry", "iceberg", "token"])
+def test_an_authority_of_the_specs_own_is_no_consent(api: ListingApi, place: str) -> None:
+    """Who creates a CdcSync may create a Secret with an authority of his own, too."""
+    add(api, "login", LOGIN)
+    add(api, "own", {"ca.crt": "pem"})
+    add(api, "victim", VICTIM | {"ca.crt": "pem"})
+    reader = SecretReader(api, "lake", "shop")
+    (phrase,) = reader.read(using(place, REF, **OWN)).missing
+    assert "Secret victim would be sent to a server that another Secret alone verifies (" in phrase
+    assert reader.read(using(place, REF, **SAME)).missing == ()
+    for consent in ({"hosts": "h"}, {"allow_unverified": "true"}):
+        add(api, "victim", VICTIM, **consent)
+        assert reader.read(using(place, REF, **OWN)).missing == ()
+    add(api, "victim", VICTIM, hosts="other")
+    (phrase,) = reader.read(using(place, REF, **OWN)).missing
+    assert "Secret victim is not for the host h" in phrase
+
+
+@pytest.mark.parametrize(("mechanism", "refused"), [("PLAIN", True), ("SCRAM-SHA-512", False)])
+def test_an_authority_of_the_specs_own_may_verify_brokers_that_get_no_password(
+    api: ListingApi, mechanism: str, refused: bool
+) -> None:
+    add(api, "login", LOGIN)
+    add(api, "own", {"ca.crt": "pem"})
+    add(api, "victim", VICTIM)
+    sasl = {"mechanism": mechanism, "credentialsSecretRef": REF}
+    kafka = {"bootstrapServers": "h:1", **_STORE, "sasl": sasl, **OWN}
+    wanted = resource(source={"host": "db", "credentialsSecretRef": {"name": "login"}}, sink={"kafka": kafka})
+    missing = SecretReader(api, "lake", "shop").read(wanted).missing
+    assert [m.startswith("Secret victim would be sent") for m in missing] == [True] * refused

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
-from cdcsync_core.resource.connection_spec import joined
+from cdcsync_core.resource.connection_spec import AccountUse, joined
 from cdcsync_core.resource.iceberg_spec import FormatVersion, IcebergCatalog, Namespace, check_properties
 from cdcsync_core.resource.sinks.kind import Endpoint, Nouns, SinkKind, StoreUse
 from cdcsync_core.resource.sinks.lake_parts import (
@@ -96,6 +96,10 @@ class Iceberg(SinkKind):
     @property
     def nouns(self) -> Nouns:
         return Nouns("catalog")
+
+    def accounts(self) -> tuple[AccountUse, ...]:
+        use = self.catalog.account_use
+        return (use,) if use else ()
 
     def secret_hosts(self) -> dict[str, tuple[str, ...]]:
         account = self.catalog.credentials_secret_ref

@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
-from cdcsync_core.resource.connection_spec import CaRef, CredentialsRef, TlsPart, is_loopback, joined
+from cdcsync_core.resource.connection_spec import AccountUse, CaRef, CredentialsRef, TlsPart, is_loopback, joined
 from cdcsync_core.resource.sinks.kind import Endpoint, Nouns, SinkKind, StoreUse
 from cdcsync_core.resource.sinks.lake_parts import LakePath, SinkCredentialsRef, StoreOptions
 from cdcsync_core.resource.spec_part import Part, Text, Url, Whole, in_quotes
@@ -73,6 +73,11 @@ class SchemaRegistry(Part):
         if openly and self.credentials_secret_ref and not is_loopback(self.host):
             raise ValueError("an https url, because the account's password is sent with each request")
         return self
+
+    @property
+    def account_use(self) -> AccountUse | None:
+        account, authority = self.credentials_secret_ref, self.tls.ca_secret_ref.name if self.tls else ""
+        return AccountUse("spec.sink.kafka.schemaRegistry", account, authority) if account else None
 
     def secrets(self) -> dict[str, set[str]]:
         """Secret name -> keys."""
@@ -201,8 +206,15 @@ class Kafka(SinkKind):
     def nouns(self) -> Nouns:
         return Nouns("brokers", "topics")
 
-    def unverified_secrets(self) -> tuple[str, ...]:
-        return (self.sasl.credentials_secret_ref.name,) if self.sasl and self.tls.allow_unverified else ()
+    def accounts(self) -> tuple[AccountUse, ...]:
+        registry = self.schema_registry.account_use if self.schema_registry else None
+        return tuple(filter(None, (self._login_use(), registry)))
+
+    def _login_use(self) -> AccountUse | None:
+        if self.sasl is None:
+            return None
+        authority = self.tls.authority if self.sasl.mechanism == "PLAIN" else ""
+        return AccountUse("spec.sink.kafka", self.sasl.credentials_secret_ref, authority, self.tls.allow_unverified)
 
     def secret_hosts(self) -> dict[str, tuple[str, ...]]:
         pair = self.tls.client_cert_secret_ref

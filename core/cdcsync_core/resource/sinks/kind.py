@@ -11,6 +11,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
+from cdcsync_core.resource.connection_spec import AccountUse
 from cdcsync_core.resource.spec_part import Part
 from cdcsync_core.tables.event_columns import EventColumns
 
@@ -85,8 +86,8 @@ class SinkKind(Part, ABC):
         only."""
         return {}
 
-    def unverified_secrets(self) -> tuple[str, ...]:
-        """The names of Secrets whose password may be sent to a server that is not verified."""
+    def accounts(self) -> tuple[AccountUse, ...]:
+        """The accounts of servers; a store's is none, whose keys have names of their own."""
         return ()
 
     @abstractmethod

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from pydantic import Field, model_validator
 
-from cdcsync_core.resource.connection_spec import CredentialsRef, TlsPart, is_loopback, joined
+from cdcsync_core.resource.connection_spec import AccountUse, CredentialsRef, TlsPart, is_loopback, joined
 from cdcsync_core.resource.sinks.kind import Endpoint, Nouns, SinkKind, StoreUse
 from cdcsync_core.resource.spec_part import Host, Whole
 from cdcsync_core.tables.event_columns import EventColumns
@@ -64,8 +64,9 @@ class SqlDatabase(SinkKind):
     def nouns(self) -> Nouns:
         return Nouns("database")
 
-    def unverified_secrets(self) -> tuple[str, ...]:
-        return (self.credentials_secret_ref.name,) if self.tls.allow_unverified else ()
+    def accounts(self) -> tuple[AccountUse, ...]:
+        tls = self.tls
+        return (AccountUse(self.field, self.credentials_secret_ref, tls.authority, tls.allow_unverified),)
 
     def secret_hosts(self) -> dict[str, tuple[str, ...]]:
         pair = self.tls.client_cert_secret_ref

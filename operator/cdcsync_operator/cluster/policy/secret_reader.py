@@ -20,7 +20,7 @@ from pydantic import SecretStr
 
 from cdcsync_core.quoting import quoted
 from cdcsync_core.resource.manifest import SECRET_LABEL, Secrets, missing_secrets
-from cdcsync_core.resource.secret_hosts import misdirected, unverified
+from cdcsync_core.resource.secret_hosts import misdirected, misnamed, unverified
 from cdcsync_core.resource.source_bounds import unreadable
 from cdcsync_core.resource.spec import CdcSync, required_secrets
 from cdcsync_kube.client import Api, Object
@@ -72,6 +72,7 @@ class SecretReader:
         too_large = {name: phrase for name, values in texts.items() if (phrase := _oversize(name, values))}
         refused = (
             too_large
+            | misnamed(resource, annotations)
             | unverified(resource, annotations)
             | misdirected(resource, annotations, must_name_hosts=self.must_name_hosts)
             | unreadable(resource, annotations)

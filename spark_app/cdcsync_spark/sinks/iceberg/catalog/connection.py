@@ -12,6 +12,7 @@ outcome for nothing.
 
 from __future__ import annotations
 
+import json
 import os
 import select
 import socket
@@ -19,7 +20,7 @@ import ssl
 import threading
 import time
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
@@ -27,6 +28,7 @@ from pathlib import Path
 from typing import Any, cast
 from urllib.parse import urlsplit
 
+from cdcsync_core.account_texts import without_texts
 from cdcsync_core.errors import RUN_AGAIN, Reason, fail
 from cdcsync_core.quoting import quoted
 from cdcsync_core.resource.networks import networks_of_the_run, parse_networks
@@ -56,9 +58,10 @@ class HttpAnswer:
     status: int
     body: bytes = field(repr=False)
 
-    def without(self, credential: str) -> HttpAnswer:
-        """The same, should the server have repeated it."""
-        return HttpAnswer(self.status, self.body.replace(credential.encode(), b"***")) if credential else self
+    def without(self, texts: Iterable[str]) -> HttpAnswer:
+        """The same, should the server have repeated them, as they are or as texts of JSON."""
+        body, forms = self.body.decode(errors="surrogateescape"), {f for t in texts for f in (t, json.dumps(t)[1:-1])}
+        return HttpAnswer(self.status, without_texts(body, forms).encode(errors="surrogateescape"))
 
 
 class NoAnswer(Exception):

@@ -35,6 +35,7 @@ from cdcsync_spark.sinks.iceberg.catalog.connection import (
     trusting,
 )
 from cdcsync_spark.sinks.iceberg.catalog.glue_columns import glue_columns
+from cdcsync_spark.sinks.iceberg.catalog.login import hidden_of
 from cdcsync_spark.sinks.iceberg.catalog.metadata_files import MetadataStores
 from cdcsync_spark.sinks.iceberg.catalog.pointer import (
     NEWEST,
@@ -227,7 +228,8 @@ class GlueCatalog(PointerCatalog):
         }
         path = urlsplit(self.settings.uri).path or "/"
         request = Request("POST", path, headers, json.dumps(body).encode())
-        return _parsed(self._server.ask(self.settings.login.signed(request, host_of(self.settings.uri))))
+        answer = self._server.ask(self.settings.login.signed(request, host_of(self.settings.uri)))
+        return _parsed(answer if answer.status == 200 else answer.without(hidden_of(self.settings.login)))
 
     @property
     def _server(self) -> CatalogServer:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
+from cdcsync_core.account_texts import hidden_texts
 from cdcsync_spark.sinks.iceberg.catalog.connection import Request
 from cdcsync_spark.sinks.iceberg.catalog.credential import secret
 from cdcsync_spark.sinks.iceberg.catalog.sigv4 import SigV4
@@ -52,6 +53,15 @@ class OAuth2:
 
 
 Login = Bearer | OAuth2 | SigV4
+
+
+def hidden_of(login: Login) -> tuple[str, ...]:
+    """What of it no message may show."""
+    if isinstance(login, Bearer):
+        return hidden_texts(None, login.token)
+    if isinstance(login, OAuth2):
+        return hidden_texts(login.client_id, login.client_secret)
+    return hidden_texts(login.access_key, login.secret_key)
 
 
 @dataclass(frozen=True)

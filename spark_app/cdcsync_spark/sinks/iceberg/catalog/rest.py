@@ -37,7 +37,7 @@ from cdcsync_spark.sinks.iceberg.catalog.connection import (
 )
 from cdcsync_spark.sinks.iceberg.catalog.credential import secret
 from cdcsync_spark.sinks.iceberg.catalog.file_settings import file_settings, other_credentials
-from cdcsync_spark.sinks.iceberg.catalog.login import AccessToken, Bearer, Login, OAuth2
+from cdcsync_spark.sinks.iceberg.catalog.login import AccessToken, Bearer, Login, OAuth2, hidden_of
 from cdcsync_spark.sinks.iceberg.catalog.port import (
     CatalogTableName,
     CommitLost,
@@ -260,7 +260,8 @@ class RestCatalog:
         request = self._identified(Request(method, target, headers, content))
         answer = self._server(self.settings.uri, "uri").ask(request)
         credential = request.headers.get("Authorization", "").partition(" ")[2]
-        return answer if answer.status == 200 else answer.without(credential)
+        hidden = hidden_of(self.settings.login) if self.settings.login else ()
+        return answer if answer.status == 200 else answer.without((credential, *hidden))
 
     def _identified(self, request: Request) -> Request:
         """The request with what the catalog knows this sync by."""
@@ -291,7 +292,9 @@ class RestCatalog:
         if answer.status in (400, 401, 403):
             found = f"it answered {answer.status}"  # what it adds may repeat what it was sent
             raise self._fail(doing, Reason.AUTHENTICATION_FAILED, found, f"correct the Secret of {FIELD}")
-        token = AccessToken.of(self._object(answer, doing))
+        token = AccessToken.of(
+            self._object(answer if answer.status == 200 else answer.without(hidden_of(login)), doing)
+        )
         if token is None:
             raise self._fail(doing, Reason.SPEC_INVALID, "its answer has no token", f"correct {FIELD}.oauth2")
         return token

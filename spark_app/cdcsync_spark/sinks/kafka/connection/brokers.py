@@ -4,8 +4,8 @@ Why it exists: a client that cannot log in, or trusts no server, tries again wit
 it was asked only times out. What it reports meanwhile is the cause, and becomes the error.
 
 Every wait on a broker is bounded: one that hangs is `SinkUnreachable`, which is tried again. Text
-of a broker or of librdkafka is quoted, and none of it holds a secret: credentials are given to the
-client as settings and appear in no message.
+of a broker or of librdkafka is quoted, and none of it holds a secret: librdkafka shows none of its
+settings, and what a broker may repeat of the login is left out.
 """
 
 from __future__ import annotations
@@ -146,7 +146,7 @@ class Brokers:
 
     def error(self, error: KafkaException, doing: str, table: str = "") -> CdcError:
         """What it means for a run, or for its table."""
-        kafka_error = error_of(error)
+        kafka_error = self._without_account(error_of(error))
         return (
             self._unanswered(kafka_error, doing)
             if kafka_error.name() in _UNANSWERED
@@ -161,6 +161,7 @@ class Brokers:
         if refusal is not None:
             return refusal
         cause = self._cause() or (last if last is not None and last.name() in _CAUSES else None)
+        cause = cause and self._without_account(cause)
         if cause is not None and cause.name() == "_SSL" and "verif" in cause.str():
             return _untrusted(doing, cause)
         line = self._last_failure() if cause is None else cause.str()
@@ -184,7 +185,11 @@ class Brokers:
         return last[1] if last is not None and self._is_recent(last[0]) else None
 
     def _last_failure(self) -> str:
-        return self._failures.line if self._is_recent(self._failures.at) else ""
+        line = self._failures.line if self._is_recent(self._failures.at) else ""
+        return self.settings.security.without_account(line)
+
+    def _without_account(self, error: KafkaError) -> KafkaError:
+        return KafkaError(error.code(), self.settings.security.without_account(error.str()))
 
     def _is_recent(self, at: float) -> bool:
         return at >= time.monotonic() - 2 * self.settings.timeout

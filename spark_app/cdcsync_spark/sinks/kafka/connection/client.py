@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from cdcsync_core.account_texts import hidden_texts, without_texts
 from cdcsync_core.errors import Reason, fail
 from cdcsync_spark.sinks.kafka.connection.obstacles import Client
 
@@ -37,6 +38,10 @@ class Security:
     mechanism: Literal["", "SCRAM-SHA-256", "SCRAM-SHA-512", "PLAIN"] = ""
     username: Path | None = None
     password: Path | None = None
+
+    def without_account(self, message: str) -> str:
+        """A broker's message without what it may repeat of the login."""
+        return without_texts(message, hidden_texts(self.username, self.password))
 
     def settings(self) -> dict[str, Any]:
         """The settings of any client. Raises SpecInvalid where a file is missing."""

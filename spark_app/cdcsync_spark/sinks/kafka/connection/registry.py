@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+from cdcsync_core.account_texts import hidden_texts, without_texts
 from cdcsync_core.errors import RUN_AGAIN, CdcError, Reason, fail
 from cdcsync_core.peer_json import parse_json
 from cdcsync_core.quoting import quoted
@@ -167,9 +168,7 @@ class Registry:
 
     def _without_login(self, text: str) -> str:
         """Should the registry have repeated it."""
-        for part in map(credential, self.account[1:] if self.account else ()):
-            text = text.replace(part, "***") if len(part) > 3 else text
-        return text
+        return without_texts(text, hidden_texts(*self.account)) if self.account else text
 
     def _refused(self, question: _Question, status: int, text: str) -> CdcError:
         problem = f"it answered {status}{': ' + quoted(text) if text else ''}"

@@ -6,6 +6,7 @@ import socket
 from dataclasses import dataclass
 from pathlib import Path
 
+from cdcsync_core.account_texts import hidden_texts, without_texts
 from cdcsync_core.errors import CdcError, Reason, fail
 from cdcsync_core.resource.networks import networks_of_the_run, parse_networks, refuse_addresses
 from cdcsync_mysql.sessions.connection import Tls
@@ -38,6 +39,10 @@ class SqlLogin:
                 needed="a Secret with the account and its password",
                 remedy="see the Secret's keys",
             ) from error
+
+    def without_account(self, message: str) -> str:
+        """A server's message without what it may repeat of the login."""
+        return without_texts(message, hidden_texts(self.username_file, self.password_file))
 
     def checked_address(self) -> str:
         """An address of the host, not refused by the operator's policy; raises CdcError."""

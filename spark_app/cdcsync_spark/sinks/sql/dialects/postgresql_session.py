@@ -111,7 +111,7 @@ class PostgresSession:
         try:
             return PostgresLogin(parameters).made()
         except LoginFailed as error:
-            raise self._login.unreachable(quoted_text(str(error))) from error
+            raise self._login.unreachable(quoted_text(self._login.without_account(str(error)))) from None
 
     def _refuse_nul(self, texts: Mapping[str, str]) -> None:
         """A character NUL would end libpq's parameters, and leave out TLS, which comes after."""
