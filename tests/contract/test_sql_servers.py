@@ -6,6 +6,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
+import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -155,6 +156,17 @@ def poor_account(dialect: Any, folder: Path, name: str) -> Any:
     for file, text in zip(files, (name, PASSWORD), strict=True):
         file.write_text(text)
     return replace(dialect, login=replace(dialect.login, username_file=files[0], password_file=files[1]))
+
+
+@every_database
+def test_a_refused_login_shows_nothing_of_its_secret(sink: SqlSink, store: object, tmp_path: Path) -> None:
+    """Servers repeat the account's name, the beginning of one that is long; its key is not the
+    usual one here, so it may be any secret."""
+    hidden = "hunter2-" + "never-shown-" * 6
+    with pytest.raises(CdcError) as refused:
+        poor_account(sink.dialect, tmp_path, hidden).open()
+    assert "***" in refused.value.message
+    assert hidden[:8] not in "".join(traceback.format_exception(refused.value))
 
 
 @every_mysql

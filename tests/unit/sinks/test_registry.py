@@ -139,11 +139,13 @@ def test_the_text_of_a_server_that_is_no_registry_is_not_shown(server: ScriptedR
 
 
 def test_a_password_that_a_registry_repeats_is_not_shown(server: ScriptedRegistry, tmp_path: Path) -> None:
-    user, password = tmp_path / "username", tmp_path / "password"
-    user.write_text("cdc")
-    password.write_text("a-secret")
-    server.answers = [(401, b'{"error_code": 40101, "message": "not a-secret"}')]
-    assert '"not ***"' in refusal(Registry(server.url, (user, password))).message
+    """The account's name, too, where its key may be that of any secret."""
+    for key, text in {"username": "cdc", "other": "other-secret", "password": "pw"}.items():
+        (tmp_path / key).write_text(text)
+    for key, shown in {"username": '"cdc: not ***"', "other": '"***: not ***"'}.items():
+        name = (tmp_path / key).read_text()
+        server.answers = [(401, json.dumps({"error_code": 40101, "message": f"{name}: not pw"}).encode())]
+        assert shown in refusal(Registry(server.url, (tmp_path / key, tmp_path / "password"))).message
 
 
 def test_a_schema_is_asked_for_once_per_process(server: ScriptedRegistry) -> None:

@@ -39,6 +39,21 @@ def catalog(server: JsonAnswers, tmp_path: Path) -> GlueCatalog:
     return GlueCatalog(GlueSettings(server.url(), login, seconds=20), "/lake", TableStores(folder="/lake"))
 
 
+def test_a_key_that_aws_repeats_is_not_shown(server: JsonAnswers, tmp_path: Path) -> None:
+    """An access key's id is no secret where it is in its own key."""
+    (tmp_path / "password").write_text("hidden-secret")
+    for name in ("AWS_ACCESS_KEY_ID", "other"):
+        (tmp_path / name).write_text("AKIDEXAMPLE")
+        login = SigV4(tmp_path / name, tmp_path / "password", "eu-central-1")
+        other = GlueCatalog(GlueSettings(server.url(), login, seconds=20), "/lake", TableStores(folder="/lake"))
+        text = "AKIDEXAMPLE has not hidden-secret"
+        server.answers["/"] = [(403, {"__type": "UnrecognizedClientException", "Message": text})]
+        with pytest.raises(CdcError) as refused:
+            other.load(TABLE)
+        assert refused.value.reason is Reason.AUTHENTICATION_FAILED
+        assert f"{'***' if name == 'other' else 'AKIDEXAMPLE'} has not ***" in refused.value.message
+
+
 CHECKED = error("ConcurrentModificationException")
 
 

@@ -400,6 +400,17 @@ def test_an_account_that_is_refused_says_no_secret(server: JsonAnswers, tmp_path
     assert "the-secret" not in message
 
 
+def test_a_client_secret_that_a_server_repeats_is_not_shown(server: JsonAnswers, tmp_path: Path) -> None:
+    """Nor the client's id, where its key may be that of any secret; in JSON, too."""
+    (tmp_path / "id").write_text("the-\u00e9-id")
+    (tmp_path / "password").write_text('the-"secret')
+    shown = {"error": {"message": 'the-\u00e9-id: not the-"secret', "type": "Busy", "code": 503}}
+    server.answers[TOKENS] = [(503, shown)]
+    found, message = reason(catalog(server, login=OAuth2(tmp_path / "id", tmp_path / "password")).check)
+    assert found is Reason.SINK_UNREACHABLE
+    assert '"***: not ***"' in message
+
+
 def test_an_account_that_is_not_in_the_secret(server: JsonAnswers, tmp_path: Path) -> None:
     found, message = reason(catalog(server, login=Bearer(tmp_path / "catalog" / "token")).check)
     assert found is Reason.SPEC_INVALID
