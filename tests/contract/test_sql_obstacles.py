@@ -4,24 +4,44 @@ a row is written; so is a server that takes no writes, and an account without ri
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from cdcsync_core.errors import CdcError, Reason
+from cdcsync_core.tables.schema_change import Filled, Kept
 from cdcsync_spark.sinks.contract.changes import Empty, Upsert
 from cdcsync_spark.sinks.sql.dialects import mysql_session, postgresql_session
 from cdcsync_spark.sinks.sql.dialects.dialect import SqlName, SqlSession
 from cdcsync_spark.sinks.sql.dialects.mysql import MySqlDialect
 from cdcsync_spark.sinks.sql.dialects.names import table_name
+from cdcsync_spark.sinks.sql.place import SqlPlace
+from cdcsync_spark.sinks.sql.states import States
 from cdcsync_spark.sinks.sql.target import SqlSink, SqlTarget
 from contract.conftest import DATABASES, served
-from contract.sinkcase import Row, batch, content, first_state, keys_of, make_table, rows_of, whole_snapshot
+from contract.sinkcase import (
+    ORDERS,
+    Row,
+    batch,
+    content,
+    first_state,
+    keys_of,
+    make_table,
+    rows_of,
+    step,
+    whole_snapshot,
+)
+from support.lost_copies import read_again
 
 TABLE = make_table({"name": "varchar(20)", "amount": "decimal(12,4)", "at": "datetime(6)"}, ["name"])
 FIRST: list[Row] = [("a", None, None), ("A", None, None), ("a ", None, None)]
 CHANGE = batch(1, Upsert(rows_of(TABLE, [("b", None, None)]), keys_of(TABLE, [])))
+
+WIDER = make_table({"name": "varchar(20)", "amount": "decimal(12,4)", "at": "datetime(6)", "more": "int"}, ["name"])
+WIDENED = step(1, WIDER, [Kept("name"), Kept("amount"), Kept("at"), Filled(None)])
 
 pytestmark = pytest.mark.parametrize(
     ("sink", "store"), [served(name, name == "mysql") for name in DATABASES], indirect=True
@@ -76,11 +96,26 @@ ON_POSTGRESQL = [
     ),
 ]
 
+#: what another program makes of the primary key `id` of the table `{t}`, and what the error names
+KEYS_ON_MYSQL = [
+    ("ALTER TABLE {t} DROP PRIMARY KEY, ADD PRIMARY KEY (id, at)", r"primary key .* is \(at, id\)"),
+    ("ALTER TABLE {t} DROP PRIMARY KEY, ADD PRIMARY KEY (id(3))", "only the first 3 of id"),
+    ("ALTER TABLE {t} DROP PRIMARY KEY", "primary key .* is gone"),
+]
+KEYS_ON_POSTGRESQL = [
+    ("ALTER TABLE {t} DROP CONSTRAINT {k}, ADD CONSTRAINT {k} PRIMARY KEY (id, at)", r"primary key .* is \(at, id\)"),
+    (
+        "ALTER TABLE {t} DROP CONSTRAINT {k}, ADD CONSTRAINT {k} PRIMARY KEY (id) DEFERRABLE",
+        r"is \(deferrable, id\)",
+    ),
+    ("ALTER TABLE {t} DROP CONSTRAINT {k}", "primary key .* is gone"),
+]
+
 
 def refusal(target: SqlTarget) -> CdcError:
-    """The error of the next commit."""
+    """The error of the next commit, which changes a row that is there."""
     with pytest.raises(CdcError) as refused:
-        target.commit(1, CHANGE)
+        target.commit(1, batch(1, Upsert(rows_of(TABLE, FIRST[:1]), keys_of(TABLE, []))))
     return refused.value
 
 
@@ -89,21 +124,26 @@ def run_all(session: SqlSession, statements: str) -> None:
         session.run(statement)
 
 
-def test_what_changes_rows_by_itself_is_named_before_a_row_is_written(sink: SqlSink, store: object) -> None:
-    """A commit names it, the opening of a run, and `check`."""
+def test_what_changes_rows_by_itself_is_named_before_a_row_is_written(
+    sink: SqlSink, store: object, tmp_path: Path
+) -> None:
+    """A commit names it, also one that copies or empties the table, the opening of a run, and
+    `check`."""
     target = sink.target(TABLE.id)
     whole_snapshot(target, FIRST, TABLE)
-    place = target.place
+    place, writer = target.place, target.writer(tmp_path)
     names = {"t": table_name(sink.dialect, place.name), "s": sink.dialect.quoted(place.name.schema)}
     session = sink.dialect.open()
     for statement, finding, undo in ON_POSTGRESQL if sink.dialect.alters_in_transactions else ON_MYSQL:
         run_all(session, statement.format(**names))
-        for attempt in (target.last_commit, lambda: target.commit(1, CHANGE), lambda: place.refuse_unusable(session)):
+        commits = [partial(target.commit, 1, build) for build in (CHANGE, batch(1, Empty()), WIDENED)]
+        for attempt in (writer.last_commit, partial(place.refuse_unusable, session), *commits):
             with pytest.raises(CdcError, match=finding) as refused:
                 attempt()
             assert refused.value.reason is Reason.SINK_CONFLICT, statement
         run_all(session, undo.format(**names))
         assert len(content(target)) == len(FIRST), statement
+    assert States(sink.dialect, session).helpers(place.key) == []
     session.close()
     target.commit(1, CHANGE)
     assert len(content(target)) == len(FIRST) + 1
@@ -128,6 +168,64 @@ def test_a_collation_that_would_merge_two_keys_is_named(sink: SqlSink, store: ob
     session.close()
 
 
+def key_name(session: SqlSession, place: SqlPlace) -> str:
+    """The primary key's constraint; in MySQL and MariaDB each is called so."""
+    named = (
+        "SELECT constraint_name FROM information_schema.table_constraints"
+        " WHERE table_schema = %s AND table_name = %s AND constraint_type = 'PRIMARY KEY'"
+    )
+    ((name,),) = session.fetch((str,), named, (place.name.schema, place.name.table))
+    return str(name)
+
+
+def test_another_primary_key_is_named(sink: SqlSink, store: object) -> None:
+    """A row whose other columns change would be there twice by it; the key comes back, and the rows
+    follow."""
+    table = make_table({"id": "varchar(20)", "at": "datetime(6)"}, ["id"])
+    target, on_postgresql = sink.target(table.id), sink.dialect.alters_in_transactions
+    whole_snapshot(target, [("a", datetime(2026, 1, 1))], table)
+    session, place = sink.dialect.open(), target.place
+    names = {"t": table_name(sink.dialect, place.name), "k": sink.dialect.quoted(key_name(session, place))}
+    for number, (statement, finding) in enumerate(KEYS_ON_POSTGRESQL if on_postgresql else KEYS_ON_MYSQL, 1):
+        run_all(session, statement.format(**names))
+        changed = [("a", datetime(2026, 1, 1 + number))]
+        change = batch(number, Upsert(rows_of(table, changed), keys_of(table, [])))
+        for attempt in (partial(target.commit, 1, change), partial(place.refuse_unusable, session)):
+            with pytest.raises(CdcError, match=finding) as refused:
+                attempt()
+            assert refused.value.reason is Reason.SINK_CONFLICT, statement
+        assert content(target) == [("a", datetime(2026, 1, number))]
+        drop, add = ("DROP CONSTRAINT {k}", "CONSTRAINT {k}") if on_postgresql else ("DROP PRIMARY KEY", "")
+        dropped = "" if "gone" in finding else f"{drop}, "
+        session.run(f"ALTER TABLE {{t}} {dropped}ADD {add} PRIMARY KEY (id)".format(**names))
+        target.commit(1, change)
+        assert content(target) == changed
+    session.close()
+
+
+def test_a_resnapshot_mends_an_altered_table(sink: SqlSink, store: object, tmp_path: Path) -> None:
+    """As the error says. What may have a purpose of its own is left where it is."""
+    target, on_postgresql = sink.target(ORDERS.id), sink.dialect.alters_in_transactions
+    whole_snapshot(target, [(1, "old"), (2, "old")])
+    session, name = sink.dialect.open(), table_name(sink.dialect, target.place.name)
+    constraint = sink.dialect.quoted(key_name(session, target.place))
+    key = f"CONSTRAINT {constraint}" if on_postgresql else "PRIMARY KEY"
+    session.run(f"ALTER TABLE {name} DROP {key}, DROP COLUMN note")
+    session.run(f"CREATE UNIQUE INDEX single ON {name} (id)")
+    copy = read_again(sink, tmp_path)
+    with pytest.raises(CdcError, match="unique index single"):
+        copy.publish(2)
+    session.run(
+        f"DROP INDEX {sink.dialect.quoted(target.place.name.schema)}.single"
+        if on_postgresql
+        else f"DROP INDEX single ON {name}"
+    )
+    session.close()
+    copy.publish(2)
+    assert content(target) == [(1, "new")]
+    assert target.writer(tmp_path).last_commit() == target.last_commit()
+
+
 def test_a_table_that_others_refer_to_keeps_its_place(sink: SqlSink, store: object) -> None:
     """MySQL would let them refer to the rows of before; PostgreSQL's rows are refused, too."""
     target, session = sink.target(TABLE.id), sink.dialect.open()
@@ -139,7 +237,7 @@ def test_a_table_that_others_refer_to_keeps_its_place(sink: SqlSink, store: obje
         f"CREATE TABLE {child} " + (f"(LIKE {parent})" if sink.dialect.alters_in_transactions else f"LIKE {parent}")
     )
     session.run(f"ALTER TABLE {child} ADD CONSTRAINT parent FOREIGN KEY (name) REFERENCES {parent} (name)")
-    with pytest.raises(CdcError, match=r"foreign key child\.parent|constraint parent on table") as refused:
+    with pytest.raises(CdcError, match=r"foreign key (child\.)?parent") as refused:
         target.commit(1, batch(1, Empty()))
     assert refused.value.reason is Reason.SINK_CONFLICT
     if not sink.dialect.alters_in_transactions:

@@ -12,7 +12,9 @@ import pytest
 from cdcsync_core.errors import PermanentError
 from cdcsync_core.state import TableState
 from cdcsync_spark.sinks.contract.changes import Build, Commit, Upsert
+from cdcsync_spark.sinks.sql.dialects.dialect import SqlSession
 from cdcsync_spark.sinks.sql.dialects.names import count, table_name
+from cdcsync_spark.sinks.sql.place import SqlPlace
 from cdcsync_spark.sinks.sql.target import SqlSink, SqlTarget
 from contract.conftest import DATABASES, served
 from contract.sinkcase import Row, batch, content, in_order, keys_of, make_table, rows_of, whole_snapshot
@@ -137,3 +139,32 @@ def test_many_tables_share_few_connections(sink: SqlSink, store: object, tmp_pat
     ((connections,),) = session.fetch((int,), statement)
     session.close()
     assert connections <= 6
+
+
+def test_what_comes_between_two_tables_of_a_batch_is_seen(
+    sink: SqlSink, store: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A trigger of the second table, which is created after the first one was checked."""
+    targets, hold = opened(sink)[:2], SqlPlace.hold
+    name, is_postgresql = table_name(sink.dialect, targets[1].place.name), sink.dialect.alters_in_transactions
+    schema = sink.dialect.quoted(targets[1].place.name.schema)
+    loud = (
+        f"CREATE TRIGGER loud BEFORE UPDATE ON {name}"
+        " FOR EACH ROW EXECUTE FUNCTION suppress_redundant_updates_trigger()"
+        if is_postgresql
+        else f"CREATE TRIGGER {schema}.loud BEFORE INSERT ON {name} FOR EACH ROW SET NEW.note = 'theirs'"
+    )
+
+    def late(self: SqlPlace, session: SqlSession) -> None:
+        if self == targets[1].place:
+            other = sink.dialect.open()
+            other.run(loud)
+            other.close()
+        hold(self, session)
+
+    monkeypatch.setattr(SqlPlace, "hold", late)
+    parts = [(target.writer(tmp_path), change(number, CHANGED)) for number, target in enumerate(targets)]
+    outcomes = list(sink.commit_all(1, parts))
+    assert isinstance(outcomes[1], PermanentError), outcomes
+    assert "trigger loud" in str(outcomes[1])
+    assert [content(target) for target in targets] == [CHANGED, FIRST]

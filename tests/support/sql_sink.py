@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+
+import pymysql
 
 from cdcsync_core.tables.source_table import quote
 from cdcsync_mysql.sessions.connection import Tls
@@ -47,6 +49,9 @@ def mysql(server: Server, folder: Path) -> Iterator[Dialect]:
     try:
         yield MySqlDialect(login(folder, "spec.sink.mysql", server.port, account, PASSWORD), state_schema=account)
     finally:
+        sessions = server.query(f"SELECT id FROM information_schema.processlist WHERE user = '{account}'")
+        with suppress(pymysql.MySQLError):  # of a test that failed: they keep the databases; or one is gone by now
+            server.run(*(f"KILL {session}" for (session,) in sessions))
         server.run(*(f"DROP DATABASE {quote(name)}" for name in _databases(server) - before), f"DROP USER {account}")
 
 

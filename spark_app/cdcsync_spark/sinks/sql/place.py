@@ -16,7 +16,7 @@ from cdcsync_core.state import TableState
 from cdcsync_core.tables.capture import Capture
 from cdcsync_core.tables.source_table import TableId
 from cdcsync_spark.sinks.sql import tables
-from cdcsync_spark.sinks.sql.dialects.dialect import Dialect, SqlName, SqlSession
+from cdcsync_spark.sinks.sql.dialects.dialect import PRIMARY_KEY, Dialect, SqlName, SqlSession
 from cdcsync_spark.sinks.sql.dialects.names import table_name
 from cdcsync_spark.sinks.sql.states import BOOKKEEPING, BOOKKEEPING_NAMES, States
 
@@ -119,8 +119,21 @@ class SqlPlace:
             if not self.dialect.is_defined(kind, shown[self.dialect.stored(name)]):
                 other = shown[self.dialect.stored(name)]
                 raise self._altered_error(f"the column {name} of {self.name} is {other} by now, and was {kind}")
-        if obstacles := self.dialect.obstacles(session, self.name):
+        key = self.refuse_obstacles(session)
+        if key != sorted(map(self.dialect.stored, state.schema.key)):
+            raise self._key_error(key, state.schema.key)
+
+    def refuse_obstacles(self, session: SqlSession) -> list[str]:
+        """The columns of the primary key by their names; none where there is no table. Raises
+        `SinkConflict` for what would make other rows of ours."""
+        shown = self.dialect.obstacles(session, self.name)
+        if obstacles := [(kind, name) for kind, name in shown if kind != PRIMARY_KEY]:
             raise self._obstacles_error(obstacles)
+        return sorted(name for _, name in shown)
+
+    def _key_error(self, shown: Sequence[str], key: Sequence[str]) -> CdcError:
+        there = f"is ({', '.join(shown)}) by now, and was" if shown else "is gone by now, and was"
+        return self._altered_error(f"the primary key of {self.name} {there} ({', '.join(key)})")
 
     def _obstacles_error(self, obstacles: Sequence[tuple[str, str]]) -> CdcError:
         names = ", ".join(f"{kind} {name}" for kind, name in obstacles[:10])
@@ -137,7 +150,7 @@ class SqlPlace:
             Reason.SINK_CONFLICT,
             f"{finding}, and the state in {self.dialect.state_schema}.states says that its rows are there",
             needed="the table as this sync has left it",
-            remedy=resnapshot(str(self.table)),
+            remedy=f"define it so again if its values are as they were, {RUN_AGAIN}; or {resnapshot(str(self.table))}",
             table=str(self.table),
         )
 

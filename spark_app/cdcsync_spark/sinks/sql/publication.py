@@ -90,10 +90,14 @@ class TablePublication:
             drop, _ = self.dialect.temporary_tables(name, "")
             self.session.run(drop)
 
+    @property
+    def needs_target(self) -> bool:
+        """Whether anything is made of the target's rows or columns of before."""
+        return not isinstance(self.commit.change, Replace)
+
     def fill(self, new: SqlName) -> None:
-        """Creates and fills the table that takes the target's place."""
+        """Fills the table that takes the target's place."""
         change, state = self.commit.change, self.commit.state
-        tables.create(self.dialect, self.session, new, state.capture, state.schema)
         if isinstance(change, Replace):
             self._insert(change.staged, new)
         elif not isinstance(change, Empty):

@@ -53,8 +53,9 @@ class SqlTarget:
         return current
 
     def last_commit(self) -> TableState | None:
+        """Also of a table that others have altered: a resnapshot mends it."""
         with self._writing() as writer:
-            return writer.last_commit()
+            return on_session([writer], lambda session: TableWork(self.place, session).state())
 
     def commit(self, epoch: int, build: Build) -> TableState:
         with self._writing() as writer:
@@ -90,7 +91,8 @@ class SqlTarget:
 
     def staged(self) -> Staged:
         """See `TableTarget.staged`."""
-        state = self.last_commit()
+        with self._writing() as writer:
+            state = writer.last_commit()
         if state is None or state.identity.sync != self.place.sync:
             raise no_copy_error(str(self.place.table))
         with self._session() as session:

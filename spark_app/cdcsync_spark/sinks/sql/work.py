@@ -90,13 +90,14 @@ class TableWork:
         current, state = publication.current, publication.commit.state
         self.place.refuse_referenced(self._dialect.references(self.session, self.place.name.schema))
         pending = self._pending(state)
-        publication.fill(pending.new)
+        self._fill(publication, pending)
         gate("sql-table-filled")
         if self._dialect.alters_in_transactions:
             with transaction(self.session):
                 done = self._states.advance(self.place.key, current, state)
                 if done:
                     self._take(pending)
+                    self._refuse_altered(publication)
                     self._swap(pending, replaces=True)
                     gate("sql-rows-written")
         else:
@@ -104,12 +105,33 @@ class TableWork:
                 done = self._states.pend(self.place.key, current, pending)
                 if done:
                     self._take(pending)
+                    self._refuse_altered(publication)
             if done:
                 gate("sql-pending")
                 self._finish(pending.to_text(), replaces=True)
         gate("sql-committed")
         self.drop((pending.new, pending.old, *(publication.staged_rows() if done else ())))
         return done
+
+    def _fill(self, publication: TablePublication, pending: Pending) -> None:
+        """In a transaction that keeps others from altering the table that is copied."""
+        try:
+            self.place.create(self.session, pending.new, pending.state)
+            with transaction(self.session):
+                self._refuse_altered(publication)
+                publication.fill(pending.new)
+        except CdcError:
+            self.drop((pending.new, pending.old))
+            raise
+
+    def _refuse_altered(self, publication: TablePublication) -> None:
+        """As before each commit. What is to be replaced by staged rows may be gone or altered."""
+        if publication.needs_target:
+            self.place.hold(self.session)
+            self.place.refuse_altered(self.session, publication.current)
+        elif self._dialect.columns(self.session, self.place.name):
+            self.place.hold(self.session)
+            self.place.refuse_obstacles(self.session)
 
     def _pending(self, state: TableState) -> Pending:
         """New names, which the list of helpers has before there are tables of them."""

@@ -19,6 +19,8 @@ from cdcsync_core.tables.schema_change import Value
 from cdcsync_core.tables.source_table import SourceType, TableId
 from cdcsync_core.tables.target_schema import TargetColumn
 
+#: the kind of `Dialect.obstacles` that names a column of the primary key
+PRIMARY_KEY = "primary key"
 #: the type of a column of an answer
 Kind = type | UnionType
 
@@ -185,7 +187,8 @@ class Dialect(Protocol):
 
     def obstacles(self, session: SqlSession, table: SqlName) -> list[tuple[str, str]]:
         """What might make other rows of ours, or lose them: its kind and its name, such as a
-        trigger."""
+        trigger. Of the kind `PRIMARY_KEY` are the columns of the primary key, and what makes it
+        less than a key of these columns."""
         ...
 
     def references(self, session: SqlSession, schema: str) -> list[tuple[str, str]]:

@@ -83,6 +83,8 @@ class MySqlSession:
     def _begin(self) -> None:
         for setting in _SETTINGS:
             self.run(setting)
+        if not self.is_mariadb:  # whose catalog has no transactions: MySQL's would be of the first SELECT in one
+            self.run("SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED")
         (self._most_bytes,) = one_row(self._login.address, self.fetch((int,), "SELECT @@max_allowed_packet"))
         variables = "SHOW GLOBAL VARIABLES WHERE Variable_name IN ('local_infile', 'innodb_read_only')"
         shown: dict[str, str] = dict(self.fetch((str, str), variables))
