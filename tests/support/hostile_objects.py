@@ -16,11 +16,33 @@ from cdcsync_kube.client import Api, ApiError, Object
 
 _SYNCS = "/apis/cdcsync.io/v1alpha1/namespaces/{}/cdcsyncs"
 _KIND = {"apiVersion": "cdcsync.io/v1alpha1", "kind": "CdcSync"}
-_SPEC: Object = {
-    "source": {"host": "h", "credentialsSecretRef": {"name": "login"}},
-    "tables": {"include": ["a.*"]},
-    "sink": {"delta": {"path": "s3://a/b"}},
-}
+_LOGIN: Object = {"credentialsSecretRef": {"name": "login"}}
+_TLS: Object = {"tls": {"caSecretRef": {"name": "login", "key": "tls.crt"}}}
+SOURCES: tuple[Object, ...] = (
+    {"host": "h", **_LOGIN},
+    {"host": "h", "credentialsSecretRef": {"name": "login", "usernameKey": "password", "passwordKey": "tls.crt"}},
+    {"hosts": ["h", "i"], **_LOGIN, **_TLS},
+    {"host": "h", "snapshotHost": "i", **_LOGIN},
+)
+STARTS: tuple[Object, ...] = (
+    {"from": "snapshot"},
+    {"from": "latest"},
+    {"from": "position", "file": "binlog.000001", "offset": 4},
+    {"from": "gtid", "gtidSet": "0-1-1"},
+    {"from": "timestamp", "timestamp": "2026-01-01T00:00:00Z"},
+)
+_KAFKA: Object = {"bootstrapServers": "h:1,i:1", "staging": {"path": "s3://a/b", **_LOGIN}}
+_REGISTRY: Object = {"url": "https://h", **_LOGIN, **_TLS}
+SINKS: tuple[Object, ...] = (
+    {"delta": {"path": "s3://a/b"}},
+    {"kafka": {**_KAFKA, **_TLS, "sasl": {"mechanism": "PLAIN", **_LOGIN}}},
+    {"kafka": {**_KAFKA, "format": "debezium-avro", "schemaRegistry": _REGISTRY}},
+    {"iceberg": {"catalog": {"uri": "https://h", **_LOGIN, **_TLS}}},
+    {"iceberg": {"catalog": {"uri": "https://h", "authentication": "sigv4", "sigv4": {"region": "r"}, **_LOGIN}}},
+    {"mysql": {"host": "h", **_LOGIN, **_TLS}},
+    {"postgresql": {"host": "h", "database": "d", **_LOGIN, "tls": {"mode": "required", "allowUnverified": True}}},
+)
+_ANNOTATIONS = [f"cdcsync.io/{name}" for name in ("hosts", "allow-unverified", "username-key", "password-key")]
 #: as deep as the API server's decoder takes
 _LEVELS = 9_900
 _TEXTS = (
@@ -37,6 +59,7 @@ _TEXTS = (
     "null",
     "[" * 900,
 )
+_CONSENTS = (*_TEXTS, "true", "h, i", "password", "tls.crt")
 
 
 class HostileTenant:
@@ -104,15 +127,22 @@ class HostileTenant:
         return {self._random.choice(_TEXTS)[:60]: self._value(depth + 1) for _ in range(self._random.randrange(6))}
 
     def _spec(self) -> Object:
-        spec = json.loads(json.dumps(_SPEC))
+        parts = {"source": SOURCES, "start": STARTS, "sink": SINKS}
+        drawn = {part: self._random.choice(values) for part, values in parts.items()}
+        spec: Object = json.loads(json.dumps({"tables": {"include": ["a.*"]}, **drawn}))
         for _ in range(self._random.randrange(4)):
             part = self._random.choice([*spec, "driver", "executors", "stream", "sparkConf", "autoRestart"])
-            inner = spec.setdefault(part, {})
+            inner = self._section(spec.setdefault(part, {}))
             if isinstance(inner, dict) and self._random.random() < 0.7:
                 inner[self._random.choice([*inner, "podTemplate", "memory", "x"])] = self._value()
             else:
                 spec[part] = self._value()
         return spec
+
+    def _section(self, value: Any) -> Any:
+        """It, or one below it."""
+        below = [inner for inner in value.values() if isinstance(inner, dict)] if isinstance(value, dict) else []
+        return self._section(self._random.choice(below)) if below and self._random.random() < 0.7 else value
 
     def _about(self, name: str) -> Object:
         about: Object = {"name": name}
@@ -141,9 +171,10 @@ class HostileTenant:
         return about | {"fieldsV1": fields, "time": "2026-01-01T00:00:00Z"}
 
     def _sync(self) -> None:
-        name = self._name()
-        body = self._in_any_order(_KIND | {"metadata": self._about(name), "spec": self._spec()})
+        name, spec = self._name(), self._spec()
+        body = self._in_any_order(_KIND | {"metadata": self._about(name), "spec": spec})
         self._uids[name] = self._api.create(_SYNCS.format(self._namespace), body)["metadata"]["uid"]
+        self.kinds.update(f"sync to {kind}" for kind in spec["sink"])
 
     def _owned(self, name: str, part: str, run: str) -> Object:
         owner = self._random.choice([*self._uids] or ["hostile-0"])
@@ -186,7 +217,10 @@ class HostileTenant:
         ))  # fmt: skip
 
     def _secret(self) -> None:
-        about = {"name": self._random.choice(("login", self._name())), "labels": {"cdcsync.io/source": "true"}}
+        about = {
+            "name": self._random.choice(("login", self._name())), "labels": {"cdcsync.io/source": "true"},
+            "annotations": {name: self._random.choice(_CONSENTS) for name in self._random.sample(_ANNOTATIONS, 2)},
+        }  # fmt: skip
         kind = self._random.choice(("Opaque", "kubernetes.io/basic-auth", "custom/" + "x" * 100))
         texts = {
             "username": "u",
