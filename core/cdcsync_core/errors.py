@@ -5,6 +5,7 @@
      |    +-- ManifestError  several faults at once
      |    +-- DecodeError  bytes that cannot be read exactly (position, table, column)
      +-- TransientError    a retry may fix it: the controller backs off and tries again
+          +-- TableBusyError  of one table: the others go on, and it is tried again later
 
 The class decides alone what the supervisor does; the `Reason` is the word that the user sees in
 conditions, exit messages and the documentation.
@@ -176,8 +177,12 @@ class TransientError(CdcError):
     """A retry may fix it."""
 
 
+class TableBusyError(TransientError):
+    """`TableBusy`: no other table waits for it, and the controller tries it again by itself."""
+
+
 class UnlistedError(TransientError):
-    """The source's server answered with an error of a number that is not known: it may concern the
+    """A server answered with an error of a number that is not known: it may concern the
     table at which it was met, or nothing that lasts."""
 
     def to_dict(self) -> dict[str, Any]:
@@ -244,7 +249,9 @@ class DecodeError(PermanentError):
 
 def fail(reason: Reason, found: str, *, needed: str = "", remedy: str = "", table: str = "") -> CdcError:
     """The error of the right family for `reason`, to be raised by the caller."""
-    family = TransientError if reason.retried else PermanentError
+    family: type[CdcError] = TransientError if reason.retried else PermanentError
+    if reason is Reason.TABLE_BUSY:
+        family = TableBusyError
     return family(reason, found, needed=needed, remedy=remedy, table=table)
 
 

@@ -280,11 +280,14 @@ def test_a_server_without_writes_and_rows_that_are_locked_are_tried_again(
     brief = "SET lock_timeout = '1s'" if is_postgresql else "SET SESSION innodb_lock_wait_timeout = 1"
     reading = "SET default_transaction_read_only = on" if is_postgresql else "SET SESSION TRANSACTION READ ONLY"
     settings, fresh = module._SETTINGS, replace(sink.dialect, login=replace(sink.dialect.login, field="another"))
-    for setting, rows in ((brief, "CHANGE"), (reading, "STATE")):
+    for setting, field, reason in (
+        (brief, "brief", Reason.TABLE_BUSY),
+        (reading, "reading", Reason.SINK_UNREACHABLE),
+    ):
         monkeypatch.setattr(module, "_SETTINGS", (*settings, setting))
-        other = SqlSink(replace(fresh, login=replace(fresh.login, field=rows)), sink.sync)
+        other = SqlSink(replace(fresh, login=replace(fresh.login, field=field)), sink.sync)
         refused = refusal(other.target(TABLE.id))
-        assert refused.reason is Reason.SINK_UNREACHABLE, refused
+        assert refused.reason is reason, refused
     monkeypatch.setattr(module, "_SETTINGS", settings)
     holder.rollback()
     holder.close()

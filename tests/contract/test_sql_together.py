@@ -15,31 +15,16 @@ from cdcsync_spark.sinks.contract.changes import Build, Commit, Upsert
 from cdcsync_spark.sinks.sql.dialects.dialect import SqlSession
 from cdcsync_spark.sinks.sql.dialects.names import count, table_name
 from cdcsync_spark.sinks.sql.place import SqlPlace
-from cdcsync_spark.sinks.sql.target import SqlSink, SqlTarget
+from cdcsync_spark.sinks.sql.target import SqlSink
 from contract.conftest import DATABASES, served
-from contract.sinkcase import Row, batch, content, in_order, keys_of, make_table, rows_of, whole_snapshot
+from contract.sinkcase import batch, content, in_order, keys_of, rows_of
+from contract.three_tables import CHANGED, FIRST, TABLES, change, opened
 from support.commit_cuts import cuts_to
 from support.deaths import at_gate
-
-TABLES = [make_table({"id": "bigint(20)", "note": "varchar(20)"}, ["id"], name=f"t{n}") for n in range(3)]
-FIRST: list[Row] = [(1, "first")]
-CHANGED: list[Row] = [(1, "changed"), (2, "new")]
 
 pytestmark = pytest.mark.parametrize(
     ("sink", "store"), [served(name, seldom=False) for name in DATABASES], indirect=True
 )
-
-
-def opened(sink: SqlSink) -> list[SqlTarget]:
-    targets = [sink.target(table.id) for table in TABLES]
-    for target, table in zip(targets, TABLES, strict=True):
-        whole_snapshot(target, FIRST, table)
-    return targets
-
-
-def change(number: int, rows: list[Row]) -> Build:
-    table = TABLES[number]
-    return batch(1, Upsert(rows_of(table, rows), keys_of(table, [])))
 
 
 def test_a_reader_sees_all_tables_of_a_batch_or_none(sink: SqlSink, store: object, tmp_path: Path) -> None:

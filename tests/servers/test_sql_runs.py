@@ -130,3 +130,43 @@ def test_into_mysql_and_mariadb(
         "credentialsSecretRef": {"name": "source"},
     }
     run_through_kills(origin, database, tmp_path / "sync", {"mysql": section}, schema, server.query)
+
+
+@pytest.mark.long
+def test_a_target_that_another_session_locks_holds_back_no_other(
+    mariadb1011: Server, postgres: PostgresServer, fresh_database: FreshDatabase, tmp_path: Path
+) -> None:
+    """It is `TableBusy`, and goes on by itself once the lock is gone."""
+    database = fresh_database(mariadb1011)
+    target = f"serving_{database}"
+    postgres.create_database(target)
+    postgres.create_account(ACCOUNT, PASSWORD)
+    section = {"host": "127.0.0.1", "port": postgres.port, "database": target}
+    section |= {"credentialsSecretRef": {"name": "source"}}
+    names = ("held", "free")
+    mariadb1011.run(*(f"CREATE TABLE {name} (id INT PRIMARY KEY)" for name in names), db=database)
+
+    def copied(name: str) -> list[tuple[Any, ...]]:
+        with postgres.connect(target) as connection:
+            return connection.execute(f"SELECT id FROM {database}.{name} ORDER BY id".encode()).fetchall()
+
+    def insert(number: int) -> None:
+        mariadb1011.run(*(f"INSERT INTO {name} VALUES ({number})" for name in names), db=database)
+
+    def entries(status: dict[str, Any]) -> dict[str, tuple[Any, ...]]:
+        return {t["name"].split(".")[1]: (t["phase"], t.get("reason")) for t in status["tableStatus"]}
+
+    with Sync(mariadb1011, [rf"{database}\..*"], tmp_path / "sync", spec={"sink": {"postgresql": section}}) as sync:
+        sync.start()
+        sync.wait_phase("Streaming")
+        insert(1)
+        sync.wait_until(lambda: [copied(name) for name in names] == [[(1,)]] * 2, "the first rows")
+        with postgres.connect(target) as holder, holder.transaction():
+            holder.execute(f"LOCK TABLE {database}.held IN ACCESS EXCLUSIVE MODE".encode())
+            for number in range(2, 5):
+                insert(number)
+                sync.wait_until(lambda n=number: copied("free")[-1] == (n,), "the rows of the other table")
+            sync.wait_for(lambda s: entries(s)["held"] == ("Failed", "TableBusy"))
+            assert sync.status()["restarts"]["consecutive"] == 0
+        sync.wait_until(lambda: copied("held") == [(n,) for n in range(1, 5)], "the rows of the table that was locked")
+        sync.wait_for(lambda s: {phase for phase, _ in entries(s).values()} == {"Streaming"})

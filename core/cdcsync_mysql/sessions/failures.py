@@ -89,7 +89,13 @@ def of_table(error: CdcError, table: TableId) -> CdcError:
     if error.reason is Reason.TABLE_BUSY:
         return fail(error.reason, error.found, needed=error.needed, remedy=error.remedy, table=name)
     if is_unexplained(error):
-        return fail(Reason.TABLE_BUSY, error.found, needed=_READABLE, remedy=_SEE_ERROR, table=name)
+        return fail(
+            Reason.TABLE_BUSY,
+            error.found,
+            needed=error.needed or _READABLE,
+            remedy=error.remedy or _SEE_ERROR,
+            table=name,
+        )
     return fail(Reason.TABLE_UNREADABLE, error.found, needed=_READABLE, remedy=REPAIR_TABLE, table=name)
 
 

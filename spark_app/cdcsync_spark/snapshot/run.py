@@ -25,7 +25,7 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from cdcsync_core.errors import CdcError, PermanentError, Reason, TransientError, fail
+from cdcsync_core.errors import CdcError, PermanentError, Reason, TableBusyError, TransientError, fail
 from cdcsync_core.gates import gate
 from cdcsync_core.positions.chunk import Split
 from cdcsync_core.positions.position import Position, Watermark
@@ -120,7 +120,7 @@ def _publish(
         with source.history() as verify:
             verify(table.state.identity.lineage, table.state.low)
         table.publish(epoch)
-    except PermanentError as e:
+    except (PermanentError, TableBusyError) as e:
         _refuse(context, progress, table, e)
 
 
@@ -156,7 +156,7 @@ def _open(context: RunContext, source: SnapshotSource, index: int, assignment: T
             feed,
             early=context.resource.spec.snapshot.delivery == "early",
         )
-    except PermanentError as e:
+    except (PermanentError, TableBusyError) as e:
         context.refuse(str(assignment.table.id), e)
         return None
 
@@ -353,7 +353,7 @@ class SnapshotRun:
         build = _wave_commit(table.state, replace(after, epoch=self.epoch), change)
         try:
             table.state = table.target.commit(self.epoch, build)
-        except PermanentError as e:
+        except (PermanentError, TableBusyError) as e:
             self._refuse(table, [e])
             return
         self.progress.commits += 1

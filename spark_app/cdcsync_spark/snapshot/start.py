@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from cdcsync_core.errors import CdcError, PermanentError, Reason, fail
+from cdcsync_core.errors import CdcError, PermanentError, Reason, TableBusyError, fail
 from cdcsync_core.gates import gate
 from cdcsync_core.positions.chunk import Intervals
 from cdcsync_core.positions.position import Position
@@ -50,7 +50,7 @@ def to_begin(tables: Sequence[SnapshotTable]) -> list[SnapshotTable]:
 
 def begin(
     source: Source, server: ServerFacts, start: Start, tables: Sequence[SnapshotTable], epoch: int
-) -> Iterator[tuple[SnapshotTable, PermanentError]]:
+) -> Iterator[tuple[SnapshotTable, CdcError]]:
     """Begins them; yields those that are refused. Raises TransientError."""
     try:
         position = _position(source, server, start)
@@ -64,7 +64,7 @@ def begin(
                 raise changes[table.name]
             _refuse_other_definition(source, server, position, table)
             _commit(table, position, epoch)
-        except PermanentError as e:
+        except (PermanentError, TableBusyError) as e:
             yield table, e
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from pymysql.connections import Connection
 
-from cdcsync_core.errors import PermanentError
+from cdcsync_core.errors import PermanentError, TableBusyError
 from cdcsync_core.gates import gate
 from cdcsync_core.positions.position import LogOffset, Place, Position, meet_all
 from cdcsync_core.resource.spec import CdcSync, replica_ids
@@ -189,7 +189,7 @@ def _open(
         if _is_elsewhere(session, state):
             state = failover.move(target, state)
         session.proved(state.identity.lineage, state.position)
-    except PermanentError as e:
+    except (PermanentError, TableBusyError) as e:
         context.refuse(name, e)
         return None
     policy = policy_of(context.resource.spec, name, context.sink.capabilities)

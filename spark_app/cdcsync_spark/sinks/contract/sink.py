@@ -91,7 +91,7 @@ class Sink(Protocol):
     def commit_all(self, epoch: int, parts: Sequence[tuple[Writer, Build]]) -> Iterator[Outcome]:
         """`Writer.commit` of several tables, in one transaction where `capabilities.together`, else
         one after the other (`commit_each`): an outcome for each, in their order; an error that is
-        permanent is its table's alone."""
+        permanent, or `TableBusy`, is its table's alone."""
         ...
 
     def discard(self, table: TableId, generation: int) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
-from cdcsync_core.errors import PermanentError
+from cdcsync_core.errors import CdcError, PermanentError, TableBusyError
 from cdcsync_core.state import TableState
 from cdcsync_spark.sinks.contract.changes import Build
 
@@ -90,7 +90,7 @@ class Writer(Protocol):
         """Publishes what `build` decides; the state that the target has then (see `Build`).
 
         Raises `SinkConflict` where a higher epoch has taken over, `SinkUnreachable` where a retry
-        may help.
+        may help, `TableBusy` where another session keeps this table alone.
         """
         ...
 
@@ -132,8 +132,9 @@ def total_counts(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
     return total
 
 
-#: what became of a part of `commit_all`: the state that the target has, or why its table stops
-Outcome = TableState | PermanentError
+#: what became of a part of `commit_all`: the state that the target has, or why its table stops,
+#: for good or until it is tried again (`TableBusyError`)
+Outcome = TableState | CdcError
 #: see `Sink.commit_all`
 CommitAll = Callable[[int, Sequence[tuple[Writer, Build]]], Iterator[Outcome]]
 
@@ -143,6 +144,6 @@ def commit_each(epoch: int, parts: Sequence[tuple[Writer, Build]]) -> Iterator[O
     for writer, build in parts:
         try:
             outcome: Outcome = writer.commit(epoch, build)
-        except PermanentError as error:
+        except (PermanentError, TableBusyError) as error:
             outcome = error
         yield outcome

@@ -6,7 +6,9 @@ decided on, and no higher epoch. The row's lock makes every other writer wait un
 is made or gone. So where one of the states is another by now, nothing is changed, and all are
 decided on again; a writer that was superseded, and a COMMIT whose answer was lost, are seen in the
 states, which are never ahead of the rows or behind. A table that the server refuses is taken back
-to its savepoint, and the others go on.
+to its savepoint, and the others go on. One that is busy, as by another session's lock, ends the
+transaction, which the server may have ended by itself (a deadlock); the others are decided on
+again without it.
 """
 
 from __future__ import annotations
@@ -15,9 +17,10 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 
-from cdcsync_core.errors import CdcError, PermanentError
+from cdcsync_core.errors import CdcError, PermanentError, TransientError
 from cdcsync_core.gates import gate
 from cdcsync_core.state import TableState
+from cdcsync_mysql.sessions.failures import may_be_of_table, of_table
 from cdcsync_spark.sinks.contract.changes import AdvancePosition, Build
 from cdcsync_spark.sinks.contract.checks import check_successor, refuse_superseded
 from cdcsync_spark.sinks.contract.writer import Outcome
@@ -81,7 +84,7 @@ class Together:
     # -- the transaction
 
     def _publish(self, session: SqlSession, drafts: dict[int, TablePublication]) -> bool:
-        """False where a target has another state by now: then nothing was changed."""
+        """False where a target has another state by now, or is busy: then nothing was changed."""
         for number, draft in list(drafts.items()):
             with self._stopping_alone(number, drafts):
                 draft.prepare()
@@ -108,6 +111,8 @@ class Together:
             with self._stopping_alone(number, drafts, lambda: session.run("ROLLBACK TO SAVEPOINT cdcsync_table")):
                 if not self._change_table(session, self.parts[number][0], draft):
                     return False
+            if isinstance(self.outcomes.get(number), TransientError):
+                return False
             session.run("RELEASE SAVEPOINT cdcsync_table")
         return True
 
@@ -131,13 +136,23 @@ class Together:
     def _stopping_alone(
         self, number: int, drafts: dict[int, TablePublication] | None = None, undo: Callable[[], object] = lambda: None
     ) -> Iterator[None]:
-        """A permanent error is the outcome of its table alone, which leaves `drafts`."""
+        """What is the table's own is its outcome alone; it leaves `drafts`. `undo` is for what a
+        statement was refused for: a table that is busy ends the transaction."""
+        place = self.parts[number][0]
         try:
             yield
-        except (PermanentError, AlreadyThere) as error:
+        except PermanentError as error:
             undo()
-            place = self.parts[number][0]
-            self.outcomes[number] = error if isinstance(error, PermanentError) else place.duplicate_error(str(error))
-            if drafts is not None:
-                del drafts[number]
-                self.sent.pop(number, None)
+            self.outcomes[number] = error
+        except AlreadyThere as error:
+            undo()
+            self.outcomes[number] = place.duplicate_error(str(error))
+        except TransientError as error:
+            if not may_be_of_table(error):
+                raise
+            self.outcomes[number] = of_table(error, place.table)
+        else:
+            return
+        if drafts is not None:
+            del drafts[number]
+            self.sent.pop(number, None)

@@ -8,8 +8,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import TypeVar
 
-from cdcsync_core.errors import CdcError, PermanentError, TransientError
+from cdcsync_core.errors import CdcError, TransientError
 from cdcsync_core.state import TableState
+from cdcsync_mysql.sessions.failures import may_be_of_table, of_table
 from cdcsync_spark.sinks.contract.changes import Build
 from cdcsync_spark.sinks.contract.writer import Busy, Closed, Outcome, WriterStatus
 from cdcsync_spark.sinks.sql import sessions
@@ -47,7 +48,7 @@ class SqlWriter:
         if not self._lock.acquire(blocking=wait):
             raise Busy
         try:
-            self._given = on_session([self], self._checked_state)
+            self._given = self._alone(self._checked_state)
             return self._given
         finally:
             self._lock.release()
@@ -69,11 +70,11 @@ class SqlWriter:
     def create(self, state: TableState) -> TableState:
         """The target's state, which is `state` where the target was not there."""
         with self._lock:
-            return on_session([self], lambda session: TableWork(self.place, session).create(state))
+            return self._alone(lambda session: TableWork(self.place, session).create(state))
 
     def commit(self, epoch: int, build: Build) -> TableState:
         (outcome,) = commit_together(epoch, [(self, build)])
-        if isinstance(outcome, PermanentError):
+        if isinstance(outcome, CdcError):
             raise outcome
         return outcome
 
@@ -103,6 +104,13 @@ class SqlWriter:
             return otherwise
         finally:
             self._lock.release()
+
+    def _alone(self, work: Callable[[SqlSession], T]) -> T:
+        """What `work` on this table returns; what may concern the table alone is its own error."""
+        try:
+            return on_session([self], work)
+        except TransientError as error:
+            raise of_table(error, self.place.table) if may_be_of_table(error) else error from error
 
     # -- its session
 

@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 
-from cdcsync_core.errors import CdcError, PermanentError, Reason, TransientError, fail
+from cdcsync_core.errors import CdcError, Reason, TransientError, fail
 from cdcsync_core.gates import gate
 from cdcsync_core.positions.position import Position
 from cdcsync_core.state import TableState
@@ -87,7 +87,7 @@ class Applier:
         return self._done.taken_back
 
     def apply(self, batch: BinlogBatch) -> None:
-        """Raises TransientError; a permanent error stops its table only."""
+        """Raises TransientError; a permanent error, or TableBusy, stops its table only."""
         self._check_no_gap(batch)
         if batch.left is not None:
             self._crash.run(self.tables.values(), batch, batch.left)
@@ -103,7 +103,7 @@ class Applier:
         builds = [(t.target, on_confirmed(t, self._build(t, part, batch, files))) for t, part in due]
         for (table, part), outcome in zip(due, self._commit_all(self.epoch, builds), strict=True):
             with self._done.stopping_alone(table):
-                if isinstance(outcome, PermanentError):
+                if isinstance(outcome, CdcError):
                     raise outcome
                 self._done.note(table, outcome)
                 table.unchecked = table.unchecked or part.undescribed

@@ -9,13 +9,12 @@ from functools import partial
 
 import pyarrow as pa
 
-from cdcsync_core.errors import CdcError, Reason, TransientError, fail
+from cdcsync_core.errors import CdcError, Reason, fail
 from cdcsync_core.gates import gate
 from cdcsync_core.positions.position import Position
 from cdcsync_core.positions.watermark import join
 from cdcsync_core.remedies import resnapshot
 from cdcsync_core.state import TableState
-from cdcsync_mysql.sessions.failures import of_table
 from cdcsync_spark.binlog.batch import BinlogBatch
 from cdcsync_spark.delivery.changelog import Changelog
 from cdcsync_spark.delivery.events import unrepairable
@@ -55,23 +54,13 @@ class CrashRepair:
         gate("crash-tail-read")
         passed = self.repair.passed(batch.start, place) if lost else batch.start
         for table_id, keys in lost.items():
-            self._repair_alone(self.repair, concerned[table_id], keys, passed)
+            with self.commits.stopping_alone(concerned[table_id]):
+                self._repair_table(self.repair, concerned[table_id], keys, passed)
         self.doubtful = frozenset()
-
-    def _repair_alone(self, repair: Repair, table: StreamTable, keys: pa.Table | CdcError, passed: Position) -> None:
-        """A table that another session locks stays before the file's end: a later run repairs
-        it."""
-        try:
-            with self.commits.stopping_alone(table):
-                self._repair_table(repair, table, keys, passed)
-        except TransientError as e:
-            if e.reason is not Reason.TABLE_BUSY:
-                raise
-            table.error = of_table(e, table.state.capture.id)
 
     def _repair_table(self, repair: Repair, table: StreamTable, keys: pa.Table | CdcError, passed: Position) -> None:
         """The last piece moves the position behind the file's end; until then the next run begins
-        the repair again."""
+        the repair again, also of a table that another session locks."""
         if isinstance(keys, CdcError):
             raise keys
         if self.events and table.state.published:

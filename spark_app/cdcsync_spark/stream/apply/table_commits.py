@@ -11,8 +11,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from cdcsync_core.errors import CdcError, PermanentError, Reason, fail
+from cdcsync_core.errors import CdcError, PermanentError, Reason, TableBusyError, fail
 from cdcsync_core.state import TableState
+from cdcsync_mysql.sessions.failures import of_table
 from cdcsync_spark.sinks.contract.changes import Build
 from cdcsync_spark.stream.apply.maintenance_turns import MaintenanceTurns
 from cdcsync_spark.stream.apply.stream_table import StreamTable, went_back
@@ -82,9 +83,12 @@ class TableCommits:
     def stopping_alone(self, table: StreamTable) -> Iterator[None]:
         """A permanent error stops the table; one that was resnapshot meanwhile has a newer owner
         and is left to it. Where this run has written the table, a refused credential is one that
-        is being changed: it ends the run, and stops the table if the next run meets it."""
+        is being changed: it ends the run, and stops the table if the next run meets it. A table
+        that is busy stays where it is: a later run goes on with it."""
         try:
             yield
+        except TableBusyError as e:
+            table.error = of_table(e, table.state.capture.id)
         except PermanentError as e:
             if e.reason is Reason.PRIVILEGE_MISSING and table.wrote:
                 raise fail(Reason.SINK_UNREACHABLE, e.found, needed=e.needed, remedy=e.remedy, table=e.table) from None

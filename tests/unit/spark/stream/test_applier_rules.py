@@ -396,6 +396,19 @@ def test_another_partys_table_in_the_targets_place_stops_the_table_only(stream: 
     assert stream.values("items") == {1: "i"}
 
 
+def test_a_table_that_is_busy_stays_where_it_is_until_a_later_run(stream: MemoryStream) -> None:
+    """Another session locks its target: the others go on."""
+    rows = [file_transaction(300, orders=[(INSERT, 1, "a")], items=[(INSERT, 1, "i")])]
+    stream.targets["orders"].fail_next = fail(Reason.TABLE_BUSY, "the database refuses: lock timeout (1205)")
+    stream.applier.apply(stream.batch(file(100), file(300), rows))
+    error = stream.table("orders").error
+    assert error is not None
+    assert (error.reason, error.table) == (Reason.TABLE_BUSY, "shop.orders")
+    assert (stream.values("orders"), stream.values("items")) == ({}, {1: "i"})
+    stream.run(file(100), epoch=3).apply(stream.batch(file(100), file(300), rows))
+    assert (stream.values("orders"), stream.values("items")) == ({1: "a"}, {1: "i"})
+
+
 def test_a_stamp_that_fails_for_good_stops_the_table_only(stream: MemoryStream) -> None:
     stream.applier.apply(stream.batch(file(100), file(300)))
     stream.targets["items"].fail_next = PermanentError(Reason.SINK_CONFLICT, "another program's table")

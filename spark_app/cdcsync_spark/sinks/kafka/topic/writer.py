@@ -97,7 +97,7 @@ class TopicMain:
 
     def commit(self, epoch: int, build: Build) -> TableState:
         (outcome,) = commit_together(self.session, epoch, {0: (self, build)}).values()
-        if isinstance(outcome, PermanentError):
+        if isinstance(outcome, CdcError):
             raise outcome
         return outcome if self.record.published or not outcome.consistent else self._send_copy(epoch)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-from cdcsync_core.errors import RUN_AGAIN, CdcError, Reason, fail
+from cdcsync_core.errors import RUN_AGAIN, CdcError, Reason, UnlistedError, fail
 from cdcsync_core.quoting import quoted
 
 
@@ -39,7 +39,7 @@ _NEEDED: dict[Fault, tuple[Reason, str, str]] = {
         "name the primary, or stop the replication of this one; it is tried again",
     ),
     Fault.LOCKED: (
-        Reason.SINK_UNREACHABLE,
+        Reason.TABLE_BUSY,
         "rows and tables that no other session holds",
         "end the session that holds them; it is tried again",
     ),
@@ -82,4 +82,5 @@ _NEEDED: dict[Fault, tuple[Reason, str, str]] = {
 def fault_error(fault: Fault, address: str, message: str, code: object) -> CdcError:
     """The product's error; `message` is the server's."""
     reason, needed, remedy = _NEEDED[fault]
-    return fail(reason, f"the database at {address} refuses: {quoted(message)} ({code})", needed=needed, remedy=remedy)
+    make = UnlistedError if fault is Fault.UNKNOWN else fail
+    return make(reason, f"the database at {address} refuses: {quoted(message)} ({code})", needed=needed, remedy=remedy)
