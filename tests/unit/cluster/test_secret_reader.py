@@ -252,14 +252,6 @@ def test_the_keys_of_a_store_may_sign_and_are_sent_to_nobody(api: ListingApi) ->
         assert phrase.startswith("Secret victim: ")
 
 
-def test_keys_that_change_places_are_judged_at_once(api: ListingApi) -> None:
-    add(api, "victim", VICTIM)
-    reader = SecretReader(api, "lake", "shop")
-    swapped = REF | {"usernameKey": "password", "passwordKey": "username"}
-    assert reader.read(using("source", REF)).missing == ()
-    assert reader.read(using("source", swapped)).missing
-
-
 OWN = {"tls": {"caSecretRef": {"name": "own"}}}
 SAME = {"tls": {"caSecretRef": {"name": "victim"}}}
 

@@ -142,3 +142,14 @@ def test_a_host_that_changes_gets_no_file_of_the_secret() -> None:
     cluster.point_at("db.example.com")
     assert cluster.missing() == ()
     assert set(cluster.files) == {"login", "pair"}
+
+
+def test_keys_that_change_places_get_no_file_of_the_secret() -> None:
+    """At once, although the same keys of the Secret are wanted."""
+    cluster = SecretCluster()
+    assert cluster.missing() == ()
+    account = cluster.api.objects[cluster.path]["spec"]["source"]["credentialsSecretRef"]
+    account |= {"usernameKey": "password", "passwordKey": "username"}
+    (phrase,) = cluster.missing()
+    assert "Secret login: spec.source names its key password as usernameKey" in phrase
+    assert set(cluster.files) == {"pair"}

@@ -259,9 +259,10 @@ class RestCatalog:
         target = f"{urlsplit(self.settings.uri).path.rstrip('/')}/{path}"
         request = self._identified(Request(method, target, headers, content))
         answer = self._server(self.settings.uri, "uri").ask(request)
+        if answer.status == 200 or self.settings.login is None:
+            return answer
         credential = request.headers.get("Authorization", "").partition(" ")[2]
-        hidden = hidden_of(self.settings.login) if self.settings.login else ()
-        return answer if answer.status == 200 else answer.without((credential, *hidden))
+        return answer.without((credential, *hidden_of(self.settings.login)))
 
     def _identified(self, request: Request) -> Request:
         """The request with what the catalog knows this sync by."""
