@@ -8,6 +8,7 @@ secret that somebody named by mistake. Servers cut long names, so a text's begin
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from itertools import takewhile
 from pathlib import Path
@@ -16,6 +17,8 @@ from pathlib import Path
 _NAMES = ("username", "AWS_ACCESS_KEY_ID")
 #: characters by which the beginning of a longer text is known
 _BEGINNING = 8
+#: characters of a text that is not in a word by chance
+_WITHIN_WORDS = 4
 
 
 def hidden_texts(username: Path | None, password: Path | None) -> tuple[str, ...]:
@@ -28,9 +31,16 @@ def hidden_texts(username: Path | None, password: Path | None) -> tuple[str, ...
 def without_texts(message: str, texts: Iterable[str]) -> str:
     """The message with `***` for each of the texts, and for what begins as one."""
     for text in sorted(filter(None, texts), key=len, reverse=True):
-        first, *parts = message.split(text[:_BEGINNING])
+        first, *parts = _around(message, text)
         message = "***".join((first, *(part[_same(part, text[_BEGINNING:]) :] for part in parts)))
     return message
+
+
+def _around(message: str, text: str) -> list[str]:
+    """A short text counts as a word alone: stars within a word would show which letters it has."""
+    if len(text) < _WITHIN_WORDS:
+        return re.split(rf"(?<!\w){re.escape(text)}(?!\w)", message)
+    return message.split(text[:_BEGINNING])
 
 
 def _same(one: str, other: str) -> int:

@@ -14,8 +14,8 @@ from cdcsync_core.account_texts import hidden_texts, without_texts
     [
         ("Access denied for user 'pw-of-root'@'h'", ["pw-of-root"], "Access denied for user '***'@'h'"),
         ("for user 'a-long-secre'@'h'", ["a-long-secret"], "for user '***'@'h'"),
-        ("pw pwx", ["pw"], "*** ***x"),
-        ("abc ab", ["ab", "abc"], "*** ***"),
+        ("user 'pw', expected", ["pw", "x"], "user '***', expected"),
+        ("a word with word-2", ["word", "word-2"], "a *** with ***"),
         ("nothing", ["", "other"], "nothing"),
         ("", ["x"], ""),
         ("secret-1secret-1!", ["secret-1"], "******!"),
