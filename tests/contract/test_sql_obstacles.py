@@ -149,6 +149,32 @@ def test_what_changes_rows_by_itself_is_named_before_a_row_is_written(
     assert len(content(target)) == len(FIRST) + 1
 
 
+def test_a_text_column_that_is_generated_by_now_is_named(
+    sink: SqlSink, store: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before a row is written; and the server's refusal has the same reason."""
+    table = make_table({"id": "int(11)", "note": "varchar(20)"}, ["id"], name="noted")
+    target, session = sink.target(table.id), sink.dialect.open()
+    whole_snapshot(target, [(1, "first")], table)
+    generate = (
+        "ALTER TABLE {t} DROP note, ADD note TEXT GENERATED ALWAYS AS ('x') STORED"
+        if sink.dialect.alters_in_transactions
+        else "ALTER TABLE {t} MODIFY note VARCHAR(20) CHARACTER SET utf8mb4 GENERATED ALWAYS AS ('x') STORED"
+    )
+    session.run(generate.format(t=table_name(sink.dialect, target.place.name)))
+    change = batch(1, Upsert(rows_of(table, [(2, "new")]), keys_of(table, [])))
+    for attempt in (lambda: target.commit(1, change), lambda: target.place.refuse_unusable(session)):
+        with pytest.raises(CdcError, match=r"the column note .* generated") as refused:
+            attempt()
+        assert refused.value.reason is Reason.SINK_CONFLICT
+    session.close()
+    monkeypatch.setattr("cdcsync_spark.sinks.sql.place.SqlPlace.refuse_altered", lambda *_: None)
+    with pytest.raises(CdcError, match="note") as refused:
+        target.commit(1, change)
+    assert refused.value.reason is Reason.SINK_CONFLICT
+    assert [row[0] for row in content(target)] == [1]
+
+
 def test_a_collation_that_would_merge_two_keys_is_named(sink: SqlSink, store: object) -> None:
     target = sink.target(TABLE.id)
     whole_snapshot(target, FIRST[:1], TABLE)

@@ -91,6 +91,37 @@ def test_the_manual_has_the_servers_types(sink: SqlSink, store: object) -> None:
     assert differing == []
 
 
+def test_more_digits_than_the_database_has_are_refused_before_a_table_is_there(sink: SqlSink, store: object) -> None:
+    """MariaDB has 38 behind the point, MySQL 30."""
+    table = make_table({"id": "int(11)", "d": "decimal(38,35)"}, ["id"])
+    target, session = sink.target(table.id), sink.dialect.open()
+    if sink.dialect.alters_in_transactions or session.is_mariadb:  # type: ignore[attr-defined]
+        rows: list[Row] = [(1, Decimal("-1." + "0" * 34 + "1")), (2, None)]
+        whole_snapshot(target, rows, table)
+        assert content(target) == in_order(rows)
+    else:
+        with pytest.raises(CdcError, match=r"scale 35 .*'d'") as refused:
+            target.prepare(first_state(table))
+        assert refused.value.reason is Reason.TYPE_UNSUPPORTED
+        assert sink.dialect.columns(session, target.place.name) == []
+    session.close()
+
+
+def test_a_character_nul_stops_its_table_where_the_database_has_none(sink: SqlSink, store: object) -> None:
+    table = make_table({"id": "int(11)", "note": "text"}, ["id"])
+    target, rows = sink.target(table.id), [(2, "a\0b")]
+    whole_snapshot(target, [(1, "first")], table)
+    change = batch(1, Upsert(rows_of(table, rows), keys_of(table, [])))
+    if sink.dialect.alters_in_transactions:
+        with pytest.raises(CdcError, match="0x00") as refused:
+            target.commit(1, change)
+        assert refused.value.reason is Reason.SINK_CONFLICT
+        assert content(target) == [(1, "first")]
+    else:
+        target.commit(1, change)
+        assert content(target) == in_order([(1, "first"), *rows])
+
+
 def test_a_vector_is_kept_where_the_database_has_arrays(sink: SqlSink, store: object) -> None:
     table = make_table({"id": "int(11)", "v": "vector(2)"}, ["id"])
     target = sink.target(table.id)

@@ -174,7 +174,7 @@ class MySqlDialect:
 
     def is_defined(self, declared: str, shown: str) -> bool:
         plain = _shown_type(declared.removesuffix(_TIMESTAMP_DEFAULT))
-        return shown == plain or shown.startswith(f"{plain} collate ")
+        return bool(re.fullmatch(rf"{re.escape(plain)}( collate \w+)?", shown))
 
     def obstacles(self, session: SqlSession, table: SqlName) -> list[tuple[str, str]]:
         """ON DUPLICATE KEY goes by any unique index; a foreign key may change rows by itself. Each

@@ -166,7 +166,7 @@ class PostgresDialect:
     def is_defined(self, declared: str, shown: str) -> bool:
         plain = declared.lower().replace(", ", ",").replace('collate "c"', 'collate "C"')
         plain = _SHOWN.get(plain, plain)
-        return shown == plain or shown.startswith(f"{plain} collate ")
+        return shown == plain or (shown.startswith(f'{plain} collate "') and shown.endswith('"'))
 
     def obstacles(self, session: SqlSession, table: SqlName) -> list[tuple[str, str]]:
         rows = session.fetch((str, str), _OBSTACLES, (table.schema, table.table))
