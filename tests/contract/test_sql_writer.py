@@ -223,6 +223,58 @@ def helpers(target: SqlTarget) -> int:
         session.close()
 
 
+def tables_there(sink: SqlSink) -> list[str]:
+    """All tables of the sync's but those of states and helpers."""
+    session = sink.dialect.open()
+    try:
+        rows = session.fetch(
+            (str,),
+            "SELECT table_name FROM information_schema.tables WHERE table_schema IN (%s, 'shop')",
+            (sink.dialect.state_schema,),
+        )
+    finally:
+        session.close()
+    return sorted(name for (name,) in rows if name not in ("states", "helpers"))
+
+
+def test_a_discarded_copy_leaves_no_table(sink: SqlSink, store: object, tmp_path: Path) -> None:
+    """Its creation was left half done, or a new table in its place; the run that discards it dies,
+    and maintenance of another table's writer ends its work."""
+    main, copy = sink.target(ORDERS.id), sink.target(ORDERS.id, generation=1)
+    whole_snapshot(main, FIRST)
+    taken = "sql-rows-written" if sink.dialect.alters_in_transactions else "sql-pending"
+    listed = table_name(sink.dialect, SqlName(sink.dialect.state_schema, "helpers"))
+
+    def create() -> None:
+        with dying_at("sql-committed"), pytest.raises(Died):
+            copy.prepare(first_state(nonce=1))
+
+    def fill() -> None:
+        copy.prepare(first_state(nonce=1))
+        copy.commit(1, stamp())
+
+    def empty() -> None:
+        fill()
+        with dying_at(taken), pytest.raises(Died):
+            copy.commit(1, lambda state: replace(stamp()(state), change=Empty()))  # type: ignore[type-var]
+
+    for left in (create, fill, empty):
+        left()
+        sink.discard(ORDERS.id, 1)
+        execute(sink, f"UPDATE {listed} SET created = '2020-01-01 00:00:00'")
+        while main.writer(tmp_path).maintain():
+            pass
+        assert tables_there(sink) == ["orders"], left
+        left()
+        with dying_at("sql-state-removed"), pytest.raises(Died):
+            sink.discard(ORDERS.id, 1)
+        execute(sink, f"UPDATE {listed} SET created = '2020-01-01 00:00:00'")
+        while main.writer(tmp_path).maintain():
+            pass
+        assert tables_there(sink) == ["orders"], left
+    assert content(main) == FIRST
+
+
 def test_a_death_at_each_gate_leaves_the_old_rows_or_the_new(sink: SqlSink, store: object, tmp_path: Path) -> None:
     target = sink.target(ORDERS.id)
     with dying_at("sql-table-filled"), pytest.raises(Died):

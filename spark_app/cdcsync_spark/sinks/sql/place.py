@@ -172,12 +172,13 @@ class SqlPlace:
             table=str(self.table),
         )
 
-    def unseen_error(self, table: SqlName) -> CdcError:
+    def unfinished_error(self, new: SqlName) -> CdcError:
+        row = f"DELETE FROM {self.dialect.state_schema}.states WHERE target = {self.dialect.literal(self.key)}"
         return fail(
             Reason.SINK_CONFLICT,
-            f"the table {table} is not there, or this account may not see it",
-            needed="the table that a commit has put in the target's place",
-            remedy=f"grant the account what docs/sql.md lists, {RUN_AGAIN}",
+            f"the table {new} was to take the place of {self.name}, and is at neither name, or not to be seen",
+            needed="the table that a commit has filled, with the comment that it was created with",
+            remedy=f"grant the account what docs/sql.md lists; or drop {self.name} and run {row}, {RUN_AGAIN}",
             table=str(self.table),
         )
 

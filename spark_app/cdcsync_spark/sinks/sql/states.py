@@ -102,6 +102,11 @@ class States:
         ((state, pending),) = rows
         return StateRow(_read(state, TableState.from_dict) if state else None, pending)
 
+    def pending(self, target: str) -> str | None:
+        """What is pending, or an empty text; None where the target has no row."""
+        rows = self.session.fetch((str,), f"SELECT pending FROM {self._states} WHERE target = %s", (target,))
+        return str(rows[0][0]) if rows else None
+
     def numbers(self, target: str) -> tuple[int, int] | None:
         """The number and the epoch of the state."""
         rows = self.session.fetch((int, int), f"SELECT number, epoch FROM {self._states} WHERE target = %s", (target,))
@@ -143,8 +148,10 @@ class States:
             (*_numbers(state), target, pending),
         )
 
-    def remove(self, target: str) -> None:
-        self.session.run(f"DELETE FROM {self._states} WHERE target = %s", (target,))
+    def remove(self, target: str, pending: str) -> bool:
+        """False where another text is pending by now, or the row is gone."""
+        where = "target = %s AND pending = %s"
+        return self.session.run(f"DELETE FROM {self._states} WHERE {where}", (target, pending)) == 1
 
     # -- helpers
 
@@ -160,9 +167,12 @@ class States:
         return self._listed("target = %s", target)
 
     def abandoned(self, target: str) -> list[SqlName]:
-        """The tables that no commit takes any more, by their age."""
+        """The tables that no commit takes any more, by their age: those of the target, and of
+        targets without a state, such as a staged copy that was discarded."""
         age = f"created < CURRENT_TIMESTAMP - INTERVAL '{_ABANDONED_SECONDS}' SECOND"
-        return self._listed(f"target = %s AND {age}", target) + self._listed("target = %s", _GIVEN_UP)
+        stateless = f"target <> %s AND target NOT IN (SELECT target FROM {self._states})"
+        own = self._listed(f"target = %s AND {age}", target) + self._listed("target = %s", _GIVEN_UP)
+        return own + self._listed(f"{stateless} AND {age}", target)
 
     def _listed(self, condition: str, target: str) -> list[SqlName]:
         rows = self.session.fetch(

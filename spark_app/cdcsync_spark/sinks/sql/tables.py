@@ -13,10 +13,11 @@ from cdcsync_spark.sinks.sql.dialects.names import column_list, table_name
 
 
 def create(dialect: Dialect, session: SqlSession, table: SqlName, capture: Capture, schema: TargetSchema) -> None:
-    """An empty table with the columns of a target, and its key."""
+    """An empty table with the columns of a target, and its key, marked by the name that it is
+    created with."""
     lines = _columns(dialect, session, capture, schema, schema.names)
     lines.append(f"PRIMARY KEY ({column_list(dialect, schema.key)})")
-    session.run(f"CREATE TABLE {table_name(dialect, table)} ({', '.join(lines)})")
+    session.run(f"CREATE TABLE {table_name(dialect, table)} ({', '.join(lines)}){dialect.marked(table.table)}")
 
 
 def create_unkeyed(

@@ -26,10 +26,11 @@ from cdcsync_spark.sinks.contract.writer import Outcome, Writer
 from cdcsync_spark.sinks.sql import tables
 from cdcsync_spark.sinks.sql.dialects.dialect import ConnectionLost, Dialect, SqlName, SqlSession
 from cdcsync_spark.sinks.sql.dialects.names import count, table_name
+from cdcsync_spark.sinks.sql.dialects.transaction import transaction
 from cdcsync_spark.sinks.sql.place import SqlPlace
 from cdcsync_spark.sinks.sql.publication import CAPABILITIES, STAGED_ROWS, staged_part
 from cdcsync_spark.sinks.sql.snapshot import SqlSnapshot
-from cdcsync_spark.sinks.sql.states import StateRow, States
+from cdcsync_spark.sinks.sql.states import Pending, StateRow, States
 from cdcsync_spark.sinks.sql.work import TableWork
 from cdcsync_spark.sinks.sql.writer import SqlWriter, commit_together, on_session
 
@@ -135,10 +136,21 @@ class SqlTarget:
         with self._session() as session:
             states = States(self.place.dialect, session)
             states.create()
-            states.remove(self.place.key)
+            while (pending := states.pending(self.place.key)) is not None:
+                with transaction(session):
+                    self._remove(states, pending)
             gate("sql-state-removed")
-            for table in (self.place.name, *states.helpers(self.place.key)):
+            for table in (*states.helpers(self.place.key), self.place.name):
                 states.drop_helper(table)
+
+    def _remove(self, states: States, pending: str) -> None:
+        """Removes the state, and lists the tables that were there by it: where the run dies before
+        they are dropped, maintenance drops them."""
+        if states.remove(self.place.key, pending):
+            if pending:
+                states.note_helper(self.place.key, Pending.from_text(pending).new)
+            if self.place.generation:
+                states.note_helper(self.place.key, self.place.name)
 
     @contextmanager
     def _session(self) -> Iterator[SqlSession]:

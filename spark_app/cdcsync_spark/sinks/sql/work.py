@@ -4,7 +4,9 @@ takes the target's place.
 A database that cannot rename tables in a transaction gets a table's new content in three steps: the
 state's row names the new table and the next state (`Pending`), which keeps all commits away; one
 RENAME puts the table in its place; then the state follows. The next that opens the target does what
-is left of it, and a step that was done is refused by the server or changes nothing.
+is left of it, and a step that was done is refused by the server or changes nothing. The state
+follows only where the table in the target's place is the new one by its mark: that the new one is
+not there by its first name proves nothing.
 """
 
 from __future__ import annotations
@@ -141,7 +143,8 @@ class TableWork:
         return Pending(new, self.place.name, old, state)
 
     def _take(self, pending: Pending) -> None:
-        """The new table is no helper any more, so that `maintain` never drops it."""
+        """The new table is no helper any more by either name, so `maintain` never drops it."""
+        self._states.take_helper(self.place.key, pending.table)
         if not self._states.take_helper(self.place.key, pending.new):
             raise self.place.given_up_error(pending.new)
 
@@ -155,9 +158,10 @@ class TableWork:
                 if self._dialect.columns(self.session, pending.new):
                     raise self.place.foreign_error() if isinstance(error, AlreadyThere) else error from error
             gate("sql-swapped")
-        if not self._dialect.columns(self.session, pending.table):
-            raise self.place.unseen_error(pending.table)
-        self._states.finish(self.place.key, text, pending.state)
+        if self._dialect.mark(self.session, pending.table) == pending.new.table:
+            self._states.finish(self.place.key, text, pending.state)
+        elif self._states.pending(self.place.key) == text:
+            raise self.place.unfinished_error(pending.new)
 
     def _swap(self, pending: Pending, *, replaces: bool) -> None:
         """The server refuses it where a table has the name that was to be free (`replaces` is

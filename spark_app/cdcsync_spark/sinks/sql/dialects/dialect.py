@@ -173,6 +173,15 @@ class Dialect(Protocol):
         """The statement that deletes the keys of the temporary table `keys`."""
         ...
 
+    def marked(self, mark: str) -> str:
+        """What ends the definition of a table that `mark` finds under any name, where it is needed:
+        where `alters_in_transactions` is False."""
+        ...
+
+    def mark(self, session: SqlSession, table: SqlName) -> str:
+        """What the table was created with; empty where there is none, or no table."""
+        ...
+
     def columns(self, session: SqlSession, table: SqlName) -> list[str]:
         """The names of a table's columns in their order; none where there is no table."""
         ...

@@ -149,6 +149,14 @@ class MySqlDialect:
             return pa.array([None if value is None else bool(value) for value in values], kind)
         return pa.array(values, kind)
 
+    def marked(self, mark: str) -> str:
+        return f" COMMENT = {self.literal(mark)}"
+
+    def mark(self, session: SqlSession, table: SqlName) -> str:
+        sql = f"SELECT table_comment FROM information_schema.tables WHERE {_OF_TABLE}"
+        rows = session.fetch((str | None,), sql, (table.schema, table.table))
+        return (rows[0][0] or "") if rows else ""
+
     def columns(self, session: SqlSession, table: SqlName) -> list[str]:
         rows = session.fetch(
             (str,),

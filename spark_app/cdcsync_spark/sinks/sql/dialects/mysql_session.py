@@ -126,7 +126,22 @@ class MySqlSession:
     def fetch(self, kinds: Sequence[Kind], sql: str, values: Sequence[object] = ()) -> list[tuple[Any, ...]]:
         with self._mapped(), self._connection.cursor() as cursor:
             cursor.execute(sql, tuple(values) or None)
-            return checked(self._login.address, list(cursor.fetchall()), kinds)
+            rows = list(cursor.fetchall())
+            if cursor.warning_count and self.is_mariadb and "information_schema" in sql:
+                self._refuse_part()
+            return checked(self._login.address, rows, kinds)
+
+    def _refuse_part(self) -> None:
+        """Raises PyMySQL's error where the catalog leaves out what it has of a table: MariaDB
+        answers so, with a warning, where another session locks it or it cannot be opened."""
+        for warning in self._warnings():
+            raise pymysql.err.OperationalError(*warning)
+
+    def _warnings(self) -> list[tuple[int, str]]:
+        """Warnings and errors of the last statement, without its notes."""
+        with self._connection.cursor() as cursor:
+            cursor.execute("SHOW WARNINGS")
+            return [(int(code), str(text)) for level, code, text in cursor.fetchall() if level != "Note"]
 
     def named_rows(self, sql: str) -> list[dict[str, Any]]:
         """The rows of a SHOW statement whose columns differ between servers, by their names."""
@@ -193,8 +208,8 @@ class MySqlSession:
 
     def _refuse_changed(self, loaded: LoadedRows, rows: int) -> None:
         """Raises the error that the first warning would be in another statement."""
-        warnings = self.fetch((str, int, str), "SHOW WARNINGS LIMIT 1")
-        code, message = warnings[0][1:] if warnings else (0, f"{loaded.warnings} warnings")
+        with self._mapped():
+            code, message = next(iter(self._warnings()), (0, f"{loaded.warnings} warnings"))
         message = f"{loaded.rows} of {rows} rows as they are: {message}"
         raise fault_error(_FAULTS.get(code, Fault.VALUE), self._login.address, message, code)
 

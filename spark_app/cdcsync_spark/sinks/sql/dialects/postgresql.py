@@ -140,6 +140,12 @@ class PostgresDialect:
     def to_arrow(self, column: TargetColumn, values: Sequence[Any]) -> pa.Array:
         return pa.array(values, in_arrow(column.type))
 
+    def marked(self, mark: str) -> str:
+        return ""
+
+    def mark(self, session: SqlSession, table: SqlName) -> str:
+        return ""
+
     def columns(self, session: SqlSession, table: SqlName) -> list[str]:
         rows = session.fetch(
             (str,),
