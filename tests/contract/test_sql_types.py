@@ -107,6 +107,22 @@ def test_more_digits_than_the_database_has_are_refused_before_a_table_is_there(s
     session.close()
 
 
+def test_a_timestamp_behind_2038_stops_its_table_where_the_database_has_none(sink: SqlSink, store: object) -> None:
+    """A source on MariaDB has them from 11.5 on."""
+    table = make_table({"id": "int(11)", "at": "timestamp(6)"}, ["id"])
+    target, rows = sink.target(table.id), [(2, dt.datetime(2100, 1, 2, tzinfo=UTC))]
+    whole_snapshot(target, [(1, None)], table)
+    change = batch(1, Upsert(rows_of(table, rows), keys_of(table, [])))
+    if sink.dialect.alters_in_transactions:
+        target.commit(1, change)
+        assert content(target) == in_order([(1, None), *rows])
+    else:
+        with pytest.raises(CdcError, match="'at'") as refused:
+            target.commit(1, change)
+        assert refused.value.reason is Reason.SINK_CONFLICT
+        assert content(target) == [(1, None)]
+
+
 def test_a_character_nul_stops_its_table_where_the_database_has_none(sink: SqlSink, store: object) -> None:
     table = make_table({"id": "int(11)", "note": "text"}, ["id"])
     target, rows = sink.target(table.id), [(2, "a\0b")]
