@@ -40,6 +40,8 @@ ARGS ?=
 # Test processes at once; those with a server each have their own, and often wait for it.
 WORKERS ?= 2
 SERVER_WORKERS ?= 4
+# The version of Kubernetes of the cluster's tests, of those in tests/cluster/node; empty: the usual one.
+export KUBERNETES ?=
 # What is marked `long` is left to `make test-all`.
 LONG ?= not long
 STRESS_SECONDS ?= 20
@@ -110,14 +112,14 @@ test-servers: setup servers ## tests against real MariaDB and MySQL servers, wit
 test-stress: setup servers ## of these the writers and kills only; longer: STRESS_SECONDS=600, all servers: LONG='long or not long'
 	@CDCSYNC_STRESS_SECONDS=$(STRESS_SECONDS) $(PYTEST) tests/stress -m "$(LONG)" -n $(WORKERS) --dist worksteal $(ARGS)
 
-test-kube: setup ## tests against a Kubernetes API server and Helm: the rules of the CRD, the operator, the chart
+test-kube: setup ## tests against a Kubernetes API server and Helm: the rules of the CRD, the operator, the chart; KUBERNETES=1.33: that version
 	@echo "test-kube: tests against an API server and Helm"
 	@tests/cluster/install.sh
 	@tests/cluster/helm.sh
 	@tests/support/prometheus.sh $(PROMETHEUS)
 	@$(PYTEST) tests/kube -n $(WORKERS) --dist loadfile $(ARGS)
 
-test-cluster: setup servers ## the operator end to end on a one-node Kubernetes of our own, or on a given one: KUBECONFIG= IMAGE_LOADER= (root; builds the images)
+test-cluster: setup servers ## the operator end to end on a one-node Kubernetes of our own, or on a given one: KUBECONFIG= IMAGE_LOADER= (root; builds the images); KUBERNETES=1.33
 	@echo "test-cluster: tests on a cluster"
 	@tests/cluster/run.sh $(PYTEST) tests/cluster -m "$(LONG)" $(ARGS)
 

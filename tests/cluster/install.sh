@@ -8,13 +8,26 @@ set -euo pipefail
 cd "$(dirname "$(readlink -f "$0")")"; . ./lib.sh
 mkdir -p "$CACHE" "$KUBE_IMAGES"
 ready=${CDCSYNC_NODE_READY:-../../../shared/cluster}
-key=$(cat node/go.mod node/go.sum node/*.go node/build.sh | sha256sum | cut -c1-16)
+modules=${KUBERNETES:-go}
+
+build() { # OUT. Before Kubernetes 1.34 the kubelet's command takes no context.
+  local folder
+  folder=$(mktemp -d)
+  cp node/*.go node/build.sh "$folder"
+  for kind in mod sum; do cp "node/$modules.$kind" "$folder/go.$kind"; done
+  case $KUBERNETES in 1.3[0-3]) sed -i '/^\t"context"$/d; s/NewKubeletCommand(context.Background())/NewKubeletCommand()/' "$folder/main.go" ;; esac
+  nice "$folder/build.sh" "$1"
+  rm -r "$folder"
+}
+
+[ -f "node/$modules.mod" ] || { echo "install: found KUBERNETES=$KUBERNETES; needed: one of $(cd node; ls 1.*.mod | sed 's/.mod//' | xargs), or none" >&2; exit 2; }
+key=$(cat node/"$modules".mod node/"$modules".sum node/*.go node/build.sh | sha256sum | cut -c1-16)
 if [ "$(cat "$NODE_BIN.key" 2>/dev/null)" != "$key" ]; then
   if [ "$(cat "$ready/node.key" 2>/dev/null)" = "$key" ]; then
     python3 -c 'import lzma, shutil, sys; shutil.copyfileobj(lzma.open(sys.argv[1]), sys.stdout.buffer, 2**20)' "$ready"/node-*.xz > "$NODE_BIN.new"
   else
     echo "install: building the node binary from Go modules (5 to 14 minutes, once)"
-    nice node/build.sh "$NODE_BIN.new"
+    build "$NODE_BIN.new"
   fi
   chmod +x "$NODE_BIN.new"; mv "$NODE_BIN.new" "$NODE_BIN"; echo "$key" > "$NODE_BIN.key"
 fi

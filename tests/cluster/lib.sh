@@ -2,7 +2,9 @@
 CACHE=${CDCSYNC_NODE_CACHE:-$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd -P)/.cache/node}
 mkdir -p "$CACHE"; CACHE=$(cd "$CACHE" && pwd -P) # as /proc/mounts shows it
 KUBE_HOME=${KUBE_HOME:-$CACHE/state}          # state: pki, etcd, containerd, kubelet, logs
-NODE_BIN=${NODE_BIN:-$CACHE/node}             # the binary that build.sh made
+# A minor version such as 1.33, of which node/1.33.mod has the modules; empty: that of node/go.mod.
+KUBERNETES=${KUBERNETES:-}
+NODE_BIN=${NODE_BIN:-$CACHE/node${KUBERNETES:+-$KUBERNETES}} # the binary that build.sh made
 KUBE_IMAGES=${KUBE_IMAGES:-$CACHE/images}     # pause.tar
 CONTAINERD=$CACHE/containerd                  # image layers; kept when the state goes
 # buildah's layers, too

@@ -8,6 +8,7 @@ one folder and ends with the test.
 from __future__ import annotations
 
 import base64
+import os
 import secrets
 import subprocess
 import time
@@ -23,7 +24,8 @@ from cdcsync_kube.client import Api, ApiError
 from support.logins import by_token
 
 ROOT = Path(__file__).resolve().parents[2]
-NODE = ROOT / ".cache" / "node" / "node"
+#: of the version of Kubernetes that is asked for, as tests/cluster/lib.sh names it
+NODE = ROOT / ".cache" / "node" / "-".join(filter(None, ("node", os.environ.get("KUBERNETES"))))
 CRD = ROOT / "crds" / "cdcsync.yaml"
 _PORT_ATTEMPTS = 5
 

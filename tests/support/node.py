@@ -25,6 +25,7 @@ from urllib3.exceptions import HTTPError
 
 from cdcsync_kube.access import by_kubeconfig
 from cdcsync_kube.client import Api, ApiError, Object
+from support.apiserver import NODE
 from support.s3server import S3_SERVER
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -115,7 +116,7 @@ class Node:
         )
 
     def kubectl(self, *arguments: str, stdin: str = "") -> str:
-        command = [str(CACHE / "node"), "kubectl", "--kubeconfig", str(self.kubeconfig), *arguments]
+        command = [str(NODE), "kubectl", "--kubeconfig", str(self.kubeconfig), *arguments]
         return subprocess.run(command, input=stdin, capture_output=True, text=True, check=False).stdout
 
     def kill(self, namespace: str, pod: str) -> None:
