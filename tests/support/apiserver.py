@@ -65,6 +65,11 @@ def client_certificate(api: Api) -> tuple[str, str]:
     return (folder / "client.crt").read_text(), (folder / "client.key").read_text()
 
 
+def minor_version(api: Api) -> int:
+    """The server's version of Kubernetes without its "1.", such as 33."""
+    return int(api.get("/version")["minor"])
+
+
 def as_token(api: Api, token: str) -> Api:
     """The same server for who has another token."""
     return Api(by_token(api.server, token, api.login.access().configuration.ssl_ca_cert))
