@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from cdcsync_core.errors import CdcError, Reason
+from cdcsync_core.tables.capture import Capture
 from cdcsync_core.tables.schema_change import Filled, Kept
 from cdcsync_spark.sinks.contract.changes import Empty, Upsert
 from cdcsync_spark.sinks.sql.dialects import mysql_session, postgresql_session
@@ -34,6 +35,7 @@ from contract.sinkcase import (
     step,
     whole_snapshot,
 )
+from support import sql_sink
 from support.lost_copies import read_again
 
 TABLE = make_table({"name": "varchar(20)", "amount": "decimal(12,4)", "at": "datetime(6)"}, ["name"])
@@ -119,6 +121,11 @@ def refusal(target: SqlTarget) -> CdcError:
     return refused.value
 
 
+def check(sink: SqlSink, table: Capture = TABLE) -> None:
+    """Raises what `cdcsync check` names first."""
+    sql_sink.raise_first(sql_sink.check(sink, table.id))
+
+
 def run_all(session: SqlSession, statements: str) -> None:
     for statement in statements.split("; "):
         session.run(statement)
@@ -137,7 +144,7 @@ def test_what_changes_rows_by_itself_is_named_before_a_row_is_written(
     for statement, finding, undo in ON_POSTGRESQL if sink.dialect.alters_in_transactions else ON_MYSQL:
         run_all(session, statement.format(**names))
         commits = [partial(target.commit, 1, build) for build in (CHANGE, batch(1, Empty()), WIDENED)]
-        for attempt in (writer.last_commit, partial(place.refuse_unusable, session), *commits):
+        for attempt in (writer.last_commit, partial(check, sink), *commits):
             with pytest.raises(CdcError, match=finding) as refused:
                 attempt()
             assert refused.value.reason is Reason.SINK_CONFLICT, statement
@@ -163,7 +170,7 @@ def test_a_text_column_that_is_generated_by_now_is_named(
     )
     session.run(generate.format(t=table_name(sink.dialect, target.place.name)))
     change = batch(1, Upsert(rows_of(table, [(2, "new")]), keys_of(table, [])))
-    for attempt in (lambda: target.commit(1, change), lambda: target.place.refuse_unusable(session)):
+    for attempt in (partial(target.commit, 1, change), partial(check, sink, table)):
         with pytest.raises(CdcError, match=r"the column note .* generated") as refused:
             attempt()
         assert refused.value.reason is Reason.SINK_CONFLICT
@@ -187,7 +194,7 @@ def test_a_collation_that_would_merge_two_keys_is_named(sink: SqlSink, store: ob
     if sink.dialect.alters_in_transactions:
         session.run("CREATE COLLATION loose (provider = icu, locale = 'und-u-ks-level2', deterministic = false)")
     session.run(loose.format(t=table_name(sink.dialect, target.place.name)))
-    for attempt in (lambda: target.commit(1, CHANGE), lambda: target.place.refuse_unusable(session)):
+    for attempt in (partial(target.commit, 1, CHANGE), partial(check, sink)):
         with pytest.raises(CdcError, match="the column name") as refused:
             attempt()
         assert refused.value.reason is Reason.SINK_CONFLICT
@@ -216,7 +223,7 @@ def test_another_primary_key_is_named(sink: SqlSink, store: object) -> None:
         run_all(session, statement.format(**names))
         changed = [("a", datetime(2026, 1, 1 + number))]
         change = batch(number, Upsert(rows_of(table, changed), keys_of(table, [])))
-        for attempt in (partial(target.commit, 1, change), partial(place.refuse_unusable, session)):
+        for attempt in (partial(target.commit, 1, change), partial(check, sink, table)):
             with pytest.raises(CdcError, match=finding) as refused:
                 attempt()
             assert refused.value.reason is Reason.SINK_CONFLICT, statement
@@ -268,7 +275,7 @@ def test_a_table_that_others_refer_to_keeps_its_place(sink: SqlSink, store: obje
     assert refused.value.reason is Reason.SINK_CONFLICT
     if not sink.dialect.alters_in_transactions:
         with pytest.raises(CdcError, match=r"foreign key child\.parent"):
-            place.refuse_referenced(sink.dialect.references(session, place.name.schema))
+            check(sink)
     assert len(content(target)) == len(FIRST)
     session.run(f"DROP TABLE {child}")
     session.close()
@@ -339,6 +346,8 @@ def test_an_account_without_rights_writes_nothing(sink: SqlSink, store: object, 
         with pytest.raises(CdcError) as refused:
             SqlSink(poor, sink.sync).target(TABLE.id).prepare(first_state(TABLE))
         assert refused.value.reason is Reason.PRIVILEGE_MISSING
+        (named,) = sql_sink.check(SqlSink(poor, sink.sync), TABLE.id).errors
+        assert named.reason is Reason.PRIVILEGE_MISSING
     finally:
         session.run(f"DROP USER {account}" if on_mysql else f"DROP ROLE {account}")
         session.close()

@@ -19,10 +19,8 @@ from typing import Any
 import pytest
 
 from cdcsync_core.errors import CdcError, Reason
-from cdcsync_core.resource.sink_spec import SinkSpec
 from cdcsync_core.tables.source_table import TableId
 from cdcsync_mysql.sessions import question
-from cdcsync_spark.sinks import check_servers
 from cdcsync_spark.sinks.contract.changes import Upsert
 from cdcsync_spark.sinks.sql import sessions
 from cdcsync_spark.sinks.sql.dialects.dialect import ConnectionLost
@@ -191,6 +189,7 @@ def test_each_right_that_is_missing_is_named_before_a_table_is_created(
                 poor.target(TABLE.id).prepare(first_state(TABLE))
             assert refused.value.reason is Reason.PRIVILEGE_MISSING
             assert f"GRANT {right} ON" in refused.value.remedy
+            assert [error.message for error in sql_sink.check(poor, TABLE.id).errors] == [refused.value.message]
             server.run(f"GRANT {right} ON {schema}.* TO {name}")
         assert server.query(f"SHOW TABLES FROM {schema}") == []
         server.run(
@@ -232,6 +231,7 @@ def test_each_right_of_postgresql_that_is_missing_is_named_before_a_target_is_cr
                     target.prepare(first_state(TABLE))
                 sessions.close_idle()
                 assert refused.value.reason is Reason.PRIVILEGE_MISSING, right
+                assert [error.message for error in sql_sink.check(poor, TABLE.id).errors] == [refused.value.message]
                 assert admin.execute(tables).fetchall() == [], right
                 run(f"GRANT {right} TO {name}")
             whole_snapshot(target, ROWS, TABLE)
@@ -260,6 +260,7 @@ def test_a_replica_is_refused_whatever_the_account_may_do(sink: SqlSink, store: 
         with pytest.raises(CdcError, match=r"read.only") as refused:
             fresh.target(TABLE.id).prepare(first_state(TABLE))
         assert refused.value.reason is Reason.SINK_UNREACHABLE
+        assert [error.message for error in sql_sink.check(fresh, TABLE.id).errors] == [refused.value.message]
     finally:
         admin.run("SET GLOBAL read_only = OFF" if on_mysql else "SET default_transaction_read_only = off")
         admin.close()
@@ -400,16 +401,13 @@ def test_a_session_that_was_opened_long_ago_is_used_no_more(
     assert not [idle for idle in sessions._idle if idle.dialect == sink.dialect]
 
 
-@pytest.mark.server
-def test_the_check_names_a_table_that_a_sync_keeps_for_itself(postgres: PostgresServer, tmp_path: Path) -> None:
-    own = [TableId("cdcsync", "states"), TableId("cdcsync", "helpers"), TableId("shop", f"copy_{'0' * 32}")]
-    with sql_sink.postgresql(postgres, tmp_path) as dialect:
-        assert isinstance(dialect, PostgresDialect)
-        section = {"host": "127.0.0.1", "port": postgres.port, "database": dialect.database}
-        section |= {"credentialsSecretRef": {"name": "serving"}}
-        (tmp_path / "serving").symlink_to(tmp_path)
-        spec = SinkSpec.model_validate({"postgresql": section})
-        checks = check_servers(spec, tmp_path, "shop/orders", [*own, TABLE.id])
+@every_database
+def test_the_check_names_a_table_that_a_sync_keeps_for_itself(sink: SqlSink, store: object) -> None:
+    """And no other."""
+    dialect: Any = sink.dialect
+    places = [(dialect.state_schema, "states"), (dialect.state_schema, "helpers"), ("shop", f"copy_{'0' * 32}")]
+    own = [TableId(*place) for place in places]
+    checks = sql_sink.check(sink, *own, TABLE.id)
     assert [error.table for error in checks.errors] == [str(table) for table in own]
     assert {error.reason for error in checks.errors} == {Reason.SINK_CONFLICT}
 

@@ -73,6 +73,18 @@ def test_every_type_is_kept_at_its_ends(sink: SqlSink, store: object) -> None:
     assert content(target) == in_order(changed)
 
 
+def test_a_zero_keeps_its_sign_where_the_database_has_one(sink: SqlSink, store: object) -> None:
+    """As a snapshot loads it, and as a batch changes it; MariaDB stores none below 0."""
+    table = make_table({"id": "int(11)", "d": "double", "f": "float"}, ["id"], name="zeros")
+    target, session = sink.target(table.id), sink.dialect.open()
+    least = 0.0 if not sink.dialect.alters_in_transactions and session.is_mariadb else -0.0  # type: ignore[attr-defined]
+    session.close()
+    whole_snapshot(target, [(1, -0.0, -0.0), (2, 0.0, 0.0)], table)
+    assert repr(content(target)) == repr([(1, least, least), (2, 0.0, 0.0)])
+    target.commit(1, batch(1, Upsert(rows_of(table, [(1, 0.0, 0.0), (2, -0.0, -0.0)]), keys_of(table, []))))
+    assert repr(content(target)) == repr([(1, 0.0, 0.0), (2, least, least)])
+
+
 def test_the_manual_has_the_servers_types(sink: SqlSink, store: object) -> None:
     """Creates a column of each type outside the key; a type that is refused has none."""
     at = 3 if sink.dialect.alters_in_transactions else 2

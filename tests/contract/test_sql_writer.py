@@ -32,6 +32,7 @@ from contract.sinkcase import (
     whole_snapshot,
     with_table,
 )
+from support import sql_sink
 from support.deaths import Died, at_gate, dying_at
 
 FIRST: list[Row] = [(n, "first") for n in range(4)]
@@ -58,7 +59,7 @@ def execute(sink: SqlSink, *statements: str) -> None:
 
 
 def test_a_table_of_others_keeps_its_name_and_rows(sink: SqlSink, store: object) -> None:
-    """There before, or created while the target's own is being filled."""
+    """There before, or created while the target's own is being filled. `check` names it, too."""
     target = sink.target(ORDERS.id)
     name = table_name(sink.dialect, target.place.name)
     with dying_at("sql-table-filled"), pytest.raises(Died):
@@ -69,6 +70,8 @@ def test_a_table_of_others_keeps_its_name_and_rows(sink: SqlSink, store: object)
     with pytest.raises(CdcError, match="no sync") as there:
         target.prepare(first_state())
     assert {late.value.reason, there.value.reason} == {Reason.SINK_CONFLICT}
+    (named,) = sql_sink.check(sink, target.place.table).errors
+    assert named.message == there.value.message
     session = sink.dialect.open()
     assert session.fetch((int,), f"SELECT theirs FROM {name}") == [(7,)]
     session.close()

@@ -57,8 +57,9 @@ USER, PASSWORD = "cdc", "a secret of the test"
 @dataclass
 class SmallSync:
     """A sync of the tables of `database` on `server`, into `folder`; `kafka` is a section of a
-    sink, whose topics are those of the sync `name`. With `follow`, changes of definitions are
-    followed. `excluded` are columns that are left out, by table."""
+    sink, whose topics are those of the sync `name`; `sql` is a whole `spec.sink` of a SQL database,
+    whose Secret is the source's. With `follow`, changes of definitions are followed. `excluded` are
+    columns that are left out, by table."""
 
     server: Server
     database: str
@@ -66,6 +67,7 @@ class SmallSync:
     chunk_size: int = 1000
     name: str = "small"
     kafka: dict[str, Any] = field(default_factory=dict)
+    sql: dict[str, Any] = field(default_factory=dict)
     follow: bool = False
     excluded: dict[str, list[str]] = field(default_factory=dict)
     targets: dict[str, Target] = field(default_factory=dict)
@@ -112,6 +114,8 @@ class SmallSync:
         ]
 
     def _sink(self) -> dict[str, Any]:
+        if self.sql:
+            return self.sql
         lake = {"path": str(self.folder / "lake")}
         return {"kafka": {**self.kafka, "staging": lake}} if self.kafka else {"delta": lake}
 

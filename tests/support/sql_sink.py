@@ -1,4 +1,5 @@
-"""Sinks into SQL databases of the tests' own servers, each test with databases of its own."""
+"""Sinks into SQL databases of the tests' own servers, each test with databases of its own, and what
+`cdcsync check` asks of one."""
 
 from __future__ import annotations
 
@@ -9,12 +10,16 @@ from pathlib import Path
 
 import pymysql
 
-from cdcsync_core.tables.source_table import quote
+from cdcsync_core.resource.sink_spec import SinkSpec
+from cdcsync_core.runs.sink_check import Checks
+from cdcsync_core.tables.source_table import TableId, quote
 from cdcsync_mysql.sessions.connection import Tls
+from cdcsync_spark.sinks import check_servers
 from cdcsync_spark.sinks.sql.dialects.dialect import Dialect
 from cdcsync_spark.sinks.sql.dialects.login import SqlLogin
 from cdcsync_spark.sinks.sql.dialects.mysql import MySqlDialect
 from cdcsync_spark.sinks.sql.dialects.postgresql import PostgresDialect
+from cdcsync_spark.sinks.sql.target import SqlSink
 from support.postgresql import PASSWORD, PostgresServer
 from support.servers import Server
 
@@ -53,6 +58,42 @@ def mysql(server: Server, folder: Path) -> Iterator[Dialect]:
         with suppress(pymysql.MySQLError):  # of a test that failed: they keep the databases; or one is gone by now
             server.run(*(f"KILL {session}" for (session,) in sessions))
         server.run(*(f"DROP DATABASE {quote(name)}" for name in _databases(server) - before), f"DROP USER {account}")
+
+
+def check(sink: SqlSink, *tables: TableId) -> Checks:
+    """What `cdcsync check` asks the server, by a manifest's section of this sink."""
+    secrets = _login_of(sink).username_file.parent / "secrets"
+    secrets.mkdir(exist_ok=True)
+    if not (secrets / "serving").exists():
+        (secrets / "serving").symlink_to(secrets.parent)
+    return check_servers(SinkSpec.model_validate(_section(sink)), secrets, sink.sync, tables)
+
+
+def raise_first(checks: Checks) -> None:
+    """Raises the error that `check` would show first, if there is one."""
+    for error in checks.errors:
+        raise error
+
+
+def _section(sink: SqlSink) -> dict[str, object]:
+    dialect, login = sink.dialect, _login_of(sink)
+    account = {
+        "name": "serving",
+        "usernameKey": login.username_file.name,
+        "passwordKey": login.password_file.name,
+    }
+    server = {"host": login.host, "port": login.port, "credentialsSecretRef": account}
+    if isinstance(dialect, MySqlDialect):
+        databases = {"database": dialect.database, "stateDatabase": dialect.state_schema}
+        return {"mysql": server | databases}
+    assert isinstance(dialect, PostgresDialect)
+    schemas = {"schema": dialect.schema, "stateSchema": dialect.state_schema}
+    return {"postgresql": server | {"database": dialect.database} | schemas}
+
+
+def _login_of(sink: SqlSink) -> SqlLogin:
+    assert isinstance(sink.dialect, MySqlDialect | PostgresDialect)
+    return sink.dialect.login
 
 
 def _databases(server: Server) -> set[str]:

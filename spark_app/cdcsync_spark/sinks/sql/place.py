@@ -18,7 +18,7 @@ from cdcsync_core.tables.source_table import TableId
 from cdcsync_spark.sinks.sql import tables
 from cdcsync_spark.sinks.sql.dialects.dialect import PRIMARY_KEY, Dialect, SqlName, SqlSession
 from cdcsync_spark.sinks.sql.dialects.names import table_name
-from cdcsync_spark.sinks.sql.states import BOOKKEEPING, BOOKKEEPING_NAMES, States
+from cdcsync_spark.sinks.sql.states import BOOKKEEPING, BOOKKEEPING_NAMES, Pending, StateRow, States
 
 #: names of tables that a sync creates for a while, or for staged rows
 _OWN_NAME = re.compile(r"(cdcsync|copy|rows)_[0-9a-f]{32}")
@@ -81,10 +81,18 @@ class SqlPlace:
         row = States(self.dialect, session).row(self.key) if self.dialect.columns(session, states) else None
         if row is None:
             raise self.foreign_error()
-        if row.state is not None and row.state.identity.sync != self.sync:
-            raise self._other_sync_error(row.state.identity.sync)
-        if row.state is not None and not row.pending:
+        state = row.state or Pending.from_text(row.pending).state
+        if state.identity.sync != self.sync:
+            raise self._other_sync_error(state.identity.sync)
+        if row.state is None:
+            self._refuse_foreign(session, row)
+        elif not row.pending:
             self.refuse_altered(session, row.state)
+
+    def _refuse_foreign(self, session: SqlSession, row: StateRow) -> None:
+        """Raises `SinkConflict` where the table is not the first one, which is pending."""
+        if self.dialect.mark(session, self.name) != Pending.from_text(row.pending).new.table:
+            raise self.foreign_error()
 
     def _other_sync_error(self, sync: str) -> CdcError:
         return fail(
