@@ -74,8 +74,8 @@ def every_target(*, thin: bool) -> pytest.MarkDecorator:
 
 @every_target(thin=True)
 def test_a_changed_a_missing_and_an_extra_row_are_found(kind: str, copied: Any) -> None:
-    """Also a text with a space more, and a zero of the other sign, which MariaDB does not store; and
-    nothing else."""
+    """And nothing else: also a text with a space more, and a zero of the other sign, which MariaDB
+    does not store."""
     sync, run = copied(kind, lambda server, database: table_of_rows(server, database, 60))
     result = verify(sync)["t"]
     assert (result.source_rows, result.target_rows, result.equal) == (60, 60, True)
