@@ -283,6 +283,26 @@ def test_a_table_that_others_refer_to_keeps_its_place(sink: SqlSink, store: obje
     assert content(target) == []
 
 
+def test_two_tables_of_one_name_are_named_where_they_share_a_database(sink: SqlSink, store: object) -> None:
+    """The one that is copied has the target, else the first."""
+    databases = [f"{sink.dialect.place(TABLE.id).schema}_{n}" for n in (1, 2)]
+    first, second = (make_table({"id": "int"}, ["id"], database) for database in databases)
+    dialect: Any = sink.dialect
+    field = "schema" if dialect.alters_in_transactions else "database"
+    together = SqlSink(replace(dialect, **{field: dialect.state_schema}), sink.sync)
+
+    def refused() -> list[str]:
+        return [error.table for error in sql_sink.check(together, first.id, second.id, TABLE.id).errors]
+
+    assert refused() == [str(second.id), str(TABLE.id)]
+    whole_snapshot(together.target(second.id), [(1,)], second)
+    assert refused() == [str(first.id), str(TABLE.id)]
+    with pytest.raises(CdcError) as prepared:
+        together.target(first.id).prepare(first_state(first))
+    assert prepared.value.reason is Reason.SINK_CONFLICT
+    assert sql_sink.check(together, second.id).errors == ()
+
+
 def test_a_syncs_own_tables_are_never_captured(sink: SqlSink, store: object) -> None:
     own = [
         make_table(

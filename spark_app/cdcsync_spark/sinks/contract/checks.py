@@ -56,7 +56,7 @@ def _continuation(identity: Identity, expected: Identity) -> str:
     if identity.sync != expected.sync:
         return f"create this sync again with another sink path: the table is the sync {identity.sync}'s"
     if identity.table != expected.table:
-        return f"leave one out (tables.exclude): {identity.table} and {expected.table} have one folder in this store"
+        return f"leave one out (tables.exclude): {identity.table} and {expected.table} have one target"
     return resnapshot(expected.table)
 
 

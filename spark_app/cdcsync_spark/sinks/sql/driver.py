@@ -15,7 +15,7 @@ from cdcsync_core.runs.sink_check import Checks
 from cdcsync_core.tables.source_table import TableId
 from cdcsync_mysql.sessions.connection import Tls
 from cdcsync_spark.sinks.contract.driver import READER, Role
-from cdcsync_spark.sinks.sql.dialects.dialect import ConnectionLost, Dialect
+from cdcsync_spark.sinks.sql.dialects.dialect import ConnectionLost, Dialect, SqlName
 from cdcsync_spark.sinks.sql.dialects.login import SqlLogin
 from cdcsync_spark.sinks.sql.dialects.mysql import MySqlDialect
 from cdcsync_spark.sinks.sql.dialects.postgresql import PostgresDialect
@@ -43,11 +43,13 @@ class SqlDriver:
             sink.dialect.refuse_server(session, [sink.dialect.state_schema, *(p.main.schema for p in places)])
             schemas = {place.main.schema for place in places}
             references = {schema: sink.dialect.references(session, schema) for schema in schemas}
+            holders = dict[SqlName, TableId]()
             for place in places:
                 try:
                     place.refuse_bookkeeping()
                     place.refuse_unusable(session)
                     place.refuse_referenced(references[place.main.schema])
+                    place.refuse_other(str(holders.setdefault(place.main, place.table)))
                 except CdcError as error:
                     errors.append(error)
         except CdcError as error:

@@ -84,6 +84,7 @@ class SqlPlace:
         state = row.state or Pending.from_text(row.pending).state
         if state.identity.sync != self.sync:
             raise self._other_sync_error(state.identity.sync)
+        self.refuse_other(state.identity.table)
         if row.state is None:
             self._refuse_foreign(session, row)
         elif not row.pending:
@@ -93,6 +94,18 @@ class SqlPlace:
         """Raises `SinkConflict` where the table is not the first one, which is pending."""
         if self.dialect.mark(session, self.name) != Pending.from_text(row.pending).new.table:
             raise self.foreign_error()
+
+    def refuse_other(self, table: str) -> None:
+        """Raises `SinkConflict` unless `table` is this one: the one of another database, which has
+        the same name, has the target."""
+        if table != str(self.table):
+            raise fail(
+                Reason.SINK_CONFLICT,
+                f"{self.table} and {table} would both be in the table {self.name}, which {table} has",
+                needed="a target for each table",
+                remedy=f"leave one of them out (tables.exclude), or let each database have its own, {RUN_AGAIN}",
+                table=str(self.table),
+            )
 
     def _other_sync_error(self, sync: str) -> CdcError:
         return fail(
