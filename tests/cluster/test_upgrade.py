@@ -32,6 +32,7 @@ def next_tag(own_node: Node) -> Iterator[str]:
     for name in ("operator", "spark"):
         _ctr("images", "tag", "--force", *(f"localhost/cdcsync-{name}:{t}" for t in (own_node.images, tag)))
     yield tag
+    own_node.install()
     for name in ("operator", "spark"):
         _ctr("images", "rm", f"localhost/cdcsync-{name}:{tag}")
 
@@ -45,7 +46,9 @@ def _ctr(*arguments: str) -> None:
 def test_a_release_is_replaced_and_comes_back(
     own_node: Node, next_tag: str, shop: NodeSync, topic_sync: TopicSync
 ) -> None:
-    node, first = own_node, shop.driver()
+    node = own_node
+    shop.flows()
+    first = shop.driver()
     wait_until(lambda: topic_sync.flows, 240, "the sync to topics flows", topic_sync.describe)
     with shop.workload.__class__(shop.server, shop.database, seed=11, pace=shop.workload.pace):
         tags = [f"{part}.tag={next_tag}" for part in ("image", "driverImage")]
