@@ -230,15 +230,15 @@ def test_the_spec_alone_makes_no_other_key_an_account(
     add(api, "login", LOGIN)
     add(api, "victim", VICTIM)
     wanted, reader = using(place, REF | {field: key}), SecretReader(api, "lake", "shop")
-    found = reader.read(wanted)
-    assert "victim" not in found.values
-    (phrase,) = found.missing
+    secrets = reader.read(wanted)
+    assert "victim" not in secrets.values
+    (phrase,) = secrets.missing
     assert f"names its key {key} as {field}" in phrase
     assert f"the annotation cdcsync.io/{annotation}: {key} on the Secret" in phrase
     add(api, "victim", VICTIM, **{annotation: f"none, {key}"})
-    found = reader.read(wanted)
-    assert found.missing == ()
-    assert key in found.values["victim"]
+    secrets = reader.read(wanted)
+    assert secrets.missing == ()
+    assert key in secrets.values["victim"]
 
 
 def test_the_keys_of_a_store_may_sign_and_are_sent_to_nobody(api: ListingApi) -> None:
