@@ -14,6 +14,7 @@ import pyarrow as pa
 from cdcsync_core.runs.run import ExitCode, Report, RunConfig, RunKind, TableAssignment
 from cdcsync_core.runs.verification import DifferenceKind
 from cdcsync_core.runs.verification_status import VerifiedResult, VerifiedStatus
+from cdcsync_spark.run.metrics import VARIABLE
 from cdcsync_spark.sinks.contract.changes import Commit, Upsert
 from support.fixtures import FreshDatabase
 from support.servers import Server
@@ -37,8 +38,9 @@ def run(sync: SmallSync, *tables: str) -> tuple[int, list[Report], str]:
     path = sync.folder / "run.json"
     path.write_text(config.to_json())
     command = [sys.executable, "-m", "cdcsync_spark", str(path)]
+    environment = os.environ | {VARIABLE: "127.0.0.1:0"}  # as a pod, which serves its metrics
     with subprocess.Popen(
-        command, pass_fds=[writing], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        command, env=environment, pass_fds=[writing], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     ) as process:
         os.close(writing)
         with os.fdopen(reading) as reports:

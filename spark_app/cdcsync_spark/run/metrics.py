@@ -91,7 +91,8 @@ class DriverMetrics:
         with self._lock:
             # a lag of None: the binlog is silent; None of another part: it is unchanged
             self._reported |= {k: v for k, v in parts.items() if v is not None or k == "lag_seconds"} | {"at": now}
-            self._phases |= {entry["name"]: str(entry["phase"]) for entry in parts.get("tables", [])}
+            # a verification reports tables without their phases, which are the stream's
+            self._phases |= {e["name"]: str(e["phase"]) for e in parts.get("tables", []) if "phase" in e}
 
     def text(self) -> str:
         """The whole page."""

@@ -50,6 +50,14 @@ def test_it_shows_what_was_said_last_of_each_part() -> None:
     assert "cdcsync_driver_lag_seconds" not in metrics.text(), "it is not known yet"
 
 
+def test_a_table_that_is_reported_without_a_phase_keeps_its_last() -> None:
+    """As a verification reports it."""
+    metrics = DriverMetrics(LABELS)
+    metrics.take({"tables": [{"name": "s.a", "phase": "Streaming"}]}, 1.0)
+    metrics.take({"tables": [{"name": "s.a", "verified": {}}, {"name": "s.b", "verified": {}}]}, 2.0)
+    assert f'cdcsync_driver_tables{{{ON_EACH},phase="Streaming"}} 1.0' in metrics.text().splitlines()
+
+
 def test_when_data_came_and_was_committed_is_shown() -> None:
     metrics = DriverMetrics(LABELS)
     metrics.take({"flow": Flow(silence=50.0).to_dict()}, 100.0)
