@@ -2,8 +2,8 @@
 
 Why it exists: a server repeats in its errors what it was sent ("Access denied for user ..."), and
 errors are shown in conditions, events and logs. Why it is right: the password is left out always,
-and the account's name where it is in another key than the usual ones, because that may be any
-secret that somebody named by mistake. Servers cut long names, so a text's beginning counts, too.
+and the account's name where it is in another key than the usual ones, because a spec may name any
+key of a Secret by mistake. Servers cut long names, so a text's beginning counts, too.
 """
 
 from __future__ import annotations

@@ -18,20 +18,12 @@ from cdcsync_spark.sinks.sql.target import SqlSink
 from contract.conftest import served
 from contract.sinkcase import ORDERS, Row, batch, content, first_state, whole_snapshot
 from support.deaths import Died, dying_at
+from support.sql_sink import execute
 
 pytestmark = pytest.mark.parametrize(
     ("sink", "store"), [served("mariadb", seldom=False), served("mysql", seldom=True)], indirect=True
 )
 FIRST: list[Row] = [(n, "first") for n in range(4)]
-
-
-def execute(sink: SqlSink, *statements: str) -> None:
-    session = sink.dialect.open()
-    try:
-        for statement in statements:
-            session.run(statement)
-    finally:
-        session.close()
 
 
 def test_a_new_table_that_was_lost_is_never_taken_for_published(sink: SqlSink, store: object, tmp_path: Path) -> None:

@@ -34,6 +34,7 @@ from contract.sinkcase import (
 )
 from support import sql_sink
 from support.deaths import Died, at_gate, dying_at
+from support.sql_sink import execute
 
 FIRST: list[Row] = [(n, "first") for n in range(4)]
 CHANGE = Upsert(rows_of(ORDERS, [(1, "changed"), (90, "new")]), keys_of(ORDERS, [(2,)]))
@@ -47,15 +48,6 @@ pytestmark = pytest.mark.parametrize(
 def emptied(number: int) -> Build:
     """A commit that puts an empty table in the target's place."""
     return batch(number, Empty())
-
-
-def execute(sink: SqlSink, *statements: str) -> None:
-    session = sink.dialect.open()
-    try:
-        for statement in statements:
-            session.run(statement)
-    finally:
-        session.close()
 
 
 def test_a_table_of_others_keeps_its_name_and_rows(sink: SqlSink, store: object) -> None:

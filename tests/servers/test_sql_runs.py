@@ -92,19 +92,24 @@ def check_and_plan(sync: Sync, table: str) -> None:
     assert (planned["splits"][0]["start"], planned["splits"][-1]["end"]) == (None, None)
 
 
+def created_section(postgres: PostgresServer, database: str) -> dict[str, Any]:
+    """The section of a sink whose database and account are created for it."""
+    postgres.create_database(database)
+    postgres.create_account(ACCOUNT, PASSWORD)
+    return {
+        "host": "127.0.0.1",
+        "port": postgres.port,
+        "database": database,
+        "credentialsSecretRef": {"name": "source"},
+    }
+
+
 def test_into_postgresql(
     mariadb1011: Server, postgres: PostgresServer, fresh_database: FreshDatabase, tmp_path: Path
 ) -> None:
     database = fresh_database(mariadb1011)
     target = f"serving_{database}"
-    postgres.create_database(target)
-    postgres.create_account(ACCOUNT, PASSWORD)
-    section = {
-        "host": "127.0.0.1",
-        "port": postgres.port,
-        "database": target,
-        "credentialsSecretRef": {"name": "source"},
-    }
+    section = created_section(postgres, target)
 
     def query(sql: str) -> list[tuple[Any, ...]]:
         with postgres.connect(target) as connection:
@@ -139,10 +144,7 @@ def test_a_target_that_another_session_locks_holds_back_no_other(
     """It is `TableBusy`, and goes on by itself once the lock is gone."""
     database = fresh_database(mariadb1011)
     target = f"serving_{database}"
-    postgres.create_database(target)
-    postgres.create_account(ACCOUNT, PASSWORD)
-    section = {"host": "127.0.0.1", "port": postgres.port, "database": target}
-    section |= {"credentialsSecretRef": {"name": "source"}}
+    section = created_section(postgres, target)
     names = ("held", "free")
     mariadb1011.run(*(f"CREATE TABLE {name} (id INT PRIMARY KEY)" for name in names), db=database)
 

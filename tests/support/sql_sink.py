@@ -33,6 +33,16 @@ def login(folder: Path, field: str, port: int, user: str, password: str) -> SqlL
     return SqlLogin(field, "127.0.0.1", port, *files, PLAIN)
 
 
+def execute(sink: SqlSink, *statements: str) -> None:
+    """The statements on a session of the sink's own."""
+    session = sink.dialect.open()
+    try:
+        for statement in statements:
+            session.run(statement)
+    finally:
+        session.close()
+
+
 @contextmanager
 def postgresql(server: PostgresServer, folder: Path) -> Iterator[Dialect]:
     """In a new database."""
