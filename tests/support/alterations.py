@@ -49,6 +49,23 @@ NUMBERED = (
     "INSERT INTO t (v) VALUES ('a'), (NULL)",
     "UPDATE t SET id = 0 WHERE id = 1",
 )
+#: as MySQL generates its invisible key, and as a dump restores one; the last row's key is visible
+INVISIBLE_KEYS = (
+    (
+        "SET sql_generate_invisible_primary_key = ON",
+        "CREATE TABLE t (a BIGINT UNSIGNED NOT NULL)",
+        "SET sql_generate_invisible_primary_key = OFF",
+        "INSERT INTO t VALUES (70), (71)",
+    ),
+    (
+        "CREATE TABLE t (`MY_ROW_ID` BIGINT UNSIGNED NOT NULL AUTO_INCREMENT INVISIBLE PRIMARY KEY, a BIGINT UNSIGNED NOT NULL)",
+        "INSERT INTO t VALUES (70), (71)",
+    ),
+    (
+        "CREATE TABLE t (my_row_id BIGINT UNSIGNED NOT NULL AUTO_INCREMENT PRIMARY KEY, a BIGINT UNSIGNED NOT NULL)",
+        "INSERT INTO t (a) VALUES (70), (71)",
+    ),
+)
 
 _LAX, _STRICT = "SET sql_mode = ''", "SET sql_mode = 'STRICT_ALL_TABLES'"
 
@@ -165,7 +182,7 @@ def sessions() -> Iterator[DefinitionCase]:
 
 
 def special_tables() -> Iterator[DefinitionCase]:
-    """Generated columns, and a key that the server numbers."""
+    """Generated columns, a key that the server numbers, and one that MySQL generates."""
     for clause in ("ADD x INT DEFAULT 3", "DROP i", "MODIFY v VARCHAR(20) CHARACTER SET latin1", "MODIFY i BIGINT", "MODIFY g INT",
                    "MODIFY v VARCHAR(10) CHARACTER SET utf8mb4", "CONVERT TO CHARACTER SET utf8mb4", "RENAME COLUMN i TO k",
                    "RENAME COLUMN v TO w", "DROP g, ADD g INT DEFAULT 1", "ADD z INT AS (i + 1)", "MODIFY i INT COMMENT 'c'"):  # fmt: skip
@@ -174,3 +191,9 @@ def special_tables() -> Iterator[DefinitionCase]:
                    "MODIFY id INT UNSIGNED NOT NULL AUTO_INCREMENT", "RENAME COLUMN id TO key_id", "MODIFY id BIGINT AUTO_INCREMENT",
                    "MODIFY id BIGINT", "DROP id", "MODIFY n INT NOT NULL AFTER id", "AUTO_INCREMENT = 40, ADD x INT"):  # fmt: skip
         yield DefinitionCase((A + clause,), False, "", (_LAX,), NUMBERED)
+    for table in INVISIBLE_KEYS:
+        for clause in ("ADD c BIGINT UNSIGNED NOT NULL DEFAULT 9 FIRST", "MODIFY a BIGINT UNSIGNED NOT NULL FIRST",
+                       "ADD c INT AFTER my_row_id", "ALTER my_row_id SET VISIBLE, ADD c INT FIRST"):  # fmt: skip
+            for generated in ("ON", "OFF"):
+                session = f"SET sql_generate_invisible_primary_key = {generated}"
+                yield DefinitionCase((A + clause,), False, "mysql", (_LAX, session), table)

@@ -5,7 +5,10 @@ Why it is right: a server builds the next list of columns from the old one first
 and changed in place), and then puts what is added or moved into it, in the order of the statement;
 AFTER names a column of the list that is being built (MySQL and MariaDB `sql/sql_table.cc`,
 mysql_prepare_alter_table). Every clause names columns of the old table, so a column that two
-clauses name is `Unpredictable`.
+clauses name is `Unpredictable`. So is a statement that would put a column in front of MySQL's
+generated invisible key: at the end the server moves that key to the front again while it is
+invisible, which a definition does not have (MySQL 8.0.30 `sql/sql_gipk.cc`,
+adjust_generated_invisible_primary_key_column_position).
 """
 
 from __future__ import annotations
@@ -13,10 +16,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from cdcsync_core.tables.capture import Capture
-from cdcsync_core.tables.schema_change import Kept, Origin
+from cdcsync_core.tables.schema_change import Filled, Kept, Origin
 from cdcsync_core.tables.source_table import Column
 from cdcsync_spark.wire.sql.column.column_types import Unpredictable
 from cdcsync_spark.wire.sql.syntax.reader import folded
+
+_GENERATED_KEY = "my_row_id"
 
 
 @dataclass(frozen=True)
@@ -82,7 +87,14 @@ class Layout:
         names = {folded(p.column.name) for p in placed_columns}
         if len(names) != len(placed_columns) or not names:
             raise Unpredictable("two columns of one name, or none")
+        self._check_generated_key(placed_columns[0])
         return placed_columns
+
+    def _check_generated_key(self, front: Placed) -> None:
+        key = self.old.columns[0].name
+        stays = not isinstance(front.origin, Filled) and front.origin.source == key
+        if same_name(key, _GENERATED_KEY) and not stays:
+            raise Unpredictable(f"{front.column.name} in front of the key {key}, which MySQL may have generated")
 
 
 def _place(columns: list[Placed], after: str | None) -> int:
