@@ -3,7 +3,8 @@ changed are noted, and a branch that was taken back is refused until it is as we
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,21 +13,42 @@ import pytest
 from cdcsync_core.errors import PermanentError, Reason
 from cdcsync_core.state import SinkWrite
 from cdcsync_spark.sinks.contract.writer import Writer
-from cdcsync_spark.sinks.iceberg.catalog.port import CatalogTableName, Json
+from cdcsync_spark.sinks.iceberg.catalog.port import CatalogTableName, Json, LoadedTable, OutcomeUnknown
 from cdcsync_spark.sinks.iceberg.replica.sink import IcebergSink, IcebergTarget
-from cdcsync_spark.sinks.lake.storage.stores import open_store
-from contract.sinkcase import ORDERS, SYNC, Model, batch, whole_snapshot
-from support.folder_catalog import iceberg_sink
+from cdcsync_spark.sinks.lake.policy import MaintenancePolicy
+from contract.sinkcase import ORDERS, SYNC, Model, batch, content, stamp, whole_snapshot
+from support.folder_catalog import FolderCatalog, LocalStores
 
 NAME = CatalogTableName(("shop",), "orders")
 ROWS = [(1, "one"), (2, None)]
+#: two small files are gathered
+EAGER = MaintenancePolicy(gathered_files=2, smallest_class_bytes=2**20, peeled_bytes=1)
+
+
+@dataclass(frozen=True)
+class OvertakenCatalog(FolderCatalog):
+    """Carries out `meanwhile` between the next commit and its answer, which is the newest table as
+    Iceberg's REST handlers give it, or is `lost`."""
+
+    lost: bool = False
+    meanwhile: list[Callable[[], object]] = field(default_factory=list)
+
+    def commit(self, table: CatalogTableName, requirements: Sequence[Json], updates: Sequence[Json]) -> LoadedTable:
+        landed = super().commit(table, requirements, updates)
+        if not self.meanwhile:
+            return landed
+        self.meanwhile.pop()()
+        if self.lost:
+            raise OutcomeUnknown("the connection was cut")
+        return self.load(table) or landed
 
 
 class StreamedTable:
     """One of ours with a batch beyond its snapshot, and a stream's writer that has opened it."""
 
-    def __init__(self, folder: Path) -> None:
-        self.sink: IcebergSink = iceberg_sink(open_store(str(folder / "lake")), SYNC)
+    def __init__(self, folder: Path, *, lost: bool = False, version: int = 3) -> None:
+        self.catalog = OvertakenCatalog(str(folder / "lake"), lost)
+        self.sink = IcebergSink(self.catalog, LocalStores(), SYNC, policy=EAGER, format_version=version)
         self.target: IcebergTarget = self.sink.target(ORDERS.id)
         whole_snapshot(self.target, ROWS)
         self.first = self.head["snapshot-id"]
@@ -62,8 +84,7 @@ class StreamedTable:
             "parent-snapshot-id": parent["snapshot-id"],
             "sequence-number": number,
             "summary": summary,
-            "first-row-id": self.metadata["next-row-id"],
-            "added-rows": 0,
+            **({"first-row-id": self.metadata["next-row-id"], "added-rows": 0} if "first-row-id" in parent else {}),
         }
         self.sink.catalog.commit(NAME, [], [{"action": "add-snapshot", "snapshot": its}])
         self.set_main(77)
@@ -114,3 +135,28 @@ def test_a_branch_that_was_taken_back_is_refused_until_it_is_as_we_left_it(table
     assert table.head["snapshot-id"] == table.first, "nothing was committed onto older rows"
     table.set_main(ours)
     assert table.target.last_commit() == state
+
+
+def write_as_newer_run(table: StreamedTable) -> None:
+    table.target.commit(2, stamp(2))
+
+
+def write_as_spark(table: StreamedTable) -> None:
+    table.write_as_spark("overwrite")
+
+
+@pytest.mark.parametrize("version", [2, 3])
+@pytest.mark.parametrize("lost", [False, True], ids=["answered by the newest table", "answer lost"])
+@pytest.mark.parametrize("write", [write_as_newer_run, write_as_spark])
+def test_maintenance_does_not_undo_a_commit_that_came_before_our_answer(
+    tmp_path: Path, write: Callable[[StreamedTable], None], lost: bool, version: int
+) -> None:
+    """The newest metadata that we have are of that commit, the files and the state are of ours."""
+    table = StreamedTable(tmp_path, lost=lost, version=version)
+    assert "remove orphans" in iter(table.writer.maintain, ""), "which opens the newest table"
+    table.catalog.meanwhile.append(lambda: write(table))
+    table.commit(2)
+    theirs, state, rows = table.head, table.target.last_commit(), content(table.target)
+    assert table.writer.has_news()
+    assert table.writer.maintain() == ""
+    assert (table.head, table.target.last_commit(), content(table.target)) == (theirs, state, rows)

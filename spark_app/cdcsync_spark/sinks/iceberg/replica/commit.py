@@ -264,8 +264,9 @@ class VersionPublication:
         )
 
     def _requirements(self) -> list[Json]:
-        metadata, ref = self.on.metadata, self.on.ref
-        branches = {ref: None, **metadata.branches}
+        metadata, ref, before = self.on.metadata, self.on.ref, self.on.snapshot
+        # metadata that answered a commit of ours may have a later one on the branch already
+        branches = {**metadata.branches, ref: before.id if before else None}
         required: list[Json] = [{"type": "assert-table-uuid", "uuid": metadata.uuid}]
         if self._of.schema.id not in metadata.schemas:
             required.append(
