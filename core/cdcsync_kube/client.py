@@ -17,7 +17,6 @@ nests too deeply for Python's parser is an error like any other.
 from __future__ import annotations
 
 import http.client
-import itertools
 import json
 import ssl
 import threading
@@ -39,10 +38,12 @@ _STEPS = 4
 _IDLE = 64
 #: bytes of an answer; one object has at most about 3 MiB
 ANSWER_BYTES = 8 * 2**20
-#: of an object's metadata, what is kept: labels and annotations of this product, owners
+#: of an object's metadata, what is kept: beside owners the labels and annotations that are read;
+#: by a prefix they would be as many as a tenant writes, or the wrong ones
 _KEPT = ("name", "namespace", "uid", "resourceVersion", "generation", "creationTimestamp", "deletionTimestamp")
-_PREFIXES = ("cdcsync.io/", "app.kubernetes.io/")
-_MOST_ENTRIES, _LONGEST_VALUE = 32, 1024
+LABELS = ("cdcsync.io/sync", "cdcsync.io/run", "cdcsync.io/part", "cdcsync.io/kind")
+ANNOTATIONS = ("cdcsync.io/stop-asked", "cdcsync.io/planned")
+_MOST_OWNERS, _LONGEST_VALUE = 32, 1024
 _TOO_LARGE, _UNREADABLE = "AnswerTooLarge", "AnswerUnreadable"
 _JSON = "application/json"
 #: names this program to the API server, also as the manager of the fields that it has written
@@ -114,9 +115,8 @@ class Api:
         return text.decode(errors="replace")
 
     def metadata(self, path: str, **query: str) -> Iterator[Object]:
-        """The metadata of a list's objects, without the objects: names, times, owners, and the
-        labels and annotations of this product. The rest may be a megabyte that any tenant
-        wrote."""
+        """The metadata of a list's objects, without the objects: names, times, owners, and those
+        of `LABELS` and `ANNOTATIONS`. The rest may be a megabyte that any tenant wrote."""
         return (essential(item["metadata"]) for item in self.items(path, METADATA_LIST, 500, **query))
 
     def metadata_of(self, path: str) -> Object:
@@ -284,16 +284,12 @@ def _was_closed(error: BaseException | None) -> bool:
 def essential(about: Object) -> Object:
     """An object's metadata without what may be of any size."""
     named = {name: about[name] for name in _KEPT if name in about}
-    for part in ("labels", "annotations"):
-        named[part] = _of_the_product(about.get(part) or {})
-    owners = (about.get("ownerReferences") or [])[:_MOST_ENTRIES]
+    for part, names in (("labels", LABELS), ("annotations", ANNOTATIONS)):
+        texts = about.get(part) or {}
+        named[part] = {name: texts[name] for name in names if 0 < len(texts.get(name, "")) <= _LONGEST_VALUE}
+    owners = (about.get("ownerReferences") or [])[:_MOST_OWNERS]
     named["ownerReferences"] = [{k: owner[k] for k in ("kind", "name", "uid") if k in owner} for owner in owners]
     return named
-
-
-def _of_the_product(texts: Object) -> Object:
-    ours = ((k, v) for k, v in texts.items() if k.startswith(_PREFIXES) and len(str(v)) <= _LONGEST_VALUE)
-    return dict(itertools.islice(ours, _MOST_ENTRIES))
 
 
 def _refusal(status: int, text: bytes) -> ApiError:

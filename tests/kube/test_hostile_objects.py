@@ -15,6 +15,7 @@ import yaml
 from cdcsync_kube.client import Api
 from cdcsync_operator.cluster.quota.report_bounds import ReportBounds
 from cdcsync_operator.cluster.quota.room import Room, RoomBounds, Rooms
+from cdcsync_operator.cluster.syncs.traces import Traces
 from support.apiserver import kubeconfig
 from support.hostile_objects import HostileTenant
 from support.in_process_sync import InProcessSync
@@ -58,6 +59,19 @@ def test_random_and_hostile_objects_end_no_operator(api: Api, sync: InProcessSyn
         process.kill()
         process.wait()
     assert max(memory) < _LIMIT
+
+
+def test_labels_like_the_products_hide_none_that_is_read(sync: InProcessSync) -> None:
+    """The API server selects by all labels, in their order by name those of the tenant first."""
+    wanted = {"cdcsync.io/part": "report", "cdcsync.io/run": "shop-x", "cdcsync.io/sync": "shop"}
+    alike = {f"{prefix}/a{n}": "x" for prefix in ("app.kubernetes.io", "cdcsync.io") for n in range(40)}
+    about = {"name": "a", "labels": alike | wanted, "annotations": {f"cdcsync.io/a{n}": "x" for n in range(40)}}
+    sync.api.create(f"{sync.base}/configmaps", {"apiVersion": "v1", "kind": "ConfigMap", "metadata": about})
+    traces = Traces(sync.api, lambda: (sync.namespace,))
+    assert traces.is_untouched((sync.namespace, "other"))
+    assert not traces.is_untouched((sync.namespace, "shop"))
+    (read,) = sync.api.metadata(f"{sync.base}/configmaps", labelSelector="cdcsync.io/sync=shop")
+    assert (read["labels"], read["annotations"]) == (wanted, {})
 
 
 def test_reports_beyond_a_namespaces_room_are_its_own_fault_and_end_no_run(sync: InProcessSync) -> None:

@@ -17,7 +17,15 @@ import pytest
 from urllib3.exceptions import SSLError
 
 from cdcsync_kube import client, timed_pool
-from cdcsync_kube.client import Api, ApiError
+from cdcsync_kube.client import ANNOTATIONS, LABELS, Api, ApiError
+from cdcsync_operator.cluster.objects.run_objects import (
+    KIND_LABEL,
+    PART_LABEL,
+    PLANNED,
+    RUN_LABEL,
+    STOP_ASKED,
+    SYNC_LABEL,
+)
 from support.logins import by_token
 from support.secure_kafka import Authority
 
@@ -121,8 +129,8 @@ def test_an_object_above_the_bound_is_an_error_that_names_it(
 def test_metadata_is_kept_without_what_a_tenant_can_make_large(api: Api, server: ScriptedApiServer) -> None:
     about = {
         "name": "a", "uid": "u", "managedFields": [{"manager": "x" * 1000}], "finalizers": ["x/y"] * 1000,
-        "labels": {"cdcsync.io/run": "r"} | {f"l{n}": "x" for n in range(1000)},
-        "annotations": {"cdcsync.io/planned": "7", "cdcsync.io/large": "x" * 5000, "note": "x" * 5000},
+        "labels": {f"cdcsync.io/l{n}": "x" for n in range(1000)} | {"cdcsync.io/run": "r"},
+        "annotations": {"cdcsync.io/planned": "7", "cdcsync.io/stop-asked": "x" * 5000, "cdcsync.io/note": "x"},
         "ownerReferences": [{"uid": str(n), "kind": "K", "name": "n", "x": "y" * 100} for n in range(1000)],
     }  # fmt: skip
     server.answers = [(200, {"items": [{"metadata": about}]})]
@@ -132,6 +140,8 @@ def test_metadata_is_kept_without_what_a_tenant_can_make_large(api: Api, server:
     assert len(kept["ownerReferences"]) == 32
     assert kept["ownerReferences"][0] == {"kind": "K", "name": "n", "uid": "0"}
     assert len(json.dumps(kept)) < 2500
+    assert set(LABELS) == {SYNC_LABEL, RUN_LABEL, PART_LABEL, KIND_LABEL}
+    assert set(ANNOTATIONS) == {STOP_ASKED, PLANNED}
 
 
 def test_a_refusal_has_the_servers_reason_and_message(api: Api, server: ScriptedApiServer) -> None:
