@@ -64,8 +64,8 @@ def _lost(server: Server, lineage: Lineage, position: Position | None) -> str:
     return lost.value.found
 
 
-def _reset(server: Server) -> None:
-    server.run("RESET MASTER" if server.flavor == "mariadb" else "RESET BINARY LOGS AND GTIDS")
+def _reset(server: Server, to: str = "") -> None:
+    server.run(("RESET MASTER" if server.flavor == "mariadb" else "RESET BINARY LOGS AND GTIDS") + to)
 
 
 def _writes(server: Server, first: int, count: int = 3) -> None:
@@ -112,6 +112,22 @@ def test_a_reset_to_an_emptier_binlog_is_noticed(server: Server) -> None:
     _reset(server)
     _writes(server, 300, count=2)
     assert _lost(server, lineage, position)
+
+
+@pytest.mark.parametrize("first_file", [1, 100])
+def test_a_reset_stays_noticed_without_the_file_that_shows_it(server: Server, first_file: int) -> None:
+    """Other transactions have the same GTIDs, and the file of the position is no longer listed: it
+    was purged since, or the numbers of files went on (`RESET ... TO 100`)."""
+    _writes(server, 100)
+    lineage, position = _position(server)
+    next_second()
+    _reset(server, f" TO {first_file}")
+    _writes(server, 200)
+    server.run("FLUSH BINARY LOGS")
+    server.purge_binlogs()
+    assert "binlog files" in _lost(server, lineage, position)
+    _writes(server, 300)
+    assert "binlog files" in _lost(server, lineage, position)
 
 
 def test_purged_files_are_noticed(server: Server) -> None:

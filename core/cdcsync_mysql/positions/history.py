@@ -7,8 +7,9 @@ without any error. So every connection proves its position first:
 - the binlog's name: MySQL's server_uuid, MariaDB's server_id;
 - with GTIDs: everything that the position has is in `gtid_executed` (nothing was invented), or
   still to be committed from a binlog that is as long as it was; everything that was purged is in
-  the position (nothing is missing); and the file of its anchor, unless it was purged, is still that
-  file: a RESET gives the same GTIDs to other transactions;
+  the position (nothing is missing); and the file of its anchor is still that file: a RESET, and
+  what a server writes after a crash that cut its binlog, give the same GTIDs to other transactions.
+  Once that file is purged nothing proves that they are ours;
 - with file and offset: the file is listed and at least that long; it was begun in the recorded
   second, because after a RESET names, sizes and GTIDs come again; MariaDB's GTID position there is
   the recorded one (NULL where no event ends), unless that would make the server read much of the
@@ -24,13 +25,11 @@ from cdcsync_core.positions.gtid import GtidSet
 from cdcsync_core.positions.lineage import Lineage
 from cdcsync_core.positions.mariadb_gtid import MariaDbGtidPos
 from cdcsync_core.positions.position import (
-    Anchor,
     FilePosition,
     GtidPosition,
     LogOffset,
     Position,
     binlog_of,
-    file_number,
     other_binlog,
 )
 from cdcsync_core.remedies import RESNAPSHOT_ALL
@@ -115,17 +114,16 @@ def _verify_gtids(connection: Connection, facts: ServerFacts, position: GtidPosi
     if not position.gtids.covers(purged):
         raise _lost(f"gtid_purged is {purged}", f"nothing purged beyond {position.gtids}")
     if position.anchor:
-        _verify_anchor(connection, position.anchor)
+        _verify_file(connection, position.anchor.at, position.anchor.file_created_at)
 
 
 def _not_executed(connection: Connection, position: GtidPosition, executed: GtidSet) -> CdcError:
     """While the binlog is as long as it was read it holds what is missing, and a replica's word is
     waited for; a lost tail made it shorter. Raises PositionLost for another log."""
     found, needed = f"gtid_executed is {executed}", f"all of {position.gtids}"
-    anchor = position.anchor
-    if anchor is None or anchor.at.file not in _sizes(connection):
+    if position.anchor is None:
         return _lost(found, needed)
-    _verify_anchor(connection, anchor)
+    _verify_file(connection, position.anchor.at, position.anchor.file_created_at)
     return fail(
         Reason.SOURCE_UNREACHABLE,
         f"{found}, and the rest is in the binlog without being committed",
@@ -140,21 +138,11 @@ def gtid_sets(connection: Connection) -> tuple[GtidSet, GtidSet]:
     return GtidSet.parse(str(executed)), GtidSet.parse(str(purged))
 
 
-def _verify_anchor(connection: Connection, anchor: Anchor) -> None:
-    sizes = _sizes(connection)
-    if anchor.at.file in sizes:
-        _verify_file(connection, sizes, anchor.at, anchor.file_created_at)
-    elif any(file_number(file) <= anchor.at.number for file in sizes):
-        raise _lost(
-            f"the binlog files {_span(list(sizes))}", f"{anchor.at.file}, or only later files after it was purged"
-        )
-
-
-def _sizes(connection: Connection) -> dict[str, int]:
-    return {str(row[0]): int(row[1]) for row in fetch(connection, "SHOW BINARY LOGS")}
-
-
-def _verify_file(connection: Connection, sizes: dict[str, int], at: LogOffset, created: int) -> None:
+def _verify_file(connection: Connection, at: LogOffset, created: int) -> None:
+    """The file is listed, at least that long, and begun in that second."""
+    sizes = {str(row[0]): int(row[1]) for row in fetch(connection, "SHOW BINARY LOGS")}
+    if at.file not in sizes:
+        raise _lost(f"the binlog files {_span(list(sizes))}", f"{at.file}")
     if sizes[at.file] < at.offset:
         raise _lost(f"{at.file} has {sizes[at.file]} bytes", f"at least {at.offset}")
     if created:
@@ -164,11 +152,7 @@ def _verify_file(connection: Connection, sizes: dict[str, int], at: LogOffset, c
 
 
 def _verify_offset(connection: Connection, facts: ServerFacts, position: FilePosition) -> None:
-    at = position.at
-    sizes = _sizes(connection)
-    if at.file not in sizes:
-        raise _lost(f"the binlog files {_span(list(sizes))}", f"{at.file}")
-    _verify_file(connection, sizes, at, position.file_created_at)
+    _verify_file(connection, position.at, position.file_created_at)
     if facts.flavor == "mariadb" and _gtid_pos_is_cheap(facts, position):
         _verify_gtid_pos(connection, position)
 
