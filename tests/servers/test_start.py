@@ -3,6 +3,7 @@ start finds, what is refused, and a history that begins there, whatever dies."""
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -25,9 +26,12 @@ from cdcsync_spark.wire.binlog.facts import RowsEvent
 from cdcsync_spark.wire.binlog.parser import EventParser
 from cdcsync_spark.wire.binlog.rows import batches
 from support.fixtures import FreshDatabase, usually_on
+from support.semisync import until
 from support.servers import Server
 from support.source import source_of
 from support.sync_process import Gate, Sync
+
+_WAITING = "SELECT 1 FROM information_schema.PROCESSLIST WHERE STATE = 'User lock' AND INFO"
 
 HISTORY = {"sink": {"delta": {"mode": "history"}}}
 
@@ -117,6 +121,30 @@ def test_a_start_at_a_time(any_server: Server, fresh_database: FreshDatabase) ->
     assert _ids_from(source, table, Start(**{"from": "timestamp", "timestamp": moment}))[1] == [2, 3]
     for asked, words in (("2000-01-01T00:00:00Z", "its oldest file"), ("2999-01-01T00:00:00Z", "has not come")):
         assert words in _refusal(source, {"from": "timestamp", "timestamp": asked})
+
+
+@pytest.mark.parametrize("variant", ["mariadb1011", "mysql97_gtid"])
+def test_a_start_at_a_time_does_not_rely_on_when_a_file_was_begun(fresh_server: Any, variant: str) -> None:
+    """A file has the second in which the statement began that rotated the binlog by its commit, and
+    a session may set another one."""
+    server: Server = fresh_server(variant)
+    database, table = server.create_database(), "CREATE TABLE t (id INT PRIMARY KEY, v LONGTEXT)"
+    server.run(table, "INSERT INTO t VALUES (1, '')", "SET GLOBAL max_binlog_size = 65536", db=database)
+    with ThreadPoolExecutor(1) as pool:
+        rotates = "INSERT INTO t SELECT 4, REPEAT('x', 200000) FROM (SELECT GET_LOCK('held', 300)) AS l"
+        with server.connect() as held, held.cursor() as cursor:
+            cursor.execute("SELECT GET_LOCK('held', 0)")
+            statement = pool.submit(server.run, rotates, db=database)
+            until(lambda: bool(server.query(f"{_WAITING} LIKE '{rotates[:12]}%'")), "the statement to wait")
+            server.run("DO SLEEP(2.1)")
+            moment = _seconds(server)
+            server.run("DO SLEEP(1.1)", "INSERT INTO t VALUES (2, '')", db=database)
+            server.run("SET TIMESTAMP = 1700000000", "FLUSH BINARY LOGS")
+            server.run("INSERT INTO t VALUES (3, '')", "FLUSH BINARY LOGS", db=database)
+        statement.result(300)
+    server.run("INSERT INTO t VALUES (5, '')", db=database)
+    start = Start(**{"from": "timestamp", "timestamp": moment})
+    assert _ids_from(source_of(server), TableId(database, "t"), start)[1] == [2, 3, 4, 5]
 
 
 @usually_on("mariadb1011", "mysql97_gtid", "mysql97_nogtid")

@@ -2,8 +2,9 @@
 server change.
 
 Names and sizes of files come again after a RESET, and so do MariaDB's GTIDs (numbers start at 1
-again); the second in which the file was begun does not. No statement shows it, so the file is
-opened by a dump that is left after its first two packets.
+again); the second in which the file was begun does not. (It is the one in which the statement that
+rotated the binlog began, so it says nothing of the transactions before and behind it.) No statement
+shows it, so the file is opened by a dump that is left after its first two packets.
 
 Why it disturbs no other client: the dump has replica id 0 and no UUID, as that of mysqlbinlog, so
 the server ends no other dump for it. Sources: MySQL source documentation, "COM_BINLOG_DUMP",

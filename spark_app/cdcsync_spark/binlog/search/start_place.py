@@ -7,12 +7,16 @@ Nothing is moved or guessed: what lies within a transaction is refused with the 
 GTID position that the binlog has at no place with the one that it has there, what was purged with
 the oldest that is left. A set of MySQL needs no place.
 
-Files are ordered by when they were begun, so one of them is chosen by halving; that one is read,
-without its rows.
+One file is read, without its rows. For a GTID position it is chosen by halving, because a file's
+list has all that the ones before it have. For a time it is the last one before any that begins with
+a transaction of that time or a later one. When a file was begun proves nothing: its first event has
+the second in which the statement that rotated the binlog began, and a session may set that. So have
+MariaDB's transactions, which is why files are taken from an hour before.
 """
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_left
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -21,7 +25,7 @@ from cdcsync_core.errors import CdcError, Reason, fail
 from cdcsync_core.positions.gtid import GtidSet
 from cdcsync_core.positions.lineage import Lineage
 from cdcsync_core.positions.mariadb_gtid import UNKNOWN, MariaDbGtid, MariaDbGtidPos
-from cdcsync_core.positions.position import Anchor, FilePosition, GtidPosition, LogOffset, Position
+from cdcsync_core.positions.position import Anchor, FilePosition, GtidPosition, LogOffset, Position, file_number
 from cdcsync_core.quoting import quoted
 from cdcsync_core.resource.start_spec import Start, is_mariadb_gtid
 from cdcsync_mysql.positions.history import gtid_pos_at, gtid_sets
@@ -33,6 +37,9 @@ from cdcsync_mysql.sessions.connection import Source, fetch
 from cdcsync_spark.binlog.search.passage import Boundary, Passage
 
 _FROM_SNAPSHOT = "or start.from snapshot"
+#: how long the statement that commits a transaction may run on MariaDB, whose transactions have the
+#: second in which it began
+_LONGEST_STATEMENT = 3600
 
 
 def refused(refusal: str, needed: str, remedy: str) -> CdcError:
@@ -156,30 +163,56 @@ class StartPlace:
     # -- a time
 
     def _at_time(self, start: Start) -> Boundary:
-        """A file that was begun a whole second before has no transaction of then or later in the
-        files before it: times of events may be seconds."""
-        seconds, files = start.seconds, self._files()
+        seconds, files = self._comparable(start.seconds), self._files()
         with open_session(self.source) as session:
             now = float(fetch(session.proved(self._lineage), "SELECT UNIX_TIMESTAMP(NOW(6))")[0][0])
         if seconds > now:
             raise refused(f"start.timestamp {start.timestamp} has not come", f"a time up to {_shown(now)}",
                           "start.from latest")  # fmt: skip
-        index = bisect_left(files, True, key=lambda file: self._begun(file) + 1 > seconds) - 1
-        if index < 0:
-            oldest = self._begun(files[0]) + 1 if files else now
-            raise refused(
-                f"start.timestamp {start.timestamp} is before all that the binlog holds",
-                f"at least {_shown(oldest)}: its oldest file {files[0] if files else ''} was begun a second before",
-                f"start.timestamp: {_shown(oldest)}, {_FROM_SNAPSHOT}",
-            )
-        passage = Passage(self.source, self._lineage, files[index])
+        passage = Passage(self.source, self._lineage, self._file_before(seconds, files, start))
         for step in passage.steps():
             if step.transaction is not None and step.transaction.timestamp >= seconds:
                 return passage.boundary()
         return passage.boundary()
 
-    def _begun(self, file: str) -> int:
-        return file_created_at(self.source, file, self.server.log)
+    def _file_before(self, seconds: float, files: list[str], start: Start) -> str:
+        """The file in which the first transaction of then or later is, or one before it."""
+        for index, file in enumerate(files):
+            first = self._first_time(file)
+            if first < seconds:
+                continue
+            if index:
+                return files[index - 1]
+            if file_number(file) == 1 and file_created_at(self.source, file, self.server.log) < seconds:
+                return file  # nothing was purged
+            raise _before_all(start, file, first)
+        if not files:
+            raise _before_all(start, "", math.inf)
+        return files[-1]
+
+    def _first_time(self, file: str) -> float:
+        """When the first transaction in a file, or behind it, was committed at the latest."""
+        longest = _LONGEST_STATEMENT if self.server.flavor == "mariadb" else 0
+        for step in Passage(self.source, self._lineage, file).steps():
+            if step.transaction is not None:
+                return step.transaction.timestamp + longest
+        return math.inf
+
+    def _comparable(self, seconds: float) -> float:
+        """Times of MariaDB's transactions are whole seconds."""
+        return math.floor(seconds) if self.server.flavor == "mariadb" else seconds
+
+
+def _before_all(start: Start, file: str, first: float) -> CdcError:
+    refusal = f"start.timestamp {start.timestamp} is before all that the binlog holds"
+    if math.isinf(first):
+        return refused(refusal, "a transaction of before it in the binlog", f"start.from latest, {_FROM_SNAPSHOT}")
+    oldest = _shown(math.floor(first) + 1)
+    return refused(
+        refusal,
+        f"at least {oldest}, when its oldest file {file} had its first transaction",
+        f"start.timestamp: {oldest}, {_FROM_SNAPSHOT}",
+    )
 
 
 def _at_no_place(asked: MariaDbGtidPos, at: Boundary, where: str) -> CdcError:
