@@ -10,6 +10,7 @@ import pytest
 
 from cdcsync_core.runs.run import RunKind
 from cdcsync_kube.client import Api, Object
+from cdcsync_operator.cluster.store import owner_of
 from support.in_process_sync import InProcessSync
 
 _V1 = "v1"
@@ -94,6 +95,11 @@ def _of_run(sync: InProcessSync, run: str) -> set[str]:
     return {name for name in names if "victim" not in name}
 
 
+def _runs_of_reports(sync: InProcessSync) -> set[str]:
+    reports = sync.api.metadata(f"{sync.base}/configmaps", labelSelector="cdcsync.io/part=report")
+    return {about["labels"]["cdcsync.io/run"] for about in reports}
+
+
 def test_objects_of_others_stay_whatever_their_labels(sync: InProcessSync) -> None:
     """The executors of a snapshot that failed, its maps and rights, and the pod kept before it."""
     read = Recording(sync.api)
@@ -143,3 +149,21 @@ def test_a_run_is_cleared_away_with_a_deletion_an_object_and_a_few_reads(sync: I
     assert sorted(deleted) == sorted(objects), "each once"
     assert deleted[-1].endswith("-report-0"), "what makes the run known goes last"
     assert read.calls - calls <= len(objects) + 25
+
+
+def test_forged_reports_cost_each_reconciliation_a_few_calls(sync: InProcessSync) -> None:
+    """The sync comes to flow beside them, and they are cleared away, some with each
+    reconciliation."""
+    counted = Recording(sync.api)
+    controller = sync.create().operator(counted)
+    owner = owner_of(sync.api.get(f"{sync.syncs}/shop"))
+    for n in range(60):
+        run = f"shop-x{n}"
+        labels = {"cdcsync.io/sync": "shop", "cdcsync.io/run": run, "cdcsync.io/part": "report"}
+        about = {"name": f"{run}-report-{n % 2}", "labels": labels, "ownerReferences": [owner]}
+        sync.api.create(f"{sync.base}/configmaps", {"apiVersion": "v1", "kind": "ConfigMap", "metadata": about})
+    controller.reconcile()
+    assert counted.calls <= 150
+    assert len(counted.deletions) == 8
+    sync.to_streaming(controller)
+    sync.until(controller, lambda _: not any(r.startswith("shop-x") for r in _runs_of_reports(sync)))

@@ -283,22 +283,55 @@ def _forged(name: str, of: str, **data: str) -> dict[str, Any]:
     return made | {"data": data}
 
 
-def test_reports_that_no_run_can_have_are_not_read(pods: Pods) -> None:
-    """Three hundred that name the sync as their owner: of runs that are not on record, and beyond
-    the shards of one that is."""
+def test_reports_that_no_run_can_have_cost_a_reconciliation_little(pods: Pods) -> None:
+    """Thousands that name the sync as their owner: of runs that are not on record, some without
+    their first report, and beyond the shards of one that is."""
     pods.start(RunKind.STREAM)
     pods.report(1, NOW)
-    for n in range(150):
-        pods.api.add(f"{BASE}/configmaps", _forged(f"shop-x{n}-report-0", f"shop-x{n}", head='{"number": 9}'))
+    for n in range(1000):
+        pods.api.add(f"{BASE}/configmaps", _forged(f"shop-x{n}-report-{n % 2}", f"shop-x{n}", head='{"number": 9}'))
         pods.api.add(f"{BASE}/configmaps", _forged(f"{RUN}-report-{n + 1}", RUN, tables='{"entries": [1]}'))
     named = Status(runs=Runs.model_validate({"stream": {"id": RUN, "epoch": 1, "startedAt": utc(NOW)}}))
     pods.api.requests.clear()
     runs = {run.id: run for run in pods.drivers.observe(named).runs}
-    assert len(runs) == 151, "what is nobody's is found, so that it is cleared away"
+    assert 2 <= len(runs) <= 10
     assert runs[RUN].reported_at == NOW
     read = [path for method, path in pods.api.requests if method == "GET" and "/configmaps/" in path]
     assert len(read) <= 10
     assert [path for path in read if RUN in path] == [f"{BASE}/configmaps/{RUN}-report-0"]
+    for run in runs.keys() - {RUN}:
+        pods.drivers.forget(ForgetRun(runs[run].kind, run))
+    assert len(pods.api.requests) <= 100
+    assert not runs.keys() & {run.id for run in pods.drivers.observe(named).runs} - {RUN}, "others are found then"
+
+
+def test_pods_that_no_run_has_are_few_at_once(pods: Pods) -> None:
+    """Thirty that name the sync as their owner, and the one of a run on record."""
+    pods.start(RunKind.STREAM)
+    for n in range(30):
+        pods.api.add(
+            f"{BASE}/pods", _labelled(f"shop-a{n}-driver", f"shop-a{n}", "driver", ownerReferences=[{"uid": "u"}])
+        )
+    named = Status(runs=Runs.model_validate({"stream": {"id": RUN, "epoch": 1, "startedAt": utc(NOW)}}))
+    runs = {run.id: run for run in pods.drivers.observe(named).runs}
+    assert RUN in runs
+    assert 2 <= len(runs) <= 10
+
+
+def test_a_run_with_thousands_of_maps_is_cleared_away_in_several_passes(pods: Pods) -> None:
+    """What makes the run known goes last."""
+    pods.start(RunKind.STREAM)
+    for n in range(1200):
+        pods.api.add(f"{BASE}/configmaps", _labelled(f"{RUN}-plan-{n}", RUN, "plan", ownerReferences=[{"uid": "u"}]))
+    pods.show(phase="Succeeded")
+    for _ in range(3):
+        assert f"{RUN}-report-0" in pods.api.names("configmaps")
+        pods.seen()
+        pods.api.requests.clear()
+        pods.drivers.forget(ForgetRun(RunKind.STREAM, RUN))
+        assert len(pods.api.requests) <= 520
+        pods.api.objects.pop(POD, None)  # its grace period is over
+    assert not {name for name in pods.api.names("configmaps") if RUN in name}
 
 
 def test_a_report_beyond_those_of_its_tables_is_none(pods: Pods) -> None:

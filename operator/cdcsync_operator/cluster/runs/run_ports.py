@@ -39,8 +39,12 @@ from cdcsync_operator.decision.runs.kinds import RUNS
 #: objects asked for at once: each may have 1 MiB
 _PAGE = 20
 #: objects of which the metadata is read: more than all shards of all runs of the largest sync
-_MOST_OBJECTS = 20_000
-#: runs that the status does not name and whose report is read: leftovers of an operator that died
+_MOST_OBJECTS = 5_000
+_MOST_PODS = 200
+#: shards of one run; 50,000 tables have some 800
+_MOST_SHARDS = 1_000
+#: runs that the status does not name, as an operator that died leaves them: the next ones are found
+#: when these are cleared away
 _UNNAMED = 8
 #: shards up to which each is asked for by itself
 _FEW = 4
@@ -185,8 +189,9 @@ class RunFinder:
     A label alone makes no object a run's: a right to create ConfigMaps is one to write any label.
     What counts is owned by the resource and has the name that this program gives it. Who may write
     ConfigMaps can write the owner and such names, too, so only what is on record is read: of a run
-    that the status names as many shards as its tables can have, of a few others the first. Of all
-    else the metadata suffices, by which it is cleared away.
+    that the status names as many shards as its tables can have, of a few others the first. They
+    are cleared away, each by some calls, and then others are found: so however many there are, one
+    reconciliation takes its time and memory for a few.
     """
 
     api: Api
@@ -196,34 +201,35 @@ class RunFinder:
     bounds: ReportBounds
 
     def find(self, named: frozenset[str], most_shards: int) -> Mapping[str, FoundRun]:
-        """The runs by id. `named` are the ids of the runs on record, each of which has at most
-        `most_shards` reports."""
+        """The runs by id: those on record, `named`, each of which has at most `most_shards`
+        reports, and a few of the others, first those with a pod, and of these the newest."""
         selector = f"{SYNC_LABEL}={self.name},{PART_LABEL}"
-        pods = {_run(p["metadata"]): p for p in self._pods(f"{selector}=driver")}
+        pods = self._pods(f"{selector}=driver", named)
         shards = self._shards(f"{selector}=report")
-        unnamed = sorted(
-            (run for run in shards if run not in named), key=lambda run: _created(shards[run]), reverse=True
-        )
-        read = named | set(unnamed[:_UNNAMED])
-        runs = {
-            run: FoundRun(
-                run, pods.get(run), self._reports(run, shards.get(run, {}), most_shards if run in named else 1)
+        ids = pods.keys() | shards.keys()
+        unnamed = sorted(ids - named, key=lambda run: (run in pods, _created(shards.get(run, {}))), reverse=True)
+        return {
+            run: self._with_pending(
+                FoundRun(
+                    run, pods.get(run), self._reports(run, shards.get(run, {}), most_shards if run in named else 1)
+                )
             )
-            if run in read
-            else FoundRun(run, pods.get(run), _without_content(shards.get(run, {})))
-            for run in sorted(pods.keys() | shards.keys())
+            for run in sorted(ids & {*named, *unnamed[:_UNNAMED]})
         }
-        return {name: self._with_pending(run) for name, run in runs.items()}
 
     @property
     def _maps(self) -> str:
         return f"/api/v1/namespaces/{self.namespace}/configmaps"
 
-    def _pods(self, selector: str) -> Iterator[Object]:
-        path = f"/api/v1/namespaces/{self.namespace}/pods"
-        for pod in self.api.items(path, page=_PAGE, labelSelector=selector):
-            if self._is_ours(pod["metadata"], _DRIVER_NAME):
-                yield pod
+    def _pods(self, selector: str, named: frozenset[str]) -> dict[str, Object]:
+        """The drivers' pods by their runs; of those that are not on record a few."""
+        path, pods, others = f"/api/v1/namespaces/{self.namespace}/pods", dict[str, Object](), 0
+        for pod in itertools.islice(self.api.items(path, page=_PAGE, labelSelector=selector), _MOST_PODS):
+            run, is_ours = _run(pod["metadata"]), self._is_ours(pod["metadata"], _DRIVER_NAME)
+            others += is_ours and run not in named
+            if is_ours and (run in named or others <= _UNNAMED):
+                pods[run] = pod
+        return pods
 
     def _shards(self, selector: str) -> dict[str, dict[int, Object]]:
         """The metadata of each run's reports, by their numbers."""
@@ -235,12 +241,13 @@ class RunFinder:
 
     def _reports(self, run: str, shards: Mapping[int, Object], most: int) -> tuple[Object, ...]:
         """The first `most` reports in order, with their content, or as many as the tables that the
-        first one names can have. Raises QuotaExceeded."""
+        first one names can have. Without a first one only the metadata of one, by which the run is
+        cleared away. Raises QuotaExceeded."""
         first = self._report(f"{run}-report-0") if 0 in shards else None
         if first is None:
-            return ()
+            return tuple({"metadata": shards[number], "data": {}} for number in sorted(shards)[:1])
         most = max(most, len(report_names(run, len(_json(first, "run").get("tables", [])))) if most > 1 else most)
-        numbers = [number for number in sorted(shards) if 0 < number < most]
+        numbers = [number for number in sorted(shards) if 0 < number < min(most, _MOST_SHARDS)]
         if len(numbers) >= _FEW and len(numbers) == len(shards) - 1:
             return _ordered(self.bounds.read(run, self._all_reports(run)))
         further = (self._report(f"{run}-report-{number}") for number in numbers)
@@ -299,15 +306,11 @@ def _shard_number(about: Object) -> int:
 
 
 def _created(shards: Mapping[int, Object]) -> str:
-    return max(str(about.get("creationTimestamp", "")) for about in shards.values())
+    return max((str(about.get("creationTimestamp", "")) for about in shards.values()), default="")
 
 
 def _ordered(reports: Iterable[Object]) -> tuple[Object, ...]:
     return tuple(sorted(reports, key=lambda report: _shard_number(report["metadata"])))
-
-
-def _without_content(shards: Mapping[int, Object]) -> tuple[Object, ...]:
-    return tuple({"metadata": shards[number], "data": {}} for number in sorted(shards)[:1])
 
 
 def _json(config_map: Object, key: str) -> Object:
