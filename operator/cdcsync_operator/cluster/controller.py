@@ -87,6 +87,7 @@ class KubeController:
             self.clock,
             self.wake,
             lambda r, file: self.calls.kept_until(r, where, file),
+            self.calls.start,
         )
         self._drivers = self._make_drivers(record)
 

@@ -6,7 +6,8 @@ sync that is closed ends its calls. A source must let us in before it has one of
 login has slots of its own, which are many, so sources that are silent keep none that answers
 waiting. A plan takes a slot to connect and for each split that it finds,
 not while its shards are written, and its connection is closed with it. A sink is checked in a
-process of its own (`sink_process`), three at once.
+process of its own (`sink_process`), three at once. What waits does so in a bounded number of
+threads of its namespace (`threads`).
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from cdcsync_mysql.sessions.question import LOGIN_SECONDS, Question, out_of_time
 from cdcsync_operator.cluster.quota.room import ANSWERS, Room, RoomBounds
 from cdcsync_operator.cluster.quota.shares import Shares
 from cdcsync_operator.cluster.quota.sink_process import check_apart
+from cdcsync_operator.cluster.quota.threads import NamespaceThreads
 from cdcsync_operator.reconcile import source_calls
 from cdcsync_operator.reconcile.planning import Splits
 from cdcsync_operator.reconcile.preflight import PreflightOutcome, SourceCalls
@@ -56,13 +58,16 @@ class ClusterSource:
         self._logins = Shares(slots=64, own=4, reserved=32)
         self._preflights, self._plans = Shares(), Shares()
         self._sinks = Shares(slots=3, own=1, reserved=1)
+        self._threads = NamespaceThreads()
         self._answers = Room(bounds.answers)
         self._asked: dict[Path, set[Question]] = {}
         self._lock = threading.Lock()
 
     @property
     def calls(self) -> SourceCalls:
-        return SourceCalls(self.preflight, self.current, self.planning, self.give_up, self.kept_until)
+        return SourceCalls(
+            self.preflight, self.current, self.planning, self.give_up, self.kept_until, self._threads.start
+        )
 
     def preflight(self, resource: CdcSync, secrets: Path, unread: frozenset[str] | None = None) -> PreflightOutcome:
         namespace = resource.metadata.namespace

@@ -35,17 +35,23 @@ class PreflightOutcome:
     tables: dict[str, Capture] = field(default_factory=dict)
 
 
+def start_thread(_: str, work: Callable[[], None]) -> None:
+    threading.Thread(target=work, name="source", daemon=True).start()
+
+
 @dataclass(frozen=True)
 class SourceCalls:
     """The source as a controller needs it; `Path` is the folder of the sync's Secrets. `planning`
     is that of a `Planner`. `give_up` ends what is asked for a sync. `kept_until` says until when a
-    file of the binlog is kept, as `PreflightResult.retained` has it."""
+    file of the binlog is kept, as `PreflightResult.retained` has it. `start` does work of a
+    namespace in a thread."""
 
     preflight: Callable[[CdcSync, Path, frozenset[str] | None], PreflightOutcome]
     current: Callable[[CdcSync, Path], LogOffset]
     planning: Callable[[CdcSync, Path], AbstractContextManager[Splits]]
     give_up: Callable[[Path], None] = lambda _: None
     kept_until: Callable[[CdcSync, Path, str], float | None] = lambda _, __, ___: None
+    start: Callable[[str, Callable[[], None]], None] = start_thread
 
 
 class DefinitionRecord:
@@ -85,7 +91,7 @@ class DefinitionRecord:
 class PreflightRunner:
     """`preflight(resource, unread)` checks source and sink, `current(resource)` asks where
     the binlog ends, `kept_until(resource, file)` how long a file of it is kept; all may wait and
-    may raise CdcError."""
+    may raise CdcError. `start` is that of `SourceCalls`."""
 
     def __init__(
         self,
@@ -95,35 +101,44 @@ class PreflightRunner:
         clock: Callable[[], float],
         wake: Callable[[], None],
         kept_until: Callable[[CdcSync, str], float | None] = lambda _, __: None,
+        start: Callable[[str, Callable[[], None]], None] = start_thread,
     ) -> None:
         self._preflight, self._current, self._record = preflight, current, record
-        self._kept_until = kept_until
+        self._kept_until, self._start = kept_until, start
         self._clock, self._wake = clock, wake
         self._outcome: PreflightResult | None = None
-        self._threads: dict[str, threading.Thread] = {}
+        #: the kinds of work that are not done yet
+        self._asked: set[str] = set()
         self.log_end: LogOffset | None = None
 
     def outcome(self) -> PreflightResult | None:
         return self._outcome
 
     def running(self) -> bool:
-        return self._busy("preflight")
+        return "preflight" in self._asked
 
     def request(self, resource: CdcSync, action: RunPreflight) -> None:
-        self._begin("preflight", lambda: self._run_preflight(resource, action))
+        self._begin("preflight", resource, lambda: self._run_preflight(resource, action))
 
     def ask_log_end(self, resource: CdcSync) -> None:
         """`log_end` is set when the source has answered; asked again if it could not."""
-        self._begin("log end", lambda: self._take_log_end(resource))
+        self._begin("log end", resource, lambda: self._take_log_end(resource))
 
-    def _begin(self, name: str, work: Callable[[], None]) -> None:
-        if not self._busy(name):
-            self._threads[name] = threading.Thread(target=work, name=name, daemon=True)
-            self._threads[name].start()
+    def _begin(self, kind: str, resource: CdcSync, work: Callable[[], None]) -> None:
+        def run() -> None:
+            try:
+                work()
+            finally:
+                self._asked.discard(kind)
 
-    def _busy(self, name: str) -> bool:
-        thread = self._threads.get(name)
-        return thread is not None and thread.is_alive()
+        if kind in self._asked:
+            return
+        self._asked.add(kind)
+        try:
+            self._start(resource.metadata.namespace, run)
+        except RuntimeError:  # there can be no further thread: it is asked for again
+            self._asked.discard(kind)
+            raise
 
     def _run_preflight(self, resource: CdcSync, action: RunPreflight) -> None:
         generation = resource.metadata.generation

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import functools
+import queue
 import threading
+import time
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cdcsync_operator.cluster.quota.shares import Shares, Waiter, may_enter, next_waiter
+from cdcsync_operator.cluster.quota.shares import Shares, may_enter, next_namespace
+from cdcsync_operator.cluster.quota.threads import NamespaceThreads
 
 SLOTS, OWN, RESERVED = 8, 2, 4
 
@@ -51,18 +55,16 @@ def test_no_namespace_takes_what_is_reserved(asking: list[str]) -> None:
     ("waiting", "held", "first"),
     [
         ("", {}, None),
-        ("ab", {}, 0),  # in the order in which they came
-        ("aaab", {"a": 1}, 3),  # many of one namespace wait
-        ("abcd", {"a": 2, "b": 2, "c": 2}, 3),  # and some in each of many namespaces
-        ("abab", {"a": 2, "b": 1, "c": 2}, 1),
-        ("aa", {"a": 4}, None),
-        ("aabb", {"a": 4, "b": 2, "c": 2}, None),
+        ("ab", {}, "a"),  # in the order in which they came
+        ("ab", {"a": 1}, "b"),
+        ("abcd", {"a": 2, "b": 2, "c": 2}, "d"),
+        ("ab", {"a": 2, "b": 1, "c": 2}, "b"),
+        ("a", {"a": 4}, None),
+        ("ab", {"a": 4, "b": 2, "c": 2}, None),
     ],
 )
-def test_who_is_next(waiting: str, held: dict[str, int], first: int | None) -> None:
-    waiters = [Waiter(namespace) for namespace in waiting]
-    found = next_waiter(waiters, held, SLOTS, OWN, RESERVED)
-    assert found is (None if first is None else waiters[first])
+def test_who_is_next(waiting: str, held: dict[str, int], first: str | None) -> None:
+    assert next_namespace(waiting, held, SLOTS, OWN, RESERVED) == first
 
 
 def test_a_slot_that_is_left_is_taken_by_who_waits() -> None:
@@ -94,7 +96,7 @@ def test_who_holds_none_is_served_before_all_who_came_earlier_and_hold_some() ->
             threads = [threading.Thread(target=enter, args=(name,)) for name in ["a"] * 20 + ["b"]]
             for number, thread in enumerate(threads):
                 thread.start()
-                while len(shares._waiting) <= number:
+                while sum(map(len, shares._waiting.values())) <= number:
                     threading.Event().wait(0.001)
         threads[-1].join(600)  # with the only slot that is free
     for thread in threads:
@@ -103,3 +105,47 @@ def test_who_holds_none_is_served_before_all_who_came_earlier_and_hold_some() ->
     assert len(order) == 21
     assert not shares._held
     assert not shares._waiting
+
+
+def test_many_that_wait_cost_no_time_of_the_process() -> None:
+    """A slot that gets free wakes one of them."""
+    shares, entered = Shares(slots=2, own=1, reserved=1), []
+
+    def enter() -> None:
+        with shares.held("evil"):
+            entered.append("evil")
+
+    with shares.held("evil"):
+        threads = [threading.Thread(target=enter) for _ in range(1000)]
+        for thread in threads:
+            thread.start()
+        with shares.held("lake"):
+            assert not entered
+        began = time.process_time()
+    for thread in threads:
+        thread.join(600)
+    assert len(entered) == 1000
+    assert time.process_time() - began < 5
+
+
+def test_a_namespace_has_a_bounded_number_of_threads_and_its_work_is_done_in_order() -> None:
+    """Work that fails ends no thread that others wait for."""
+    threads, go_on, done = NamespaceThreads(most=2), threading.Event(), queue.Queue[str]()
+
+    def work(name: str) -> None:
+        assert go_on.wait(600)
+        done.put(name)
+        raise ValueError(name)
+
+    before = threading.active_count()
+    for n in range(50):
+        threads.start("evil", functools.partial(work, f"evil-{n}"))
+    assert threading.active_count() - before <= 2
+    threads.start("lake", lambda: done.put("lake"))
+    assert done.get(timeout=600) == "lake"
+    go_on.set()
+    order = [done.get(timeout=600) for _ in range(50)]
+    assert set(order[:2]) == {"evil-0", "evil-1"}
+    assert sorted(order) == sorted(f"evil-{n}" for n in range(50))
+    threads.start("evil", lambda: done.put("again"))
+    assert done.get(timeout=600) == "again"
