@@ -254,7 +254,8 @@ def test_a_bundle_has_no_secret(sync: InProcessSync, call: Call, tmp_path: Path)
         "type": "Stalled", "status": "True", "reason": "SinkUnreachable", "message": f"{address}, password={hidden}",
         "lastTransitionTime": "2026-01-01T00:00:00Z", "observedGeneration": 1,
     }  # fmt: skip
-    found = (status.get("status") or {}) | {"conditions": [stalled]}
+    reading = {"name": "shop.a", "phase": "Snapshotting", "finished": [{"start": None, "end": [hidden.encode().hex()]}]}
+    found = (status.get("status") or {}) | {"conditions": [stalled], "tableStatus": [reading]}
     sync.api.replace(f"{sync.syncs}/shop/status", status | {"status": found})
     target = tmp_path / "bundle.tar.gz"
     result = call("report", "shop", "--to", str(target))
@@ -267,6 +268,8 @@ def test_a_bundle_has_no_secret(sync: InProcessSync, call: Call, tmp_path: Path)
     assert "store.example/lake" in content
     assert "spark.executor.heartbeatInterval" in content
     assert hidden not in content
+    assert hidden.encode().hex() not in content, "the key of a row"
+    assert "finished" in content
     assert PASSWORD not in content
 
 

@@ -61,6 +61,7 @@ def test_other_text_stays(text: str) -> None:
         {"sparkConf": {"spark.any": HIDE}},
         {"metadata": {"annotations": {"any": HIDE}}},
         {"containers": [{"args": [HIDE], "command": ["sh", HIDE]}]},
+        {"finished": [{"start": None, "end": [HIDE, 7]}, {"start": [HIDE, 9], "end": None}], "any": 1},
     ],
 )
 def test_values_are_hidden_by_their_place(value: dict[str, Any]) -> None:

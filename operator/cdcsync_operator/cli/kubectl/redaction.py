@@ -2,7 +2,8 @@
 
 Why it is right: no Secret is asked for; of a pod only what it runs and how it fares are taken; and
 values in which a spec can hide one (variables, arguments, `sparkConf`, annotations, properties of
-brokers and catalogs) are left out by their place, whatever they contain. Texts lose what has the
+brokers and catalogs) are left out by their place, whatever they contain. So are the keys of rows at
+which the ranges of a table that is being read begin and end. Texts lose what has the
 form of credentials on top. Pure.
 """
 
@@ -14,7 +15,7 @@ from typing import Any
 HIDDEN = "(hidden)"
 #: maps whose values are hidden, and lists whose items are; names stay
 _MAPS = frozenset({"sparkConf", "annotations", "topicConfig", "producerConfig", "properties", "volumeAttributes"})
-_LISTS = frozenset({"args", "command"})
+_LISTS = frozenset({"args", "command", "start", "end"})
 #: before the host of an address, where a password may have an at sign or a slash, and behind its
 #: path
 _USER = re.compile(r"(?<=://)[^\s\"']{1,1000}(?=@)")
