@@ -3,6 +3,7 @@ a bundle."""
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import pty
@@ -25,6 +26,7 @@ from click.testing import CliRunner, Result
 
 from cdcsync_core.runs.run import ExitCode, RunKind, TablePhase
 from cdcsync_core.runs.status import Phase, Status, TableStatus, only_tables
+from cdcsync_kube.client import Api
 from cdcsync_operator.cli.cluster_syncs import ClusterSyncs
 from cdcsync_operator.cli.kubectl.plugin import plugin
 from cdcsync_operator.cluster.controller import KubeController
@@ -32,6 +34,7 @@ from cdcsync_operator.cluster.store import KubeTableShards, owner_of
 from support.apiserver import kubeconfig
 from support.in_process_sync import PASSWORD, InProcessSync
 from support.login_program import LoginProgram, token_of
+from support.logins import by_token
 from support.waiting import eventually
 
 Call = Callable[..., Result]
@@ -146,6 +149,44 @@ def test_a_verification_is_asked_for_waited_for_and_shown(sync: InProcessSync, c
     assert {"VerificationDifferent", "VerificationIncomplete", "VerificationEqual"} <= reasons
 
 
+def test_a_verification_is_waited_for_while_the_api_server_is_away(
+    sync: InProcessSync, call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sync.create()
+    controller = sync.operator()
+    sync.to_streaming(controller)
+    away, get, calls = Api(by_token("http://127.0.0.1:1", "")), ClusterSyncs.get, itertools.count()
+
+    def get_with_an_outage(syncs: ClusterSyncs, name: str) -> Any:
+        """After the request the API server cannot be reached for some time."""
+        return get(ClusterSyncs(away, syncs.namespace) if next(calls) in range(1, 4) else syncs, name)
+
+    monkeypatch.setattr(ClusterSyncs, "get", get_with_an_outage)
+    monkeypatch.setattr("cdcsync_operator.cli.kubectl.verify._POLL_SECONDS", 0.1)
+    with answering(sync, controller, 1, {"result": "Equal"}):
+        answer = call("verify", "shop", "--wait", "10m")
+    assert (answer.exit_code, next(calls) > 4) == (ExitCode.DONE, True), answer.output
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("status",), ("status", "shop"), ("tables", "shop"), ("why", "shop.a"), ("logs", "shop"), ("pause", "shop"),
+        ("verify", "shop", "--wait", "0s"), ("report", "shop"),
+    ],
+)  # fmt: skip
+def test_an_api_server_that_is_away_is_no_fault_of_the_user(
+    call: Call, tmp_path: Path, arguments: tuple[str, ...]
+) -> None:
+    config = yaml.safe_load((tmp_path / "kubeconfig").read_text())
+    config["clusters"][0]["cluster"]["server"] = "https://127.0.0.1:1"
+    (tmp_path / "kubeconfig").write_text(yaml.safe_dump(config))
+    result = call(*arguments)
+    assert result.exit_code == ExitCode.RETRY
+    assert "does not answer" in result.stderr
+    assert "no CdcSync" not in result.stderr
+
+
 @contextmanager
 def answering(sync: InProcessSync, controller: KubeController, nonce: int, second: dict[str, Any]) -> Iterator[None]:
     """An operator, and the driver of request `nonce`, which finds this of the second table."""
@@ -239,6 +280,11 @@ def test_all_tables_are_listed_though_the_resource_has_the_worst_alone(sync: InP
     sync.api.replace(f"{sync.syncs}/shop/status", found | {"status": status})
     assert len(json.loads(call("tables", "shop", "-o", "json").stdout)) == 300
     assert json.loads(call("why", "shop.t123", "-o", "json").stdout)["table"]["phase"] == "Streaming"
+    assert call("resnapshot", "shop", "shop.t999", "--print").exit_code == ExitCode.USAGE
+    for about in sync.api.metadata(f"{sync.base}/configmaps", labelSelector="cdcsync.io/part=tables"):
+        sync.api.delete(f"{sync.base}/configmaps/{about['name']}")
+    unread = call("resnapshot", "shop", "shop.t123", "--print")
+    assert (unread.exit_code, "perhaps no table" in unread.stderr) == (0, True)
 
 
 def test_a_bundle_has_no_secret(sync: InProcessSync, call: Call, tmp_path: Path) -> None:

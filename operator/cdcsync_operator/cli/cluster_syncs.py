@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from pydantic import ValidationError
 
-from cdcsync_core.errors import Reason, fail
+from cdcsync_core.errors import CdcError, Reason, fail
 from cdcsync_core.resource.manifest import parse_resource
 from cdcsync_core.resource.spec import API_VERSION, KIND, CdcSync
 from cdcsync_core.runs.status import Status, with_condition
@@ -37,21 +37,22 @@ class ClusterSyncs:
             return list(self.api.items(self._path()))
 
     def get(self, name: str) -> Object:
-        with _explained(
-            f"no CdcSync {self.namespace}/{name} on the cluster",
-            "get cdcsyncs",
-            remedy="give its name and -n; see `kubectl get cdcsync -A`",
-        ):
+        """Raises SpecInvalid where there is none."""
+        title = f"CdcSync {self.namespace}/{name}"
+        with _explained(f"the {title} cannot be read", "get cdcsyncs", absent=f"no {title} on the cluster"):
             return self.api.get(f"{self._path()}/{name}")
 
     def change(self, name: str, body: Object) -> Object:
-        """Applies a merge patch. Raises SpecInvalid with the API server's words; ApiError with a
-        conflict where the patch names another version."""
+        """Applies a merge patch. Raises SpecInvalid with the API server's words, InternalError
+        where it cannot be asked now; ApiError with a conflict where the patch names another
+        version."""
         try:
             return self.api.merge(f"{self._path()}/{name}", body)
         except ApiError as error:
             if error.conflict:
                 raise
+            if _may_pass(error):
+                raise _unanswered(f"it is not known whether {self.namespace}/{name} was changed", error) from None
             remedy = "`kubectl auth can-i patch cdcsyncs` tells whether you may" if error.status == 403 else ""
             raise fail(Reason.SPEC_INVALID, f"the API server answered: {error}", remedy=remedy) from None
 
@@ -124,14 +125,27 @@ def event_time(event: Object) -> str:
 
 
 @contextmanager
-def _explained(what: str, right: str, remedy: str = "") -> Iterator[None]:
-    """What the API server refuses, as an error; `right` is one that `kubectl auth can-i` takes."""
+def _explained(what: str, right: str, absent: str = "") -> Iterator[None]:
+    """What the API server refuses, as an error: InternalError, which is tried again, where it
+    cannot be asked now. `right` is one that `kubectl auth can-i` takes; `absent`: what it means
+    that there is nothing."""
     try:
         yield
     except ApiError as error:
-        if error.gone and remedy:
-            raise fail(Reason.SPEC_INVALID, what, remedy=remedy) from None
-        found = f"{what}: {error}"
+        if _may_pass(error):
+            raise _unanswered(what, error) from None
+        if error.gone and absent:
+            raise fail(
+                Reason.SPEC_INVALID, absent, remedy="give its name and -n; see `kubectl get cdcsync -A`"
+            ) from None
         if error.status in (401, 403):
-            raise fail(Reason.SPEC_INVALID, found, remedy=f"see `kubectl auth can-i {right}`") from None
-        raise fail(Reason.SPEC_INVALID, found, remedy="see that the cluster has CdcSync and answers") from None
+            raise fail(Reason.SPEC_INVALID, f"{what}: {error}", remedy=f"see `kubectl auth can-i {right}`") from None
+        raise fail(Reason.SPEC_INVALID, f"{what}: {error}", remedy="see that the cluster has CdcSync") from None
+
+
+def _may_pass(error: ApiError) -> bool:
+    return error.transient and not error.unreadable
+
+
+def _unanswered(what: str, error: ApiError) -> CdcError:
+    return fail(Reason.INTERNAL_ERROR, f"{what}: {error}", remedy="see that the cluster answers, and try again")

@@ -10,12 +10,12 @@ import click
 from rich.console import Console
 from rich.table import Table as Grid
 
-from cdcsync_core.errors import Reason, fail
+from cdcsync_core.errors import CdcError, Reason, fail
 from cdcsync_core.runs.run import ExitCode
-from cdcsync_core.runs.status import Status, TableStatus, shown_message
+from cdcsync_core.runs.status import TableStatus, shown_message
 from cdcsync_core.runs.verification_status import VerificationState, VerificationStatus, VerifiedResult
 from cdcsync_kube.client import Object
-from cdcsync_operator.cli.cluster_syncs import ClusterSyncs
+from cdcsync_operator.cli.cluster_syncs import ClusterSyncs, status_of
 from cdcsync_operator.cli.command import duration
 from cdcsync_operator.cli.kubectl.changes import check_names, send
 from cdcsync_operator.cli.kubectl.options import of_cluster, print_option
@@ -49,14 +49,14 @@ def verify(
     """
 
     def raised(sync: Object) -> Object:
-        check_names(syncs, sync, tables)
+        check_names(output, syncs, sync, tables)
         return {"verify": {"nonce": _next_nonce(sync), "tables": [_pattern(table) for table in tables]}}
 
     changed = send(output, syncs, name, raised, as_patch=as_patch)
     if changed is None or wait is None:
         return ExitCode.DONE
-    verification = _wait(syncs, name, int(changed["spec"]["verify"]["nonce"]), wait)
-    status = syncs.all_tables(syncs.get(name))
+    sync, verification = _wait(syncs, name, int(changed["spec"]["verify"]["nonce"]), wait)
+    status = syncs.all_tables(sync)
     compared = [t for t in status.table_status if t.verified and t.verified.nonce == verification.nonce]
     data = verification.model_dump(by_alias=True, mode="json")
     results = [{"name": t.name} | t.model_dump(by_alias=True, mode="json")["verified"] for t in compared]
@@ -76,25 +76,38 @@ def _pattern(table: str) -> str:
     return re.sub(r"([\\.+*?()|\[\]{}^$])", r"\\\1", table)
 
 
-def _wait(syncs: ClusterSyncs, name: str, nonce: int, seconds: float) -> VerificationStatus:
-    """Raises InternalError where the result does not come, SpecInvalid where another request took
-    the place of this one."""
+def _wait(syncs: ClusterSyncs, name: str, nonce: int, seconds: float) -> tuple[Object, VerificationStatus]:
+    """The resource with the result. An API server that cannot be asked is asked again. Raises
+    InternalError where the result does not come, SpecInvalid where another request took the place
+    of this one."""
     deadline = time.monotonic() + seconds
     while True:
-        verification = Status.model_validate(syncs.get(name).get("status") or {}).verification
-        if verification is not None and verification.nonce > nonce:
-            replaced = f"request {verification.nonce} has taken the place of request {nonce}"
-            raise fail(Reason.SPEC_INVALID, replaced, remedy="see status.verification")
-        if verification is not None and verification.nonce == nonce and verification.state.final:
-            return verification
-        if time.monotonic() >= deadline:
-            raise _late(verification, nonce)
+        last = time.monotonic() >= deadline
+        try:
+            sync = syncs.get(name)
+        except CdcError as error:
+            if last or not error.reason.retried:
+                raise
+        else:
+            verification = _result_of(sync, nonce)
+            if verification is not None and verification.state.final:
+                return sync, verification
+            if last:
+                raise _late(verification, nonce)
         time.sleep(_POLL_SECONDS)
 
 
+def _result_of(sync: Object, nonce: int) -> VerificationStatus | None:
+    """What there is of the request. Raises SpecInvalid where another one took its place."""
+    verification = status_of(sync).verification
+    if verification is not None and verification.nonce > nonce:
+        replaced = f"request {verification.nonce} has taken the place of request {nonce}"
+        raise fail(Reason.SPEC_INVALID, replaced, remedy="see status.verification")
+    return verification if verification is not None and verification.nonce == nonce else None
+
+
 def _late(verification: VerificationStatus | None, nonce: int) -> Exception:
-    of_request = verification if verification and verification.nonce == nonce else None
-    state = f"{of_request.state.value} ({of_request.message})" if of_request else "not taken up by the operator"
+    state = f"{verification.state.value} ({verification.message})" if verification else "not taken up by the operator"
     return fail(
         Reason.INTERNAL_ERROR,
         f"verification {nonce} has not ended: it is {state}",
