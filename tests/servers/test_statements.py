@@ -9,12 +9,13 @@ from typing import Any
 import pytest
 from pymysql.err import MySQLError
 
+from cdcsync_core.errors import CdcError
 from cdcsync_core.tables.capture import Capture
 from cdcsync_core.tables.source_table import TableId
 from cdcsync_mysql.reading.catalog import read_table
 from cdcsync_spark.wire.binlog.definition import check_table_map
 from cdcsync_spark.wire.binlog.facts import Fact, RowsEvent
-from cdcsync_spark.wire.sql.changes.statement import may_change
+from cdcsync_spark.wire.sql.changes.statement import may_change, may_define
 from cdcsync_spark.wire.sql.syntax.text import Statement
 from support.definitions import CHANGES, LOSING, NOTHING, OTHERS, STRICT, TRANS, DefinitionCase
 from support.dump import log_end, read_log
@@ -43,6 +44,14 @@ class LoggedTable:
     def stops(self) -> list[str]:
         """The statements of the binlog for which the table stops."""
         return [f.sql for f in self.facts() if isinstance(f, Statement) and may_change(f, self.table)]
+
+    def had_key(self, now: Capture) -> bool:
+        """Whether `now` differs by its key only, and that was one before."""
+        return now.columns == self.table.columns and now.key_index in (self.table.source.unique or ())
+
+    def defining(self, now: Capture) -> list[str]:
+        """The statements of the binlog before which the table may have been another than `now`."""
+        return [f.sql for f in self.facts() if isinstance(f, Statement) and may_define(f, now)]
 
     def facts(self) -> list[Fact]:
         return read_log(self.server, self.start, wanted=lambda t: t == self.table.id)
@@ -98,6 +107,7 @@ def test_strict_mode_refuses_what_would_lose_something(logged: LoggedTable, mode
 @servers
 @pytest.mark.parametrize("case", CHANGES, ids=str)
 def test_what_changes_the_table(logged: LoggedTable) -> None:
+    """Asked of the definition before it, and of the one after it."""
     try:
         logged.run()
     except MySQLError as e:
@@ -105,5 +115,8 @@ def test_what_changes_the_table(logged: LoggedTable) -> None:
             return
         pytest.skip(f"the server refuses it: {e.args[-1]}")
     assert logged.stops()
+    with suppress(CdcError, MySQLError):
+        now = logged.definition()
+        assert now.reads_as(logged.table) or logged.had_key(now) or logged.defining(now)
     with suppress(MySQLError):
         logged.server.run(f"CREATE DATABASE IF NOT EXISTS {logged.database}")

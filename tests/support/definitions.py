@@ -223,6 +223,8 @@ CHANGES = [
     *(change(A + f"{clauses}", table=table) for table in COMPOSITE
       for clauses in ("DROP a", "DROP id", "DROP a, DROP id", "DROP a, ADD c INT", "DROP a, RENAME COLUMN b TO a")),
     change(A + "DROP a, DROP INDEX uk, ADD UNIQUE uk (id)", table=COMPOSITE[0]),
+    *(change("DROP INDEX u ON t", statement, table=UNIQUE)
+      for statement in (A + "ADD UNIQUE a (n)", A + "ADD CONSTRAINT UNIQUE a (n)", "CREATE UNIQUE INDEX a ON t (n)")),
     change("DROP INDEX u ON t", table=UNIQUE), change(A + "DROP INDEX u, ADD UNIQUE u (id, n)", table=UNIQUE),
     change(A + "RENAME INDEX u TO x", table=UNIQUE), change(A + "ADD PRIMARY KEY (id)", table=UNIQUE),
     change("CREATE OR REPLACE UNIQUE INDEX u ON t (id, n)", table=UNIQUE, flavor=_MARIADB),
@@ -251,6 +253,8 @@ CHANGES = [
     change("ALTER IGNORE TABLE t ADD UNIQUE (vi)", flavor=_MARIADB), change(A + "ADD SYSTEM VERSIONING", flavor=_MARIADB),
     change(A + "ADD COLUMN x UUID DEFAULT UUID()", flavor=_MARIADB), change(A + "ADD COLUMN IF NOT EXISTS x INT", flavor=_MARIADB),
     change(A + "DROP COLUMN IF EXISTS v", flavor=_MARIADB),
+    change(A + "DROP COLUMN IF EXISTS i", A + "ADD COLUMN IF NOT EXISTS stock INT AFTER id", flavor=_MARIADB),
+    change(A + "ADD COLUMN IF NOT EXISTS (x INT)", A + "MODIFY COLUMN IF EXISTS x INT FIRST", flavor=_MARIADB),
     change("SET STATEMENT max_statement_time = 100 FOR ALTER TABLE t ADD COLUMN x INT DEFAULT 6", flavor=_MARIADB),
     change(A + "ADD COLUMN x INT DEFAULT 1", before=("SET SESSION binlog_format = 'STATEMENT'",)),
     change(A + "ADD COLUMN x INT DEFAULT 1", before=("SET SESSION binlog_alter_two_phase = 1",), flavor=_MARIADB),

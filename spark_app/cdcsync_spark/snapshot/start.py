@@ -33,7 +33,7 @@ from cdcsync_spark.sinks.contract.changes import Append, Commit
 from cdcsync_spark.snapshot.splits.low_mark import LowMark
 from cdcsync_spark.snapshot.table import SnapshotTable
 from cdcsync_spark.wire.binlog.facts import Incident
-from cdcsync_spark.wire.sql.changes.statement import may_change, redefines
+from cdcsync_spark.wire.sql.changes.statement import may_define
 from cdcsync_spark.wire.sql.syntax.text import Statement
 
 _STATEMENT_CHARACTERS = 120
@@ -103,7 +103,7 @@ def _note(fact: Statement | Incident, tables: Sequence[SnapshotTable], changes: 
         capture = table.state.capture
         if isinstance(fact, Incident):
             changes[table.name] = _changed(table.name, f"the server reports a gap in its binlog: {quoted(fact.text)}")
-        elif may_change(fact, capture) or redefines(fact, capture):
+        elif may_define(fact, capture):
             text = quoted(fact.sql[:_STATEMENT_CHARACTERS])
             changes[table.name] = _changed(table.name, f"{text} is behind spec.start in the binlog")
 

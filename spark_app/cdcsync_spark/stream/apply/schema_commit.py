@@ -22,7 +22,7 @@ from cdcsync_spark.binlog.schema.steps import FollowPolicy, SchemaStep, meaning,
 from cdcsync_spark.binlog.schema.stop_reasons import shown
 from cdcsync_spark.sinks.contract.changes import AdvancePosition, Change, Commit, Empty, Evolve
 from cdcsync_spark.wire.binlog.predicted_map import shown_by_rows, unseen_by_rows
-from cdcsync_spark.wire.sql.changes.statement import may_change, redefines
+from cdcsync_spark.wire.sql.changes.statement import may_define
 from cdcsync_spark.wire.sql.column.catalog_default import predicted_default
 
 
@@ -60,7 +60,7 @@ def step_commit(
 def _may_define(step: SchemaStep, state: TableState) -> bool:
     """Whether rows before the statement may be of another definition than the one recorded, which
     the catalog may have had after it only."""
-    return may_change(step.statement, state.capture) or redefines(step.statement, state.capture)
+    return may_define(step.statement, state.capture)
 
 
 def target_change(

@@ -72,7 +72,7 @@ class _Alteration:
 
     def read(self, clause: Sequence[Token]) -> None:
         reader = TokenReader(clause)
-        head = _column_clause(reader)
+        head = column_clause(reader)
         if head:
             _COLUMN_CLAUSES[head](self, reader)
             reader.finish()
@@ -317,7 +317,7 @@ def without(unique: frozenset[str] | None, index: str) -> frozenset[str] | None:
     return unique - {index} if index in unique else None
 
 
-def _column_clause(reader: TokenReader) -> str:
+def column_clause(reader: TokenReader) -> str:
     """The beginning of a clause about columns, which the reader then stands behind; else empty."""
     if reader.take("RENAME", "COLUMN"):
         return "RENAME COLUMN"

@@ -8,10 +8,11 @@ from dataclasses import dataclass, replace
 from cdcsync_core.tables.capture import Capture
 from cdcsync_core.tables.source_table import TableId
 from cdcsync_spark.wire.sql.changes.alter import is_harmless
-from cdcsync_spark.wire.sql.syntax.indexes import may_be_key
+from cdcsync_spark.wire.sql.changes.alterations import column_clause
+from cdcsync_spark.wire.sql.syntax.indexes import has_unique_key, may_be_key
 from cdcsync_spark.wire.sql.syntax.options import names_charset
 from cdcsync_spark.wire.sql.syntax.reader import TableName, TokenReader
-from cdcsync_spark.wire.sql.syntax.tokens import Session, Token
+from cdcsync_spark.wire.sql.syntax.tokens import Session, Token, TokenKind
 
 
 @dataclass(frozen=True)
@@ -27,6 +28,10 @@ class Effect:
     def changes(self, _: Capture) -> bool:
         """Whether the table's rows, definition, key or name may change."""
         return True
+
+    def may_define(self, now: Capture) -> bool:
+        """Whether `now`, which is of some time after it, may be of its making."""
+        return self.changes(now)
 
 
 @dataclass(frozen=True)
@@ -61,6 +66,9 @@ class Left(Effect):
     def changes(self, _: Capture) -> bool:
         return False
 
+    def may_define(self, now: Capture) -> bool:
+        return has_unique_key(now)
+
 
 @dataclass(frozen=True)
 class IndexDropped(Effect):
@@ -79,6 +87,13 @@ class Altered(Effect):
     clauses: tuple[tuple[Token, ...], ...]
     session: Session
 
+    def may_define(self, now: Capture) -> bool:
+        """IF EXISTS and IF NOT EXISTS leave the columns of now as they are, and may have made
+        them."""
+        unique = has_unique_key(now)
+        defining = (column_clause(TokenReader(c)) or (unique and _adds_unique(c)) for c in self.clauses)
+        return self.changes(now) or any(defining)
+
     @property
     def redefines(self) -> bool:
         return any(TokenReader(clause).word() in ("MODIFY", "CHANGE") for clause in self.clauses)
@@ -87,3 +102,8 @@ class Altered(Effect):
         default = "" if any(map(names_charset, self.clauses)) else table.source.charset
         recorded = table.of(replace(table.source, charset=default))
         return not all(is_harmless(clause, recorded, self.session) for clause in self.clauses)
+
+
+def _adds_unique(clause: tuple[Token, ...]) -> bool:
+    named = [t.text.upper() for t in clause if t.kind is TokenKind.WORD]
+    return named[:1] == ["ADD"] and "UNIQUE" in named

@@ -27,6 +27,13 @@ def may_change(statement: Statement, table: Capture) -> bool:
     return any(effect.concerns(table.id) and effect.changes(table) for effect in effects)
 
 
+def may_define(statement: Statement, table: Capture) -> bool:
+    """False only if rows before the statement, too, are of the definition `table`, which is of some
+    time after it: ADD COLUMN IF NOT EXISTS leaves the columns of now, and may have added one."""
+    effects = effects_of(statement) or ()
+    return may_change(statement, table) or any(e.concerns(table.id) and e.may_define(table) for e in effects)
+
+
 def redefines(statement: Statement, table: Capture) -> bool:
     """Whether a column of the table is defined once more: NULLs may come or no longer come."""
     effects = effects_of(statement) or ()

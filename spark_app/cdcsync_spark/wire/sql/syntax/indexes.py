@@ -18,6 +18,11 @@ def may_be_key(index: str, table: Capture) -> bool:
     return not table.key_index or folded(index) in (folded(table.key_index), _PRIMARY)
 
 
+def has_unique_key(table: Capture) -> bool:
+    """Whether the key may be that of a unique index, which is not the primary key."""
+    return bool(table.key) and not table.declared and folded(table.key_index) != _PRIMARY
+
+
 def create_index(reader: TokenReader) -> tuple[str, TableName]:
     """Reads what follows CREATE [OR REPLACE]: the index and its table."""
     reader.take_any("ONLINE", "OFFLINE")
