@@ -20,7 +20,7 @@ from cdcsync_core.runs.run import RunKind
 from cdcsync_kube.client import Api, ApiError, Object
 from cdcsync_operator.cluster.objects import run_objects
 from cdcsync_operator.cluster.rbac import BY_SELECTOR, missing
-from cdcsync_operator.cluster.syncs.namespaces import NamespaceRule, binding
+from cdcsync_operator.cluster.syncs.namespaces import NamespaceRule, Namespaces, binding
 from cdcsync_operator.decision.observed import StartRun
 from support.apiserver import as_token, kubeconfig
 from support.chart import rendered
@@ -139,6 +139,30 @@ def test_a_namespace_is_served_while_it_has_the_labels(release: Release, operato
     release.label(one, "yes")
     eventually(is_observed(one, 2), log)
     assert operator.poll() is None, log.read_text()
+
+
+def test_a_namespace_that_is_being_deleted_is_not_bound(release: Release) -> None:
+    """Nothing may be created there, for as long as its deletion takes."""
+    one, two = release.namespace(cdc="yes"), release.namespace(cdc="yes")
+    release.api.delete(f"/api/v1/namespaces/{one.namespace}")
+    api = Creations(release.account)
+    namespaces = Namespaces(api, NamespaceRule(selector=f"{LABEL}=yes", role=ROLE, account="cdc/cdcsync"))
+    eventually(lambda: namespaces.refresh() is not None and namespaces.serves(two.namespace))
+    assert not namespaces.serves(one.namespace)
+    assert [path for path in api.paths if f"/{one.namespace}/" in path] == []
+    release.delete(one)
+
+
+class Creations(Api):
+    """Has the paths below which something was created."""
+
+    def __init__(self, api: Api) -> None:
+        super().__init__(api.login)
+        self.paths: list[str] = []
+
+    def create(self, path: str, body: Object) -> Object:
+        self.paths.append(path)
+        return super().create(path, body)
 
 
 def test_the_operator_gives_itself_rights_in_selected_namespaces_only(release: Release) -> None:

@@ -75,7 +75,7 @@ class Namespaces:
         except ApiError as error:
             _log.warning("the namespaces could not be listed", error=str(error))
             return frozenset()
-        bound = {name for name in selected if name in bindings or self._bind(name, uid)}
+        bound = {name for name, about in selected.items() if name in bindings or self._bind(about, uid)}
         lost = (self.served or frozenset()) - bound
         with self._lock:
             self.served = frozenset(bound)
@@ -83,17 +83,22 @@ class Namespaces:
         self._unbind(about for name, about in bindings.items() if name not in selected)
         return lost
 
-    def _selected(self) -> frozenset[str]:
+    def _selected(self) -> dict[str, Object]:
+        """The metadata of the namespaces that have the labels, by their names."""
         selected = self.api.metadata("/api/v1/namespaces", labelSelector=self.rule.selector)
-        return frozenset(str(about["name"]) for about in selected)
+        return {str(about["name"]): about for about in selected}
 
     def _bindings(self, uid: str) -> dict[str, Object]:
         """The bindings of this release, by their namespace."""
         bindings = self.api.metadata(f"{_RBAC}/rolebindings", fieldSelector=f"metadata.name={self.rule.role}")
         return {str(about["namespace"]): about for about in bindings if is_owned_by(uid, about)}
 
-    def _bind(self, namespace: str, uid: str) -> bool:
-        """The ClusterRole owns the binding, which therefore goes with the release."""
+    def _bind(self, about: Object, uid: str) -> bool:
+        """The ClusterRole owns the binding, which therefore goes with the release. Nothing can be
+        created in a namespace that is being deleted, which may take for ever."""
+        namespace = str(about["name"])
+        if "deletionTimestamp" in about:
+            return False
         try:
             self.api.create(f"{_RBAC}/namespaces/{namespace}/rolebindings", binding(self.rule, uid))
         except ApiError as error:
