@@ -77,7 +77,9 @@ class KubeOperator:
     def changed(self, sync: SyncMetadata) -> None:
         """Something about this sync may be different: its spec, where that has another generation
         than the one that was met before; nothing, where the version is what its controller wrote
-        itself."""
+        itself. A candidate notes none: once it leads it begins with a list of all."""
+        if not self.leading:
+            return
         controller = self._controllers.get(sync.key)
         if controller is not None and sync.version and controller.store.version == sync.version:
             return

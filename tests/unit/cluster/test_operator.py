@@ -159,6 +159,17 @@ def test_the_lease_is_kept_until_the_last_reconciliation_has_ended(
     assert cluster.lease_holder() == ""
 
 
+def test_a_candidate_notes_no_sync_and_lists_all_when_it_leads(cluster: PausedCluster) -> None:
+    """A tenant may create and delete thousands of names meanwhile."""
+    cluster.add("one")
+    for n in range(100):
+        cluster.operator.changed(SyncMetadata(("lake", f"s{n}"), 1, "1", 1.0))
+    assert len(cluster.operator.queue) == 0
+    cluster.operator.start()
+    eventually(lambda: cluster.phase("one") == "Paused")
+    assert not cluster.operator.statuses().keys() - {("lake", "one")}
+
+
 def test_a_sync_of_another_release_is_left_alone(cluster: PausedCluster) -> None:
     """Whatever names it: a list, an event of its own, or its labels that changed."""
     cluster.operator.settings = OperatorSettings(Image("x"), namespaces=NamespaceRule(("lake",)), selector="shard=one")
