@@ -136,3 +136,54 @@ def test_a_status_beyond_its_bounds_is_refused(sync: InProcessSync, part: Object
     with pytest.raises(ApiError) as caught:
         sync.api.merge(f"{sync.syncs}/shop/status", {"status": part})
     assert caught.value.status == 422
+
+
+# ---- tables in ConfigMaps, and an operator that has lost its lease unnoticed
+
+
+def large(sync: InProcessSync, failed: str = "", rows: int = 0) -> Status:
+    """Six hundred tables, in two ConfigMaps; `rows` is that of a table in each."""
+    tables = [TableStatus(name=f"shop.t{i:04d}", phase=TablePhase.STREAMING) for i in range(600)]
+    update = {"phase": TablePhase.FAILED, "reason": "SchemaChangeRefused"}
+    tables = [t.model_copy(update=update) if t.name == failed else t for t in tables]
+    tables = [t.model_copy(update={"rows": rows}) if t.name in ("shop.t0001", "shop.t0599") else t for t in tables]
+    return with_tables(Status(), tables)
+
+
+def test_the_failure_of_a_table_outlives_a_late_write_of_the_operator_before(sync: InProcessSync) -> None:
+    """That one stood still within its write, and goes on with it after the lease was taken."""
+    sync.create()
+    first = store(sync)
+    first.save(large(sync))
+    second = store(sync)
+    second.save(large(sync, failed="shop.t0007"))
+    with pytest.raises(ApiError) as refused:
+        first.save(large(sync, rows=5))
+    assert refused.value.conflict
+    table = store(sync).status().table("shop.t0007")
+    assert table is not None
+    assert (table.phase, table.reason) == (TablePhase.FAILED, "SchemaChangeRefused")
+
+
+@pytest.mark.parametrize("repaired", [False, True])
+def test_tables_that_the_status_was_not_written_with_count_as_lost(sync: InProcessSync, repaired: bool) -> None:
+    """A late write of the second ConfigMap alone, which the operator of now had not changed; it
+    writes it again with its next change."""
+    sync.create()
+    first = store(sync)
+    first.save(large(sync))
+    second = store(sync)
+    second.save(large(sync, failed="shop.t0007"))
+    changed = large(sync).table_status
+    late = [t.model_copy(update={"rows": 5}) if t.name == "shop.t0599" else t for t in changed]
+    with pytest.raises(ApiError):
+        first.save(with_tables(Status(), late))
+    if not repaired:
+        assert store(sync).status().table_status == ()
+        return
+    last = large(sync, failed="shop.t0007", rows=9)
+    with pytest.raises(ApiError):
+        second.save(last)
+    second.load()
+    second.save(last)
+    assert store(sync).status().table_status == last.table_status

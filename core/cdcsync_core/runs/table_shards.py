@@ -3,8 +3,9 @@
 
 Why it is right: a status has a digest of the shards that it was written with. Shards are written
 before the status, so a reader may meet new shards beside the status of before; a table that has
-joined the stream in these would count as being at a position that was reported before it joined.
-The digest refuses such a pair, and a shard that another program wrote. Pure.
+joined the stream in these would count as being at a position that was reported before it joined,
+and the failure of a table would be lost with older shards beside a newer status. The digest refuses
+such a pair, and a shard that another program wrote. Pure.
 """
 
 from __future__ import annotations
@@ -22,6 +23,17 @@ def digest_of(shards: Iterable[str]) -> str:
     for text in shards:
         digest = _extended(digest, text)
     return digest
+
+
+def count_shards(digest: str, shards: Iterable[str]) -> int:
+    """How many of the first shards have this digest; 0 where none have. One text is in memory at a
+    time, because whoever may write ConfigMaps can write many large ones."""
+    extended = ""
+    for count, text in enumerate(shards, 1):
+        extended = _extended(extended, text)
+        if extended == digest:
+            return count
+    return 0
 
 
 def with_shards(status: Status, shards: Iterable[str]) -> Status | None:

@@ -45,7 +45,8 @@ _REFRESH_EVERY = 5.0
 class KubeOperator:
     """`start` it, report changes by `changed`, `stop` it. `lost` is called when the lease or a
     thread is lost: the process must end. `list_every` and `after_error` are seconds to the next
-    list of all syncs, and to the next reconciliation after a fault."""
+    list of all syncs, and to the next reconciliation after a fault; `stop` waits `join_seconds` for
+    each worker."""
 
     api: Api
     settings: OperatorSettings
@@ -55,6 +56,7 @@ class KubeOperator:
     rooms: Rooms = field(default_factory=Rooms)
     list_every: float = _LIST_EVERY
     after_error: float = _AFTER_ERROR
+    join_seconds: float = 20.0
     leading: bool = False
     _controllers: dict[Key, KubeController] = field(default_factory=dict)
     _generations: dict[Key, int] = field(default_factory=dict)
@@ -96,12 +98,13 @@ class KubeOperator:
         self._threads.append(self._start_thread("lease", self._keep_lease))
 
     def stop(self) -> None:
-        """Reconciliations under way are finished, under the lease; drivers are left alone."""
+        """Reconciliations under way are finished, under the lease, which runs out by itself where
+        one does not end in time; drivers are left alone."""
         self.queue.close()
         with self._leading:
             workers = list(self._workers)
         for worker in workers:
-            worker.join(20)
+            worker.join(self.join_seconds)
         self._stopping.set()
         for thread in self._threads:
             thread.join(20)
@@ -158,7 +161,7 @@ class KubeOperator:
                 self._shut_down()
                 return
             self._stopping.wait(lease.pause if lease else None)
-        if lease is not None and self.leading:
+        if lease is not None and self.leading and not any(worker.is_alive() for worker in self._workers):
             lease.release()
 
     def _lease(self) -> Lease | None:

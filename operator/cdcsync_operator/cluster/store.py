@@ -4,19 +4,20 @@ labelled Secrets.
 Why it is right: this is the only writer of `status`, and each write names the version that it was
 decided on, so that a write on an old view is refused and decided again. A status that another
 program wrote (or wiped) is noticed before anything is decided on the one in memory. Many tables lie
-in owned ConfigMaps, written before the status that counts on them (see `table_shards`); while the
-stored status is the one that was written here, all its tables are in memory, so a reconciler that
-starts from it begins from all of them.
+in owned ConfigMaps, written before the status that counts on them (see `table_shards`), each write
+on the version that was read, too. An operator that has lost its lease unnoticed may still write
+some of them, as may the author of any ConfigMap: who reads them takes those alone that the status
+was written with. While the stored status is the one that was read or written here, all its tables
+are in memory, so a reconciler that starts from it begins from all of them.
 """
 
 from __future__ import annotations
 
 import itertools
-import json
 import re
 import time
 from collections.abc import Callable, Iterator
-from typing import Any
+from dataclasses import dataclass
 
 from pydantic import ValidationError
 
@@ -25,7 +26,8 @@ from cdcsync_core.resource.manifest import Secrets, parse_resource
 from cdcsync_core.resource.secret_hosts import accounts, destinations
 from cdcsync_core.resource.source_bounds import bounded
 from cdcsync_core.resource.spec import API_VERSION, CdcSync, required_secrets
-from cdcsync_core.runs.status import Status, TableStatus
+from cdcsync_core.runs.status import Status
+from cdcsync_core.runs.table_shards import count_shards, digest_of, with_shards
 from cdcsync_kube.client import Api, ApiError, Object
 from cdcsync_operator.cluster.objects.driver_pod import Image
 from cdcsync_operator.cluster.objects.owned import Owned, is_owned_by
@@ -35,18 +37,19 @@ from cdcsync_operator.cluster.policy.secret_reader import SecretReader
 from cdcsync_operator.cluster.quota.room import SECRETS, Room
 from cdcsync_operator.cluster.syncs.selector import parse_selector, selects
 from cdcsync_operator.decision.restart import floored
-from cdcsync_operator.reconcile.table_shards import packed
+from cdcsync_operator.reconcile.table_shards import is_whole, packed
 
 _METADATA = ("name", "namespace", "labels", "annotations", "generation", "uid", "resourceVersion", "creationTimestamp")
 
 
-#: shards of one sync of which the names are read
-_MOST_SHARDS = 20_000
+#: shards of one sync of which the names are read, and the content: more than the largest sync has
+_MOST_NAMES, _MOST_SHARDS = 20_000, 1_000
 _SECRETS_SECONDS = 30.0
 
 
 class StatusTakenOver(Exception):
-    """The status is not the one that was written last: what is in memory does not hold any more."""
+    """The status is not the one that was read or written last: what is in memory does not hold any
+    more."""
 
 
 class ResourceReplaced(Exception):
@@ -112,15 +115,15 @@ class KubeStore:
         return self._judged[1]
 
     def refresh(self) -> None:
-        """Reads the resource. Raises StatusTakenOver if its status is not the one that was written
-        here, ResourceReplaced, NotSelected."""
+        """Reads the resource. Raises StatusTakenOver if its status is not the one that was read or
+        written here, ResourceReplaced, NotSelected."""
         stored = self._api.get(self._path)
         if not selects(self._selector, stored["metadata"].get("labels") or {}):
             raise NotSelected
         if self._object and self._object["metadata"]["uid"] != stored["metadata"]["uid"]:
             raise ResourceReplaced
         self._object, self._shards.owner = _without_weight(stored), owner_of(stored)
-        if self._written is not None and self._object.get("status") != self._written:
+        if self._saved is not None and self._object.get("status") != self._written:
             self._written = self._saved = None
             raise StatusTakenOver
 
@@ -144,8 +147,11 @@ class KubeStore:
     def status(self) -> Status:
         """As stored, with all its tables. A status that cannot be read counts as lost: the targets
         know (rule R4)."""
-        if self._saved is not None:
-            return self._saved
+        if self._saved is None:
+            self._written, self._saved = self._object.get("status"), self._read()
+        return self._saved
+
+    def _read(self) -> Status:
         try:
             return self._shards.read(Status.model_validate(self._object.get("status") or {}))
         except ValidationError:
@@ -204,6 +210,15 @@ def owner_of(stored: Object) -> Object:
     return reference | {"name": about["name"], "uid": about["uid"], "controller": True, "blockOwnerDeletion": False}
 
 
+@dataclass
+class _Shard:
+    """A ConfigMap as it was read or written last: its version, and the digest of its text; empty
+    where they are not known."""
+
+    version: str = ""
+    digest: str = ""
+
+
 class KubeTableShards:
     """As `TableShards`, in ConfigMaps `<sync>-tables-N`."""
 
@@ -211,86 +226,87 @@ class KubeTableShards:
         self._api, self._name = api, name
         self._path = f"/api/v1/namespaces/{namespace}/configmaps"
         self._labels = {SYNC_LABEL: name, PART_LABEL: "tables"}
-        self._written: dict[str, str] = {}
+        self._shards: dict[str, _Shard] = {}
         self.owner: Object = {}
 
     def write(self, status: Status) -> Status:
         """The status to be written: as it is, or with the worst tables only, all of them being in
-        shards."""
-        shown, shards = packed(status, {})
-        for number, text in enumerate(shards):
+        shards. Raises ApiError, with a conflict if another writer has changed one of them."""
+        shown, texts = packed(status, {})
+        for number, text in enumerate(texts):
             self._write(shard_name(self._name, number), text)
-        for name in [n for n in self._written if int(n.rpartition("-")[2]) >= len(shards)]:
+        for name in [n for n in self._shards if int(n.rpartition("-")[2]) >= len(texts)]:
             Owned(self._api, self.owner["uid"]).delete(f"{self._path}/{name}")
-            del self._written[name]
+            del self._shards[name]
         return shown
 
     def read(self, status: Status) -> Status:
-        """A written status with all its tables; with none where the shards are not its own. A shard
-        is asked for by its name while tables are missing, so nothing else of such a name is
-        read."""
-        counts = status.tables
-        expected = counts.total + counts.unassigned
-        if expected == len(status.table_status):
+        """A written status with all its tables; with none where the shards are not those that it
+        was written with. They are read twice, so that only what has its digest is ever in memory
+        together."""
+        if is_whole(status):
             return status
-        tables: list[TableStatus] = []
-        self._written = dict.fromkeys(self._names(), "")
+        self._shards = dict(self._listed())
+        count = count_shards(status.table_digest, itertools.islice(self._texts(), _MOST_SHARDS))
+        complete = with_shards(status, itertools.islice(self._texts(), count))
+        tables = sorted(complete.table_status, key=lambda t: t.name) if complete else ()
+        return status.with_(table_status=tuple(tables), table_digest="")
+
+    def _texts(self) -> Iterator[str]:
+        """The texts of the shards in order, up to one that is not there, or another one's. Each is
+        asked for by its name, so nothing else of such a name is read."""
         for number in itertools.count():
-            entries = self._entries(shard_name(self._name, number)) if len(tables) < expected else []
-            if not entries:
-                break
-            tables += [TableStatus.model_validate(entry) for entry in entries]
-        complete = expected == len(tables)
-        ordered = tuple(sorted(tables, key=lambda t: t.name))
-        return status.with_(table_status=ordered if complete else (), table_digest="")
+            name = shard_name(self._name, number)
+            if name not in self._shards:
+                return
+            shard = self._api.get(f"{self._path}/{name}")
+            if not self._is_ours(shard["metadata"]):
+                return
+            text = str((shard.get("data") or {}).get("tables", ""))
+            self._shards[name] = _Shard(shard["metadata"]["resourceVersion"], digest_of([text]))
+            yield text
 
-    def _entries(self, name: str) -> list[Object]:
-        """The entries of one shard; none where it is not there, or another one's."""
-        if name not in self._written:
-            return []
-        shard = self._api.get(f"{self._path}/{name}")
-        if not self._is_ours(shard["metadata"]):
-            return []
-        self._written[name] = (shard.get("data") or {}).get("tables", "[]")
-        return list(json.loads(self._written[name]))
-
-    def _names(self) -> Iterator[str]:
+    def _listed(self) -> Iterator[tuple[str, _Shard]]:
         selector = ",".join(f"{k}={v}" for k, v in self._labels.items())
-        shards = itertools.islice(self._api.metadata(self._path, labelSelector=selector), _MOST_SHARDS)
-        return (about["name"] for about in shards if self._is_ours(about))
+        shards = itertools.islice(self._api.metadata(self._path, labelSelector=selector), _MOST_NAMES)
+        return ((about["name"], _Shard(about["resourceVersion"])) for about in shards if self._is_ours(about))
 
     def _is_ours(self, about: Object) -> bool:
         named = re.fullmatch(rf"{re.escape(self._name)}-tables-[0-9]+", about["name"])
         return named is not None and is_owned_by(self.owner["uid"], about)
 
     def _write(self, name: str, text: str) -> None:
-        if self._written.get(name) == text:
+        shard, digest = self._shards.get(name), digest_of([text])
+        if shard is not None and shard.digest == digest:
             return
-        about: dict[str, Any] = {"name": name, "labels": self._labels, "ownerReferences": [self.owner]}
-        put(
-            self._api,
-            self._path,
-            {"apiVersion": "v1", "kind": "ConfigMap", "metadata": about, "data": {"tables": text}},
-        )
-        self._written[name] = text
-
-
-def put(api: Api, path: str, body: Object) -> None:
-    """Creates an object, or replaces the one of its name if that has the same owner. Raises
-    SpecInvalid for one of another owner."""
-    try:
-        api.create(path, body)
-    except ApiError as error:
-        if not error.conflict:
+        about: Object = {"name": name, "labels": self._labels, "ownerReferences": [self.owner]}
+        body: Object = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": about, "data": {"tables": text}}
+        try:
+            written = self._replace(shard.version, body) if shard and shard.version else self._put(body)
+        except ApiError:
+            self._shards = dict.fromkeys(self._shards, _Shard())  # another writer may have changed more of them
             raise
+        self._shards[name] = _Shard(written["metadata"]["resourceVersion"], digest)
+
+    def _replace(self, version: str, body: Object) -> Object:
+        about = body["metadata"] | {"resourceVersion": version}
+        return self._api.replace(f"{self._path}/{about['name']}", body | {"metadata": about})
+
+    def _put(self, body: Object) -> Object:
+        """Creates a shard, or replaces the one of its name if that has the same owner. Raises
+        SpecInvalid for one of another owner."""
         name = body["metadata"]["name"]
-        owners = api.get(f"{path}/{name}")["metadata"].get("ownerReferences") or []
-        own_uids = {owner["uid"] for owner in body["metadata"]["ownerReferences"]}
-        if not own_uids & {owner.get("uid") for owner in owners}:
+        try:
+            return self._api.create(self._path, body)
+        except ApiError as error:
+            if not error.conflict:
+                raise
+        about = self._api.metadata_of(f"{self._path}/{name}")
+        if not is_owned_by(self.owner["uid"], about):
             raise fail(
                 Reason.SPEC_INVALID,
                 f"an object {name} in the namespace that is not this sync's",
                 needed="that name for the tables of its status",
                 remedy=f"kubectl delete configmap {name}",
-            ) from None
-        api.replace(f"{path}/{name}", body)
+            )
+        return self._replace(about["resourceVersion"], body)

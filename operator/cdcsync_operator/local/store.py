@@ -12,6 +12,7 @@ import json
 import os
 import re
 import sys
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -27,7 +28,7 @@ from cdcsync_core.runs.status_part import Restarts
 from cdcsync_operator.decision.tables.assignment import reset_failure
 from cdcsync_operator.local.state_folder import StateFolder
 from cdcsync_operator.reconcile.files import write_atomically
-from cdcsync_operator.reconcile.table_shards import TableShards
+from cdcsync_operator.reconcile.table_shards import TableShards, is_whole
 
 #: characters that JSON takes as they are and YAML does not, or takes for line breaks
 _NOT_IN_YAML = re.compile("[\x7f-\x9f\u2028\u2029\ud800-\udfff\ufffe\uffff]")
@@ -142,16 +143,23 @@ class LocalResourceStore:
         self._on_secrets(manifest.secrets)
 
 
+#: readings of a state file whose tables are not in order, and seconds between them
+_TRIES, _PAUSE = 5, 0.2
+
+
 def read_state(folder: StateFolder) -> tuple[dict[str, Any] | None, int, Status]:
     """The stored spec, its generation and the status; (None, 0, an unseen status) where nothing is
     stored. Raises SpecInvalid."""
     if not folder.state_file.exists():
         return None, 0, Status()
     try:
-        data = json.loads(folder.state_file.read_text(encoding="utf-8"))
-        generation = int(data["metadata"].get("generation", 1))
-        status = TableShards(folder.table_shards).read(Status.model_validate(data["status"]))
-        return data["spec"], generation, status
+        for _ in range(_TRIES):  # a controller may be writing the tables just now, and the file after them
+            data = json.loads(folder.state_file.read_text(encoding="utf-8"))
+            status = TableShards(folder.table_shards).read(Status.model_validate(data["status"]))
+            if is_whole(status):
+                break
+            time.sleep(_PAUSE)
+        return data["spec"], int(data["metadata"].get("generation", 1)), status
     except (ValidationError, KeyError, TypeError, AttributeError, ValueError) as error:
         raise fail(
             Reason.SPEC_INVALID,

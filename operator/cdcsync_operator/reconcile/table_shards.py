@@ -4,8 +4,8 @@ shards.
 Why it exists: ten thousand entries in one document take seconds to write and are not read whole
 (rule R7), and an API server takes documents of a megabyte: an entry is a few hundred bytes, or many
 thousands where the source's GTID set names many servers. Why it is right: shards are written before
-the document that counts on them, each whole; if they do not have as many tables as the document
-says, they are not its shards, and the status counts as lost, which the targets make good (rule R4).
+the document that counts on them, each whole; if they do not have the digest that the document says,
+they are not its shards, and the tables count as lost, which the targets make good (rule R4).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import TypeAlias
 
 from cdcsync_core.runs.run import TablePhase
 from cdcsync_core.runs.status import Status, TableStatus
-from cdcsync_core.runs.table_shards import digest_of
+from cdcsync_core.runs.table_shards import digest_of, with_shards
 from cdcsync_operator.reconcile.files import write_atomically
 
 #: tables of which a status shows all, and how many it shows of more: few enough to be read
@@ -68,12 +68,10 @@ class TableShards:
 
     def read(self, status: Status) -> Status:
         """A written status with all its tables; with none where the shards are not its own."""
-        counts = status.tables
-        if counts.total + counts.unassigned == len(status.table_status):
+        if is_whole(status):
             return status
-        tables = [TableStatus.model_validate(entry) for path in self._found() for entry in _entries(path)]
-        complete = counts.total + counts.unassigned == len(tables)
-        return status.with_(table_status=tuple(tables) if complete else (), table_digest="")
+        complete = with_shards(status, (text for path in self._found() if (text := _text_of(path))))
+        return status.with_(table_status=complete.table_status if complete else (), table_digest="")
 
     def _write(self, path: Path, text: str) -> None:
         if self._written.get(path) != text:
@@ -86,6 +84,11 @@ class TableShards:
 
     def _found(self) -> list[Path]:
         return sorted(self._folder.glob("*.json")) if self._folder.exists() else []
+
+
+def is_whole(status: Status) -> bool:
+    """Whether it has all its tables itself."""
+    return status.tables.total + status.tables.unassigned == len(status.table_status)
 
 
 def packed(status: Status, texts: Texts) -> tuple[Status, list[str]]:
@@ -134,8 +137,8 @@ def _text(table: TableStatus, texts: Texts) -> str:
     return text
 
 
-def _entries(path: Path) -> list[dict[str, object]]:
+def _text_of(path: Path) -> str:
     try:
-        return list(json.loads(path.read_text(encoding="utf-8")))
+        return path.read_text(encoding="utf-8")
     except (OSError, ValueError):
-        return []
+        return ""

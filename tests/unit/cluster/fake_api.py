@@ -84,10 +84,12 @@ class FakeApi(Api):
         return self._put_back(path, body)
 
     def _put(self, path: str, _: dict[str, str], body: Object) -> Object:
+        version = body["metadata"].get("resourceVersion")
+        if version not in (None, self._existing(path.removesuffix("/status"))["metadata"]["resourceVersion"]):
+            raise ApiError(409, "Conflict", path)
         if path.endswith("/status"):
             path = path.removesuffix("/status")
             body = self._existing(path) | {"status": body["status"]}
-        self._existing(path)
         return self._put_back(path, body)
 
     def _patch(self, path: str, _: dict[str, str], body: Object) -> Object:

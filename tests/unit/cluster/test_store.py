@@ -3,6 +3,7 @@ fewer than all of them (R7)."""
 
 from __future__ import annotations
 
+import tracemalloc
 from collections.abc import Iterator
 from contextlib import nullcontext
 from pathlib import Path
@@ -15,7 +16,7 @@ from cdcsync_core.resource.spec import CdcSync
 from cdcsync_core.runs.run import TablePhase
 from cdcsync_core.runs.status import Phase, Status, TableStatus, only_tables
 from cdcsync_core.runs.status_part import StatusPosition
-from cdcsync_kube.client import ApiError
+from cdcsync_kube.client import ApiError, Object
 from cdcsync_operator.cluster.controller import KubeController
 from cdcsync_operator.cluster.objects.driver_pod import Image
 from cdcsync_operator.cluster.policy.pod_policy import PodPolicy
@@ -106,6 +107,47 @@ def test_labels_alone_make_no_shard(api: FakeApi, name: str) -> None:
     assert len(found.table_status) == MANY
     again.save(only_tables(many(), many().table_status[:1]))
     assert api.names("/configmaps") == {name}
+
+
+def test_an_operator_that_died_between_the_tables_and_the_status_is_not_believed(api: FakeApi) -> None:
+    """R4: then the targets are asked."""
+    mine = store(api)
+    mine.load()
+    mine.save(many())
+    api.refuse = lambda method, path: ApiError(0, "", "died") if path.endswith("/status") else None
+    changed = [t.model_copy(update={"rows": 7}) for t in many().table_status]
+    with pytest.raises(ApiError):
+        mine.save(only_tables(many(), changed))
+    api.refuse = lambda method, path: None
+    assert mine.load()[1] == many(), "who lives still has all of it"
+    assert store(api).load()[1].table_status == ()
+
+
+def test_large_texts_in_the_place_of_the_tables_are_not_kept(api: FakeApi, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who may create ConfigMaps knows the owner, too, and a status may count many tables."""
+    mine = store(api)
+    mine.load()
+    mine.save(many())
+    about = api.objects["/api/v1/namespaces/lake/configmaps/shop-tables-0"]["metadata"]
+    for n in range(200):
+        path = f"/api/v1/namespaces/lake/configmaps/shop-tables-{n}"
+        api.objects[path] = {"metadata": about | {"name": f"shop-tables-{n}"}, "data": {}}
+    answer = api._get
+
+    def padded(path: str, query: dict[str, str], _: None) -> Object:
+        found = answer(path, query, _)
+        if "shop-tables" not in path:
+            return found
+        number = path.rpartition("-")[2]
+        return found | {"data": {"tables": f'[{{"name": "shop.t{number}", "message": "{"x" * 2**20}"}}]'}}
+
+    monkeypatch.setattr(api, "_get", padded)
+    tracemalloc.start()
+    found = store(api).load()[1]
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert found.table_status == ()
+    assert peak < 16 * 2**20
 
 
 # ---- with the controller

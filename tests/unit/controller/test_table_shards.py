@@ -89,3 +89,14 @@ def test_shards_that_are_not_the_status_own_count_as_lost(tmp_path: Path, damage
     path = folder / "00001.json"
     path.unlink() if damage == "missing" else path.write_text("[")
     assert TableShards(folder).read(shown).table_status == ()
+
+
+def test_shards_of_as_many_tables_that_are_others_count_as_lost(tmp_path: Path) -> None:
+    """One table came and one went; the program died after the first shard was written."""
+    folder, before = tmp_path / "tables", status(1200)
+    shown = TableShards(folder).write(before)
+    second = (folder / "00001.json").read_text()
+    came = TableStatus(name="shop.a", phase=TablePhase.STREAMING)
+    TableShards(folder).write(only_tables(Status(), (came, *before.table_status[:-1])))
+    (folder / "00001.json").write_text(second)
+    assert TableShards(folder).read(shown).table_status == ()
