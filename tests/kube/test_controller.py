@@ -266,6 +266,27 @@ def test_a_deleted_resource_ends_its_controller(sync: InProcessSync) -> None:
     assert controller.reconcile() is None
 
 
+def test_a_deleted_resource_that_a_finalizer_holds_runs_nothing(sync: InProcessSync) -> None:
+    controller = sync.create().operator()
+    sync.to_streaming(controller)
+    (pod,) = sync.pods()
+    sync.api.merge(f"{sync.syncs}/shop", {"metadata": {"finalizers": ["example.com/hold"]}})
+    sync.api.delete(f"{sync.syncs}/shop")
+    sync.until(
+        controller,
+        lambda _: "deletionTimestamp" in sync.pods().get(pod, {"metadata": {"deletionTimestamp": 0}})["metadata"],
+    )
+    sync.gone(pod)
+    status = sync.until(controller, lambda s: s.phase == "Paused" and not s.runs.stream)
+    ready = status.condition("Ready")
+    assert (ready.status, ready.reason, status.condition("Stalled").status) == ("False", "Deleting", "False")
+    controller = sync.operator()
+    controller.reconcile()
+    assert not sync.pods()
+    sync.api.merge(f"{sync.syncs}/shop", {"metadata": {"finalizers": None}})
+    assert controller.reconcile() is None
+
+
 def test_two_thousand_tables_stay_small(sync: InProcessSync) -> None:
     """R7: the status stays under 256 KiB, and nothing of the tables is lost with the operator."""
     sync.tables = [f"shop.orders_of_customer_{i:05d}" for i in range(2000)]

@@ -391,6 +391,10 @@ class CdcSync(Part):
         spec = self.spec.model_copy(update={"source": self.spec.source.following(binlog)})
         return self.model_copy(update={"spec": spec})
 
+    def paused(self) -> CdcSync:
+        """As if the user had paused it."""
+        return self.model_copy(update={"spec": self.spec.model_copy(update={"state": "paused"})})
+
     def without_schedule(self) -> CdcSync:
         """As if the stream ran all the time."""
         stream = self.spec.stream.model_copy(update={"schedule": None})

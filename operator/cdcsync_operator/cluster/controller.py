@@ -4,7 +4,8 @@ something goes wrong.
 Why it is right: whatever fails, the reconciler is discarded and the next one starts from the
 stored status, so nothing that was decided and not written is ever acted upon. A spec that cannot be
 read, or that this cluster refuses, stops no run: the status reports it, and the spec is
-reconciled when it has been corrected. The operator's own end drains no driver.
+reconciled when it has been corrected. The operator's own end drains no driver; the deletion of the
+resource does, also while a finalizer holds it.
 """
 
 from __future__ import annotations
@@ -145,10 +146,8 @@ class KubeController:
         self.failures, self._unreadable = 0, ""
         return again
 
-    def _reconcile(self) -> float | None:
+    def _reconcile(self) -> float:
         resource, stored = self.store.load()
-        if self.store.deleting:
-            return None
         before = self.status if self._reconciler else stored
         decision = self._current(resource, stored).reconcile()
         gate("observed")

@@ -39,7 +39,10 @@ from cdcsync_operator.cluster.syncs.selector import parse_selector, selects
 from cdcsync_operator.decision.restart import floored
 from cdcsync_operator.reconcile.table_shards import is_whole, packed
 
-_METADATA = ("name", "namespace", "labels", "annotations", "generation", "uid", "resourceVersion", "creationTimestamp")
+_METADATA = (
+    "name", "namespace", "labels", "annotations", "generation", "uid", "resourceVersion", "creationTimestamp",
+    "deletionTimestamp",
+)  # fmt: skip
 
 
 #: shards of one sync of which the names are read, and the content: more than the largest sync has
@@ -97,10 +100,12 @@ class KubeStore:
     def load(self) -> tuple[CdcSync, Status]:
         """The resource is within the bounds of its source's Secret as that was read last: an
         operator that has not read it yet reads it first, so that it does not take what runs for
-        another spec's. Raises ApiError (gone: the resource was deleted), SpecInvalid,
-        StatusTakenOver, ResourceReplaced, NotSelected."""
+        another spec's. One that is deleted counts as paused while a finalizer holds it. Raises
+        ApiError (gone: the resource was deleted), SpecInvalid, StatusTakenOver, ResourceReplaced,
+        NotSelected."""
         self.refresh()
-        self._resource = floored(parse_resource(_known(self._object)), self._policy.least_restart_seconds)
+        resource = floored(parse_resource(_known(self._object)), self._policy.least_restart_seconds)
+        self._resource = resource.paused() if resource.metadata.deletion_timestamp else resource
         if self._bounds is None and self._resource.spec.state != "paused":
             self.missing_secrets()
         return bounded(self._resource, self._bounds or {}), self.status()
@@ -139,10 +144,6 @@ class KubeStore:
     @property
     def uid(self) -> str:
         return str(self._object["metadata"]["uid"])
-
-    @property
-    def deleting(self) -> bool:
-        return bool(self._object["metadata"].get("deletionTimestamp"))
 
     def status(self) -> Status:
         """As stored, with all its tables. A status that cannot be read counts as lost: the targets

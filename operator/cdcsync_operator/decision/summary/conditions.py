@@ -40,6 +40,8 @@ _SHOWN_FAILURES = 5
 _SHOWN_CHARACTERS = 120
 #: why a snapshot of which nothing is left to be read is not complete
 TABLES_FAILED = "TablesFailed"
+#: the resource was deleted, and a finalizer holds it
+DELETING = "Deleting"
 #: a change of the spec has not reached all runs yet
 ROLLING_OUT = "RollingOut"
 #: a time of the schedule is not caught up, and the next one has come
@@ -93,6 +95,10 @@ def _reconciling(reason: str, message: str) -> Health:
 
 def _health(s: Situation, before: Phase) -> Health:
     phase, failed = s.status.phase, [t for t in s.assigned if t.failed]
+    if s.spec.state == "paused" and s.resource.metadata.deletion_timestamp:
+        return Health(
+            False, False, not s.live, DELETING, "the resource is deleted; it is there while a finalizer holds it"
+        )
     if s.observed.refusal:
         return _stalled(Reason.SPEC_INVALID.value, s.observed.refusal)
     if s.permanent_failure:
