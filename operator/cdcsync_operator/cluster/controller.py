@@ -2,10 +2,11 @@
 something goes wrong.
 
 Why it is right: whatever fails, the reconciler is discarded and the next one starts from the
-stored status, so nothing that was decided and not written is ever acted upon. A spec that cannot be
-read, or that this cluster refuses, stops no run: the status reports it, and the spec is
-reconciled when it has been corrected. The operator's own end drains no driver; the deletion of the
-resource does, also while a finalizer holds it.
+stored status, so nothing that was decided and not written is ever acted upon. What is stored does
+not claim meanwhile that data flows: `Ready` is False with what fails, if the API server takes it. A
+spec that cannot be read, or that this cluster refuses, stops no run: the status reports it, and the
+spec is reconciled when it has been corrected. The operator's own end drains no driver; the deletion
+of the resource does, also while a finalizer holds it.
 """
 
 from __future__ import annotations
@@ -14,10 +15,11 @@ import functools
 import math
 import secrets
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from cdcsync_core.errors import CdcError, Reason
+from cdcsync_core.errors import CdcError, Reason, fail
 from cdcsync_core.gates import gate
 from cdcsync_core.resource.spec import CdcSync
 from cdcsync_core.runs.run import RunKind, TablePhase
@@ -39,6 +41,8 @@ from cdcsync_operator.reconcile.secret_files import SecretFiles
 #: reports often, of one on its way there
 _AT_REST, _FLOWING, _CHANGING, _ON_ITS_WAY = 300.0, 10.0, 7.0, 2.0
 _RETRY_FIRST, _RETRY_MOST = 1.0, 60.0
+#: errors of the API server in a row, in about a minute, from which on `Ready` is False
+_MANY_ERRORS = 7
 _SOON = 0.1
 
 
@@ -125,7 +129,8 @@ class KubeController:
         self._reconciler = None
 
     def reconcile(self) -> float | None:
-        """Reconciles once; returns the seconds to the next time, None if the resource is gone."""
+        """Reconciles once; returns the seconds to the next time, None if the resource is gone.
+        Raises what should not happen."""
         try:
             again = self._reconcile()
         except StatusTakenOver:
@@ -143,6 +148,10 @@ class KubeController:
             self._reconciler = None
             self._refuse(error)
             again = _AT_REST
+        except Exception as error:
+            self._reconciler = None
+            self._show_fault(f"the operator failed with {type(error).__name__}; its log has more")
+            raise
         self.failures, self._unreadable = 0, ""
         return again
 
@@ -186,8 +195,24 @@ class KubeController:
             self._events.refused(self.store, error)
         self.status = status
 
+    def _show_fault(self, message: str) -> None:
+        """Reports that the sync cannot be reconciled, which is tried again; runs go on."""
+        if not self.store.version:
+            return
+        fault = fail(Reason.INTERNAL_ERROR, message)
+        with suppress(ApiError, CdcError):
+            stored, now = self.store.status(), self.clock()
+            status = with_condition(stored, "Ready", False, fault.reason.value, fault.message, now)
+            status = with_condition(status, "Reconciling", True, fault.reason.value, fault.message, now)
+            if status != stored:
+                self.store.save(status)
+                self._events.refused(self.store, fault)
+            self.status = status
+
     def _retry(self, error: ApiError) -> float:
         self.failures += 1
+        if self.failures >= _MANY_ERRORS and not error.conflict:
+            self._show_fault(f"the API server refuses what the operator asks for: {error.message}")
         if error.unreadable and error.message != self._unreadable:
             self._unreadable = error.message
             self._events.unreadable(self.store, error)

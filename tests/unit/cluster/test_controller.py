@@ -156,6 +156,107 @@ def streaming(**spec: Any) -> Status:
     return harness.status.with_(runs=type(harness.status.runs)())
 
 
+# ---- what cannot be reconciled
+
+
+def to_streaming(cluster: PlannedCluster, controller: KubeController) -> str:
+    """The stream's pod runs, and data flows; its path."""
+    cluster.create(status=streaming())
+    reconcile_until(controller, cluster.pods)
+    (pod,) = cluster.pods()
+    cluster.show(phase="Running", containerStatuses=[{"name": "driver", "state": {"running": {}}}])
+    cluster.report(1, *cluster.names)
+    reconcile_until(controller, lambda: cluster.status.condition("Ready").status == "True")
+    return pod
+
+
+@pytest.mark.parametrize(
+    ("part", "text"),
+    [
+        ("head", {"number": 2, "at": "x"}),
+        ("head", {"number": 2, "at": 1.0, "flow": {"silence": [1]}}),
+        ("head", "[" * 100_000),
+        ("run", {"kind": "stream", "tables": [["shop.a"]]}),
+        ("run", {"kind": "another"}),
+        ("tables", {"entries": [{"name": "shop.a", "phase": "Streaming"}]}),
+        ("tables", {"entries": [{"name": "shop.a", "phase": "Another", "number": 9}]}),
+        ("tables", {"entries": {"name": "shop.a"}}),
+        ("tables", []),
+    ],
+)
+def test_a_driver_whose_report_cannot_be_read_is_replaced(
+    cluster: PlannedCluster, start: Start, part: str, text: Any
+) -> None:
+    """It had died, and nothing would be known of it."""
+    controller = start()
+    pod = to_streaming(cluster, controller)
+    cluster.report(9, *cluster.names)
+    (path,) = (p for p in cluster.api.objects if p.endswith("-report-0"))
+    cluster.api.objects[path]["data"][part] = text if isinstance(text, str) else json.dumps(text)
+    terminated = {"exitCode": 137, "reason": "OOMKilled"}
+    cluster.show(phase="Failed", containerStatuses=[{"name": "driver", "state": {"terminated": terminated}}])
+    controller.reconcile()
+    ready, restarts = cluster.status.condition("Ready"), cluster.status.restarts
+    assert (ready.status, restarts.reason, restarts.consecutive) == ("False", "InternalError", 1)
+    assert restarts.message.startswith(f"the report of the run {pod.rpartition('/')[2].removesuffix('-driver')} cannot")
+    cluster.ahead = 3600
+    reconcile_until(controller, lambda: [p for p in cluster.pods() if p != pod])
+
+
+def test_a_live_driver_whose_report_cannot_be_read_is_asked_to_go(cluster: PlannedCluster, start: Start) -> None:
+    controller = start()
+    pod = to_streaming(cluster, controller)
+    (path,) = (p for p in cluster.api.objects if p.endswith("-report-0"))
+    cluster.api.objects[path]["data"]["head"] = json.dumps({"number": "many"})
+    controller.reconcile()
+    assert "deletionTimestamp" in cluster.api.objects[pod]["metadata"]
+    assert cluster.status.condition("Ready").status == "False"
+    del cluster.api.objects[pod]
+    controller.reconcile()
+    assert (cluster.status.restarts.reason, cluster.status.restarts.consecutive) == ("InternalError", 1)
+
+
+def test_a_sync_at_which_the_operator_fails_is_not_ready(
+    cluster: PlannedCluster, start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    controller = start()
+    to_streaming(cluster, controller)
+
+    def fail(*_: object) -> None:
+        raise TypeError("what a tenant wrote")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(controller._drivers, "observe", fail)
+        for _ in range(3):
+            with pytest.raises(TypeError):
+                controller.reconcile()
+    ready = cluster.status.condition("Ready")
+    assert (ready.status, ready.reason) == ("False", "InternalError")
+    assert ready.message == "the operator failed with TypeError; its log has more"
+    assert controller.status.condition("Ready").status == "False", "the metrics are of this status"
+    events = [b["reason"] for b in cluster.api.bodies if b and b.get("kind") == "Event"]
+    assert events.count("InternalError") == 1
+    controller.reconcile()
+    assert cluster.status.condition("Ready").status == "True"
+
+
+@pytest.mark.parametrize("refusals", [3, 10])
+def test_a_sync_of_which_the_api_server_refuses_a_part_for_long_is_not_ready(
+    cluster: PlannedCluster, start: Start, refusals: int
+) -> None:
+    """As where the operator has lost a right."""
+    controller = start()
+    to_streaming(cluster, controller)
+    cluster.refuse("GET", "/pods", 403, times=refusals)
+    for _ in range(refusals):
+        controller.reconcile()
+    ready = cluster.status.condition("Ready")
+    assert ready.status == ("True" if refusals < 7 else "False")
+    assert refusals < 7 or "the API server refuses what the operator asks for: not now" in ready.message
+    controller.reconcile()
+    assert cluster.status.condition("Ready").status == "True"
+
+
 # ---- another resource of the name
 
 

@@ -23,7 +23,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from secrets import token_hex
 
-from cdcsync_core.errors import CdcError, PermanentError
+from cdcsync_core.errors import CdcError, PermanentError, Reason
 from cdcsync_core.gates import gate
 from cdcsync_core.resource.spec import CdcSync
 from cdcsync_core.runs.report import TableReport, failed_table
@@ -51,6 +51,7 @@ from cdcsync_operator.cluster.objects.run_objects import PART_LABEL, PLANNED, ST
 from cdcsync_operator.cluster.quota.report_bounds import ReportBounds
 from cdcsync_operator.cluster.quota.room import Rooms
 from cdcsync_operator.cluster.runs.plan_maps import MOST_SPLITS, PlanMaps
+from cdcsync_operator.cluster.runs.report_content import defect
 from cdcsync_operator.cluster.runs.run_calls import RunCalls, explained, translating_api_errors
 from cdcsync_operator.cluster.runs.run_ports import FoundRun, RunFinder
 from cdcsync_operator.cluster.runs.run_removal import KEPT, RunRemoval
@@ -80,11 +81,23 @@ class _ClusterRun:
         return self.observed.pod if self.observed else None
 
     def take(self, observed: FoundRun | None, now: float) -> None:
-        """The traces as they are now."""
+        """The traces as they are now. A report that cannot be read counts as a failure of the run:
+        what is in it is needed."""
         self.observed = observed
-        number = observed.head.get("number", 0) if observed else 0
+        try:
+            number = observed.number if observed else 0
+        except ValueError as error:
+            self.refuse_report(error, now)
+            return
         if self.last_report is None or self.last_report[0] != number:
             self.last_report = (number, now)
+
+    def refuse_report(self, error: ValueError, now: float) -> None:
+        assert self.observed is not None
+        self.observed = self.observed.without_report()
+        found = f"the report of the run {self.id} cannot be read: {defect(error)}"
+        why = Exit(ExitCode.RETRY, Reason.INTERNAL_ERROR.value, found)
+        self.failed = self.failed or (_action(self.observed.seen(now)), why)
 
     def timed(self, run: ObservedRun) -> ObservedRun:
         """Its last report came when it was first seen, at the latest: a driver whose clock is ahead
@@ -136,8 +149,9 @@ class KubeDrivers:
         try:
             if status.runs.named or self._runs or not self.untouched():
                 self._find(status)
+            merged = self._merge(status)
             runs = tuple(self._classify(run) for run in self._runs.values() if run.observed or run.failed)
-            return Observation(runs, self._merge(status))
+            return Observation(runs, merged)
         finally:
             for run in self._runs.values():
                 run.observed = run.observed and run.observed.without_content()
@@ -257,7 +271,10 @@ class KubeDrivers:
         owned = owned_tables(run.observed.seen(self.clock()) for run in named if run.observed)
         for run in named:
             assert run.observed is not None
-            status = _with_reports(status, run.observed, owned[run.id])
+            try:
+                status = _with_reports(status, run.observed, owned[run.id])
+            except ValueError as error:
+                run.refuse_report(error, self.clock())
         return status
 
     def _make(self, resource: CdcSync, action: StartRun, status: Status) -> None:
@@ -377,7 +394,7 @@ def _with_reports(status: Status, observed: FoundRun, owned: frozenset[str]) -> 
     status = merge_report(status, report, names, names - owned)
     ref = status.runs.get(kind)
     assert ref is not None
-    return status.with_(runs=status.runs.put(kind, ref.model_copy(update={"report": observed.head["number"]})))
+    return status.with_(runs=status.runs.put(kind, ref.model_copy(update={"report": observed.head.number})))
 
 
 def _exit_of(error: CdcError) -> Exit:

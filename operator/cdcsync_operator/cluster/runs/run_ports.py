@@ -9,7 +9,6 @@ are read before reports, so the report of a pod that has ended is complete. Pure
 from __future__ import annotations
 
 import itertools
-import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -17,7 +16,7 @@ from functools import cached_property
 
 from cdcsync_core.errors import Reason
 from cdcsync_core.runs.report import TableReport, table_report
-from cdcsync_core.runs.run import ExitCode, Flow, Report, RunKind
+from cdcsync_core.runs.run import ExitCode, Report, RunKind
 from cdcsync_core.timestamps import unix_time
 from cdcsync_kube.client import Api, ApiError, Object
 from cdcsync_operator.cluster.objects.owned import is_owned_by
@@ -26,13 +25,13 @@ from cdcsync_operator.cluster.objects.run_objects import (
     KIND_LABEL,
     PART_LABEL,
     PLANNED,
-    REPORT_TABLES,
     RUN_LABEL,
     STOP_ASKED,
     SYNC_LABEL,
     report_names,
 )
 from cdcsync_operator.cluster.quota.report_bounds import ReportBounds
+from cdcsync_operator.cluster.runs.report_content import ReportedExit, RunHead, RunStart, entries_since, part_of
 from cdcsync_operator.decision.observed import Exit, ObservedRun, RunState
 from cdcsync_operator.decision.runs.kinds import RUNS
 
@@ -54,42 +53,54 @@ _MOST_DIGITS = 9
 
 @dataclass(frozen=True)
 class FoundRun:
-    """One run's traces; `reports` are its shards in order, `pending` its executors' pods that
-    wait."""
+    """One run's traces; `reports` are its shards in order, `pending` its executors' pods that wait.
+    What the driver reported raises ValueError where no driver can have written it."""
 
     id: str
     pod: Object | None = None
     reports: tuple[Object, ...] = ()
     pending: tuple[Object, ...] = ()
 
+    @property
+    def about(self) -> RunStart:
+        """How it was started; nothing is known of that where it cannot be read."""
+        return RunStart() if isinstance(self._start, ValueError) else self._start
+
     @cached_property
-    def about(self) -> Object:
-        """How it was started; its tables may be in several shards."""
-        if not self.reports:
-            return {}
-        first = _json(self.reports[0], "run")
-        parts = itertools.chain([first], (_json(shard, "run") for shard in self.reports[1:]))
-        tables = [(str(name), int(generation)) for part in parts for name, generation in part.get("tables", [])]
-        return first | {"tables": tables}
+    def _start(self) -> RunStart | ValueError:
+        """Its tables may be in several shards."""
+        try:
+            parts = [RunStart.model_validate(part_of(shard, "run")) for shard in self.reports]
+        except ValueError as error:
+            return error
+        tables = [table for part in parts for table in part.tables]
+        return parts[0].model_copy(update={"tables": tables}) if parts else RunStart()
 
     @property
     def unknown(self) -> list[TableReport]:
         """Entries of the tables that it was started without."""
-        return list(self.about.get("unknown", []))
+        return [table_report(entry) for entry in self.about.unknown if "name" in entry]
 
     @cached_property
-    def head(self) -> Object:
-        """The driver's report of the run as a whole; its `number` grows with each report."""
-        return _json(self.reports[0], "head") if self.reports else {}
+    def head(self) -> RunHead:
+        return RunHead.model_validate(part_of(self.reports[0], "head")) if self.reports else RunHead()
+
+    @property
+    def number(self) -> int:
+        """That of the last report. Raises ValueError also where it cannot be read how the run was
+        started."""
+        if isinstance(self._start, ValueError):
+            raise self._start
+        return self.head.number
 
     @property
     def kind(self) -> RunKind:
-        labels = self.pod["metadata"]["labels"] if self.pod else {}
-        return RunKind(self.about.get("kind") or labels.get(KIND_LABEL) or RunKind.STREAM)
+        label = self.pod["metadata"]["labels"].get(KIND_LABEL) if self.pod else None
+        return self.about.kind or (RunKind(label) if label in set(RunKind) else RunKind.STREAM)
 
     @cached_property
     def names(self) -> frozenset[str]:
-        return frozenset(name for name, _ in self.about.get("tables", []))
+        return frozenset(name for name, _ in self.about.tables)
 
     @property
     def stop_asked(self) -> bool:
@@ -120,11 +131,16 @@ class FoundRun:
         now."""
         return FoundRun(self.id, self.pod, tuple({"metadata": r["metadata"], "data": {}} for r in self.reports[:1]))
 
+    def without_report(self) -> FoundRun:
+        """As if its driver had reported nothing; how it was started stays."""
+        data = [{k: v for k, v in (r.get("data") or {}).items() if k == "run"} for r in self.reports]
+        return replace(self, reports=tuple(r | {"data": d} for r, d in zip(self.reports, data, strict=True)))
+
     def _annotated(self, name: str) -> bool:
         return name in self._annotations
 
     def seen(self, now: float) -> ObservedRun:
-        about = self.about
+        about, head = self.about, self.head
         ended = self._exit(now)
         draining = self.stop_asked or self.ending
         state = RunState.ENDED if ended else RunState.DRAINING if draining else RunState.RUNNING
@@ -132,22 +148,21 @@ class FoundRun:
         return ObservedRun(
             self.kind,
             self.id,
-            tuple((name, generation) for name, generation in about.get("tables", [])),
-            about.get("fingerprint", ""),
+            tuple(about.tables),
+            about.fingerprint,
             state,
             unix_time(created) or now,
             self.stop_asked,
-            self.head.get("at"),
+            head.at,
             ended,
             ("", "") if ended or draining else waiting(self.pod, self.pending, now),
-            Flow.from_dict(self.head["flow"]) if self.head.get("flow") else None,
-            appeared=self.head.get("appeared", 0),
-            stop_at=self.about.get("stopAt", ""),
+            head.flow,
+            appeared=head.appeared,
+            stop_at=about.stop_at,
         )
 
     def _exit(self, now: float) -> Exit | None:
-        exit_report = self.head.get("exit")
-        reported = _read_exit(exit_report) if exit_report else None
+        reported = _read_exit(self.head.exit) if self.head.exit else None
         if self.pod is None:
             return self._unasked(reported) if reported else Exit(ExitCode.DONE) if self.stop_asked else _VANISHED
         exit_outcome = outcome(self.pod, now, reported)
@@ -160,22 +175,17 @@ class FoundRun:
             return ended
         message = "the driver's pod was deleted or evicted; it drained"
         # it would count as caught up
-        if self.about.get("stopAt") or self.kind is RunKind.CATCH_UP:
+        if self.about.stop_at or self.kind is RunKind.CATCH_UP:
             return Exit(ExitCode.RETRY, Reason.DRIVER_LOST, message)
         return replace(ended, message=message)
 
     def report_since(self, since: int) -> Report | None:
         """What the driver reported after its report number `since`; None where that is nothing."""
         head = self.head
-        if head.get("number", 0) <= since:
+        if head.number <= since:
             return None
-        tables = [
-            table_report(entry)
-            for shard in self.reports
-            for entry in _json(shard, "tables").get("entries", [])[:REPORT_TABLES]
-            if entry["number"] > since
-        ]
-        parts = {k: head[k] for k in ("snapshot", "position", "lag_seconds", "epoch") if head.get(k) is not None}
+        tables = [table_report(entry) for shard in self.reports for entry in entries_since(shard, since)]
+        parts = head.model_dump(include={"snapshot", "position", "lag_seconds", "epoch"}, exclude_none=True)
         return Report(self.id, tables=tables, **parts)
 
 
@@ -246,7 +256,7 @@ class RunFinder:
         first = self._report(f"{run}-report-0") if 0 in shards else None
         if first is None:
             return tuple({"metadata": shards[number], "data": {}} for number in sorted(shards)[:1])
-        most = max(most, len(report_names(run, len(_json(first, "run").get("tables", [])))) if most > 1 else most)
+        most = max(most, len(report_names(run, _listed_tables(first))) if most > 1 else most)
         numbers = [number for number in sorted(shards) if 0 < number < min(most, _MOST_SHARDS)]
         if len(numbers) >= _FEW and len(numbers) == len(shards) - 1:
             return _ordered(self.bounds.read(run, self._all_reports(run)))
@@ -289,8 +299,16 @@ class RunFinder:
         )
 
 
-def _read_exit(report: Object) -> Exit:
-    return Exit(int(report["code"]), str(report["reason"]), " ".join(str(report["message"]).split()))
+def _read_exit(reported: ReportedExit) -> Exit:
+    return Exit(reported.code, reported.reason, " ".join(reported.message.split()))
+
+
+def _listed_tables(report: Object) -> int:
+    """How many tables the first report of a run names."""
+    try:
+        return len(RunStart.model_validate(part_of(report, "run")).tables)
+    except ValueError:
+        return 0
 
 
 _DRIVER_NAME = re.compile(r"(?P<run>.+)-driver")
@@ -311,10 +329,3 @@ def _created(shards: Mapping[int, Object]) -> str:
 
 def _ordered(reports: Iterable[Object]) -> tuple[Object, ...]:
     return tuple(sorted(reports, key=lambda report: _shard_number(report["metadata"])))
-
-
-def _json(config_map: Object, key: str) -> Object:
-    try:
-        return dict(json.loads((config_map.get("data") or {}).get(key) or "{}"))
-    except ValueError:
-        return {}

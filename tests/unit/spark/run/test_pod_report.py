@@ -78,7 +78,7 @@ def test_progress_is_written_every_few_seconds_and_phases_at_once() -> None:
     clock.now += PROGRESS_SECONDS
     reporter.report(tables=[entry("s.t0", "Failed", rows=6)])
     assert server.writes == 3
-    assert server.found().head["at"] == WALL, "the time of a report is no measure of a pause"
+    assert server.found().head.at == WALL, "the time of a report is no measure of a pause"
 
 
 def test_what_is_new_since_a_number_is_found_and_nothing_else() -> None:
@@ -87,7 +87,7 @@ def test_what_is_new_since_a_number_is_found_and_nothing_else() -> None:
     first = server.found().report_since(0)
     assert first is not None
     assert (first.epoch, [t["name"] for t in first.tables]) == (4, ["s.t0", "s.t2"])
-    number = server.found().head["number"]
+    number = server.found().head.number
     assert server.found().report_since(number) is None
     reporter.report(tables=[entry("s.t2", "Failed")])
     second = server.found().report_since(number)
@@ -165,7 +165,7 @@ def test_a_report_is_cut_so_that_the_api_server_takes_it(tables: int, servers: i
     reporter, server, clock = made(tables, REPORT_TABLES)
     names = [f"s.t{i}" for i in range(tables)]
     reporter.report(tables=[wide(n, 1) for n in names])
-    number = server.found().head["number"]
+    number = server.found().head.number
     clock.now += PROGRESS_SECONDS
     reporter.report(tables=[wide(n, servers) for n in names])
     report = server.found().report_since(number)
@@ -211,7 +211,7 @@ def test_a_report_that_is_too_large_ends_the_run_with_a_reason_which_is_told() -
         reporter.report(tables=[wide(f"s.t{i}", 400) for i in range(100)])
     assert caught.value.reason == "SpecInvalid"
     reporter.report(exit={"code": 3, "reason": "SpecInvalid", "message": "m", "remedy": ""})
-    assert server.found().head["exit"]["message"] == "m"
+    assert server.found().head.exit.message == "m"
 
 
 @pytest.mark.parametrize(("code", "reason"), [(0, "SpecInvalid"), (1, "SourceUnreachable")])
@@ -219,4 +219,4 @@ def test_a_last_report_that_is_too_large_still_has_how_the_run_ended(code: int, 
     reporter, server, _ = made(100, REPORT_TABLES)
     reporter._take({"tables": [wide(f"s.t{i}", 400) for i in range(100)]})
     reporter.report(exit={"code": code, "reason": "SourceUnreachable" if code else "", "message": "", "remedy": ""})
-    assert server.found().head["exit"]["reason"] == reason
+    assert server.found().head.exit.reason == reason
