@@ -157,6 +157,31 @@ def test_a_lost_tail_stops_its_own_tables(start_pair: StartPair, tmp_path: Path,
         assert step.state(name).consistent
 
 
+def test_a_server_that_has_the_table_by_another_name_is_refused(start_pair: StartPair, tmp_path: Path) -> None:
+    """Or not at all: its changes would pass by unseen."""
+    old, new = start_pair(lower_case_table_names=1)
+    _make(old, "plain", "Named", "gone")
+    step = Stepwise(old, "h", tmp_path)
+    for name in ("plain", "Named", "gone"):
+        step.snapshot(name)
+    old.run("INSERT INTO h.plain VALUES (3, 3)", "INSERT INTO h.Named VALUES (3, 3)")
+    step.follow()
+    _await_replica(old, new)
+    _promote(new)
+    new.run("SET SQL_LOG_BIN = 0", "DROP TABLE h.gone")
+    new.run("UPDATE h.named SET v = 4", "UPDATE h.plain SET v = 4")
+    step.reach(new)
+    named = _refused(step, "Named")
+    assert named.reason is Reason.LOG_INCOMPLETE
+    assert "the binlog spells the table h.named" in named.found
+    assert _refused(step, "gone").reason is Reason.NO_SUCH_TABLE
+    step.move("plain")
+    for name in ("Named", "gone"):
+        del step.targets[name]
+    step.follow()
+    assert not step.difference("plain")
+
+
 @pytest.mark.long
 def test_a_switchover_and_its_way_back(start_pair: StartPair, tmp_path: Path) -> None:
     """In strict mode; each time another server writes, and its first transaction is no witness."""

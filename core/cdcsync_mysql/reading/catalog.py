@@ -199,7 +199,7 @@ def read_table(
     way), NoPrimaryKey, TypeUnsupported (a key column that cannot be cut), SpecInvalid (an excluded
     column that is unknown or in the key).
     """
-    charset = _check_kind(connection, table_id)
+    charset = check_kind(connection, table_id)
     rows = _column_rows(connection, table_id)
     columns = tuple(_column(table_id, row) for row in rows)
     indexes = read_indexes(connection, table_id)
@@ -223,12 +223,13 @@ def read_table(
     return Capture(source, tuple(index.columns), excluded, index.name)
 
 
-def _check_kind(connection: Connection, table_id: TableId) -> str:
-    """The default character set of the table's new text columns, found with the kind."""
+def check_kind(connection: Connection, table_id: TableId) -> str:
+    """The default character set of the table's new text columns, found with the kind. Raises
+    NoSuchTable, EngineUnsupported, LogIncomplete (as `read_table`)."""
     rows = fetch(
         connection,
-        "SELECT TABLE_TYPE, ENGINE, @@lower_case_table_names, TABLE_COLLATION FROM information_schema.TABLES"
-        " WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s",
+        "SELECT TABLE_TYPE, ENGINE, @@lower_case_table_names, TABLE_COLLATION, TABLE_SCHEMA, TABLE_NAME"
+        " FROM information_schema.TABLES WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s",
         (table_id.database, table_id.name),
         doing=_DOING,
     )
@@ -239,7 +240,7 @@ def _check_kind(connection: Connection, table_id: TableId) -> str:
             remedy=f"create it, or GRANT SELECT ON {table_id.quoted}",
             table=str(table_id),
         )
-    kind, engine, spelling, collation = ("" if value is None else str(value) for value in rows[0])
+    kind, engine, spelling, collation, *names = ("" if value is None else str(value) for value in rows[0])
     if not engine:
         _open(connection, table_id)
     if kind != "BASE TABLE":
@@ -250,7 +251,7 @@ def _check_kind(connection: Connection, table_id: TableId) -> str:
         raise _unsupported(
             table_id, f"ENGINE={engine}", "ENGINE=InnoDB", f"ALTER TABLE {table_id.quoted} ENGINE=InnoDB"
         )
-    check_spelling(table_id, int(spelling))
+    check_spelling(table_id, int(spelling), TableId(*names))
     return collation.partition("_")[0]
 
 
@@ -263,14 +264,16 @@ def _open(connection: Connection, table_id: TableId) -> None:
         raise fail(e.reason, e.found, needed=e.needed, remedy=e.remedy, table=str(table_id)) from e
 
 
-def check_spelling(table_id: TableId, lower_case_table_names: int) -> None:
-    """Raises LogIncomplete for a name with capitals where lower_case_table_names is 2: the server
-    keeps the name as it was given and writes it to the binlog in lower case."""
-    if lower_case_table_names == 2 and str(table_id) != str(table_id).lower():
+def check_spelling(table_id: TableId, lower_case_table_names: int, shown: TableId) -> None:
+    """Raises LogIncomplete where the binlog spells the name in another way: the server has the
+    table as `shown`, or lower_case_table_names is 2, with which it keeps a name with capitals as it
+    was given and writes it to the binlog in lower case."""
+    logged = TableId(shown.database.lower(), shown.name.lower()) if lower_case_table_names == 2 else shown
+    if logged != table_id:
         raise fail(
             Reason.LOG_INCOMPLETE,
-            f"lower_case_table_names=2, with which the binlog spells the table {str(table_id).lower()}",
-            needed="lower_case_table_names=1 or 0, or a database and a table whose names are in lower case",
+            f"lower_case_table_names={lower_case_table_names}, with which the binlog spells the table {logged}",
+            needed="lower_case_table_names=1 or 0, as when the table was captured, or a database and a table whose names are in lower case",
             remedy="set up the server with lower_case_table_names=1 (0 where files have case), or name database and table in lower case",
             table=str(table_id),
         )

@@ -32,6 +32,7 @@ from cdcsync_core.state import TableState
 from cdcsync_core.tables.source_table import TableId
 from cdcsync_mysql.readiness.failover_check import ORDER_VARIABLES, drawn_defaults, keeps_order, still_replicates
 from cdcsync_mysql.readiness.proof import SourceSession
+from cdcsync_mysql.reading.catalog import check_kind
 from cdcsync_mysql.server import global_variables
 from cdcsync_mysql.sessions.connection import Source
 from cdcsync_spark.binlog.search.numbered_server import ask_numbered
@@ -63,12 +64,14 @@ class Failover:
     def move(self, target: Writer, state: TableState) -> TableState:
         """The state of the table there. Raises PositionLost where it is not proved that the
         server's binlog leads on from the table's, HistoryDiverged where the table was changed by
-        what the server lacks, SourceUnreachable."""
+        what the server lacks, SourceUnreachable; and as `check_kind`: the server may have the table
+        under another name, whose changes would pass by unseen, or not at all."""
         moved = self._judged(state)
         if isinstance(moved, Unproved):
             raise _unproved(moved, self.session.facts.log, state)
         if isinstance(moved, Diverged):
             raise _diverged(moved, self.session.facts.log, state)
+        check_kind(self.session.unproved(), state.capture.id)
         after = self._commit(target, state, moved)
         gate("table-moved")
         _log.warning(

@@ -119,12 +119,12 @@ def test_a_name_that_the_log_spells_in_another_way_is_refused(table: TableId) ->
     """R10: its changes would pass by unseen. Not on a real server: Linux servers refuse the value
     2, which is for macOS."""
     with pytest.raises(CdcError) as refused:
-        check_spelling(table, 2)
+        check_spelling(table, 2, shown=table)
     assert refused.value.reason is Reason.LOG_INCOMPLETE
     assert str(table).lower() in refused.value.found
     for value in (0, 1):
-        check_spelling(table, value)
-    check_spelling(TableId("d1", "t_1"), 2)
+        check_spelling(table, value, shown=table)
+    check_spelling(TableId("d1", "t_1"), 2, shown=TableId("d1", "t_1"))
 
 
 def test_a_binlog_that_is_in_tablespaces_is_refused_with_its_own_words() -> None:
