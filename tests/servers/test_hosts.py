@@ -125,6 +125,58 @@ def _passes_over_what_was_demoted(old: Server, new: Server, step: Stepwise) -> N
         assert all(f"{host}:{first.port}" in refused.value.found for host in source.hosts)
 
 
+def test_a_replica_that_leaves_out_changes_is_not_taken(pair: tuple[Server, Server], tmp_path: Path) -> None:
+    """Its binlog has the GTID and the commit time of what a filter left out. A filter that names
+    other tables does no harm; one of the replica that was promoted still shows."""
+    old, new = pair
+    step = _copied(old, new, tmp_path)
+    with relays_at_one_port((old.host, old.port), (new.host, new.port)) as (first, _):
+        source = replace(step.source, host="127.0.0.1", port=first.port, others=("127.0.0.2",))
+        hosts, log = list(source.hosts), step.facts.log
+        _ignore(new, "h.other")
+        assert _expected(source, step) == (None, "")
+        _ignore(new, "h.t")
+        assert "replicate_ignore_table=h.t" in _expected(source, step)[1]
+        old.run("UPDATE h.t SET id = 4 WHERE id = 3", "INSERT INTO h.t VALUES (5)")
+        step.follow()
+        await_replica(old, new)
+        first.refuse = True
+        step.reach(new)
+        for promoted in (False, True):
+            if promoted:
+                promote(new)
+            with pytest.raises(CdcError) as refused:
+                choose_host(_context(step, first.port, hosts, log))
+            assert refused.value.reason is Reason.SOURCE_UNREACHABLE
+            assert "127.0.0.2: replicate_ignore_table=h.t" in refused.value.found
+            assert "replicate_ignore_table=h.t" in _unmoved(step)
+        _ignore(new, "h.other")
+        mode = "replica_exec_mode" if new.flavor == "mysql" else "slave_exec_mode"
+        new.run(f"SET GLOBAL {mode} = 'IDEMPOTENT'")
+        assert f"{mode}=IDEMPOTENT" in _unmoved(step)
+        new.run(f"SET GLOBAL {mode} = 'STRICT'")
+        context = _context(step, first.port, hosts, log)
+        choose_host(context)
+        assert context.facts.log == step.facts.log
+
+
+def _ignore(replica: Server, table: str) -> None:
+    """On MySQL of its channels and of those to come, on MariaDB of the default one."""
+    word = "REPLICA" if replica.flavor == "mysql" else "SLAVE"
+    ignored = f"CHANGE REPLICATION FILTER REPLICATE_IGNORE_TABLE = ({table})"
+    replicates = bool(replica.query(f"SHOW {word} STATUS"))
+    replica.run(f"STOP {word}", ignored if word == "REPLICA" else f"SET GLOBAL replicate_ignore_table = '{table}'")
+    if replicates:
+        replica.run(f"START {word}")
+
+
+def _unmoved(step: Stepwise) -> str:
+    with pytest.raises(CdcError) as refused:
+        step.move("t")
+    assert refused.value.reason is Reason.POSITION_LOST
+    return refused.value.found
+
+
 def _waits_for_what_is_followed(old: Server, new: Server, step: Stepwise) -> None:
     with relays_at_one_port((old.host, old.port), (new.host, new.port)) as (first, _):
         source = replace(step.source, host="127.0.0.1", port=first.port, others=("127.0.0.2",), followed=step.facts.log)

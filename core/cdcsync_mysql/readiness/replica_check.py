@@ -18,28 +18,19 @@ from collections.abc import Iterator
 
 from cdcsync_core.errors import Reason
 from cdcsync_mysql.checks import Check, failed
+from cdcsync_mysql.readiness.left_out import APPLIED, APPLIED_BY_MARIADB
 from cdcsync_mysql.server import ServerFacts, global_variables
 from cdcsync_mysql.sessions.connection import Connection, fetch, fetch_dicts
 from cdcsync_mysql.sessions.replication import Row, either, statuses
 
 NAME = "snapshotHost"
-#: names since MySQL 8.0.26 and those before -> the value that hides nothing
-_NEEDED = {
-    "log_bin": "ON",
-    "replica_skip_errors": "OFF",
-    "slave_skip_errors": "OFF",
-    "replica_exec_mode": "STRICT",
-    "slave_exec_mode": "STRICT",
-}
+#: the values that hide nothing
+_NEEDED = {"log_bin": "ON"} | APPLIED
 _LOGGED = ("log_replica_updates", "log_slave_updates")
-_NEEDED_OF_MARIADB = {
+_NEEDED_OF_MARIADB = APPLIED_BY_MARIADB | {
     "log_bin": "ON",
     "log_slave_updates": "ON",
-    "slave_skip_errors": "OFF",
-    "slave_exec_mode": "STRICT",
     "slave_run_triggers_for_rbr": "NO",
-    "replicate_events_marked_for_skip": "REPLICATE",
-    "gtid_ignore_duplicates": "OFF",
     "gtid_strict_mode": "ON",
 }
 _FLUSHED = "innodb_flush_log_at_trx_commit"

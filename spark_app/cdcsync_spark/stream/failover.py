@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from cdcsync_core.errors import CdcError, Reason, fail
 from cdcsync_core.gates import gate
@@ -31,6 +32,7 @@ from cdcsync_core.remedies import resnapshot
 from cdcsync_core.state import TableState
 from cdcsync_core.tables.source_table import TableId
 from cdcsync_mysql.readiness.failover_check import ORDER_VARIABLES, drawn_defaults, keeps_order, still_replicates
+from cdcsync_mysql.readiness.left_out import LeftOut, read_left_out
 from cdcsync_mysql.readiness.proof import SourceSession
 from cdcsync_mysql.reading.catalog import check_kind
 from cdcsync_mysql.server import global_variables
@@ -85,6 +87,9 @@ class Failover:
 
     def _judged(self, state: TableState) -> MovedPosition | Unproved | Diverged:
         copied, connection = state.copied, self.session.unproved()
+        left_out = self._left_out.of([state.capture.id])
+        if left_out:
+            return Unproved(left_out, "a server that, as a replica, leaves out no change of the table")
         if isinstance(copied.position, FilePosition):
             return self._judged_by_numbers(copied, copied.position, state)
         if not keeps_order(global_variables(connection, *ORDER_VARIABLES)):
@@ -98,6 +103,10 @@ class Failover:
         if asked not in self._answers:
             self._answers[asked] = ask(self.source, self.session.facts, asked, self.tables)
         return judge(copied, asked, self._answers[asked])
+
+    @cached_property
+    def _left_out(self) -> LeftOut:
+        return read_left_out(self.session.unproved(), self.session.facts)
 
     def _judged_by_numbers(
         self, copied: Copied, position: FilePosition, state: TableState

@@ -19,6 +19,7 @@ from cdcsync_core.positions.position import FilePosition, GtidPosition
 from cdcsync_core.state import TableState
 from cdcsync_mysql.positions.history import gtid_sets
 from cdcsync_mysql.readiness.failover_check import still_replicates
+from cdcsync_mysql.readiness.left_out import read_left_out
 from cdcsync_mysql.readiness.proof import SourceSession, may_lead_on, open_session
 from cdcsync_mysql.server import ServerFacts, global_variables
 from cdcsync_mysql.sessions.connection import Connection, Source, fetch_dicts
@@ -94,6 +95,11 @@ def _offer(session: SourceSession, states: Collection[TableState]) -> Offer:
         raise fail(Reason.SPEC_INVALID, f"{facts.log} cannot be proved to lead on", needed="GTIDs")
     if is_demoted(connection, fetch_dicts):
         raise fail(Reason.SOURCE_UNREACHABLE, "it is read-only and no replica", needed="a server that gets changes")
+    left_out = read_left_out(connection, facts).of(
+        s.capture.id for s in states if not s.identity.lineage.accepts(facts.log)
+    )
+    if left_out:
+        raise fail(Reason.SOURCE_UNREACHABLE, left_out, needed="a server that leaves out no change of the tables")
     lacking = _lacks(connection, facts, states)
     return Offer(
         session.source,
