@@ -236,15 +236,31 @@ def test_an_alter_in_two_phases_happens_where_it_is_committed(
 
 
 def test_create_table_select_is_one_transaction(log: LoggedDatabase) -> None:
+    """Also where the text that MySQL logs has comments and quotes, and names without ASCII."""
     log.server.run("INSERT INTO t VALUES (1, 'a')", db=log.database)
     log.start = log_end(log.server)
-    facts = log.run("CREATE TABLE x AS SELECT * FROM t")
+    facts = log.run("CREATE TABLE `x$ü` (c INT COMMENT '# -- ') COMMENT ' -- it''s # /*' AS SELECT * FROM t")
     assert [type(f).__name__ for f in facts if not isinstance(f, Progress)] == [
         "TransactionBegin",
         "Statement",
         "RowsEvent",
         "TransactionEnd",
     ]
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "CREATE PROCEDURE begin_work() START TRANSACTION",
+        "CREATE EVENT e ON SCHEDULE EVERY 1 DAY DISABLE DO START TRANSACTION",
+        "CREATE TABLE x (id INT) -- then: start transaction",
+        "CREATE TABLE x (id INT) # START TRANSACTION",
+    ],
+)
+def test_a_statement_that_ends_like_create_table_select(statement: str, log: LoggedDatabase) -> None:
+    """It is a transaction of its own, and so is the next one."""
+    facts = log.run(statement, "INSERT INTO t VALUES (1, 'a')")
+    assert [shape[0] for shape in log.ids(facts)] == ["begin", "statement", "end", "begin", "WRITE", "end"]
 
 
 def test_statement_format_arrives_as_text(log: LoggedDatabase) -> None:

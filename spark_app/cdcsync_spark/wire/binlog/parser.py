@@ -324,13 +324,13 @@ class EventParser:
     def _statement(self, header: Header, query: events.Query) -> Iterable[Fact]:
         alone = self._inside is not _Inside.TRANSACTION
         facts = self._begin(_Inside.STATEMENT) if self._inside is _Inside.NOTHING else []
+        started = Started(header.timestamp, query.microseconds, query.time_zone)
+        mode, charset, literals = query.sql_mode, query.charset, query.connection
+        session = Session(mode, charset, self.mariadb, self._version, started, literals, query.timestamps)
         if not (alone and self._without_effect):
-            started = Started(header.timestamp, query.microseconds, query.time_zone)
-            mode, charset, literals = query.sql_mode, query.charset, query.connection
-            session = Session(mode, charset, self.mariadb, self._version, started, literals, query.timestamps)
             thread = Thread(header.server, query.thread, bool(header.flags & _THREAD_SPECIFIC))
             facts.append(Statement(query.database, query.sql, session, thread))
-        if alone and sql_forms.opens_transaction(query.sql):
+        if alone and sql_forms.opens_transaction(query.sql, session):
             self._inside = _Inside.TRANSACTION
         elif alone:
             facts += self._end(header)
