@@ -14,6 +14,7 @@ from cdcsync_core.errors import CdcError, Reason
 from cdcsync_core.positions.position import FilePosition
 from cdcsync_core.tables.capture import Capture
 from cdcsync_spark.rows.changes import ChangeKind
+from cdcsync_spark.wire.binlog.event.compression import BOUND
 from cdcsync_spark.wire.binlog.facts import (
     Fact,
     Operation,
@@ -354,6 +355,25 @@ def test_compressed_events_of_mariadb(mariadb_log: LoggedDatabase) -> None:
     facts = mariadb_log.run("DELETE FROM t WHERE id < 10", f"CREATE TABLE x (a INT COMMENT '{comment}')")
     assert {f.operation for f in facts if isinstance(f, RowsEvent)} == {Operation.DELETE}
     assert [f.sql for f in facts if isinstance(f, Statement)] == [f"CREATE TABLE x (a INT COMMENT '{comment}')"]
+
+
+@pytest.mark.usefixtures("compressing")
+def test_rows_too_large_to_unpack_are_a_defect_of_their_table(
+    mariadb_log: LoggedDatabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other tables' rows come, in the same transaction and behind it."""
+    monkeypatch.setattr(BOUND, "largest", 4000)
+    wide = "REPEAT('x', 8000)"
+    mariadb_log.server.run("CREATE TABLE small (id INT PRIMARY KEY)", db=mariadb_log.database)
+    facts = mariadb_log.run(
+        "BEGIN",
+        f"INSERT INTO t VALUES (1, {wide})",
+        "INSERT INTO small VALUES (1)",
+        "COMMIT",
+        "INSERT INTO small VALUES (2)",
+    )
+    found = [(f.table.name, f.defect.reason if f.defect else None) for f in facts if isinstance(f, RowsEvent)]
+    assert found == [("t", Reason.TYPE_UNSUPPORTED), ("small", None), ("small", None)]
 
 
 @pytest.mark.parametrize(("verb", "committed"), [("COMMIT", True), ("ROLLBACK", False)])

@@ -210,17 +210,9 @@ def _cut(table_map: UsableMap, form: _EventForm, present: list[bool], raw: bytes
 
 def _whole(table_map: TableMap, form: _EventForm, body: Buffer, at: int, length: int) -> RowsEvent:
     """The event whose images begin at `at`."""
-    raw = bytes(body[at:])
-    if form.partial:
-        return _from_differences(table_map, form, raw, length)
-    images = unpack_mariadb(raw) if form.compressed else raw
-    return RowsEvent(table_map.table, table_map, form.operation, images, length - len(raw) + len(images))
-
-
-def _from_differences(table_map: TableMap, form: _EventForm, raw: bytes, length: int) -> RowsEvent:
-    table = table_map.table
+    raw, table = bytes(body[at:]), table_map.table
     try:
-        images = whole_images(table_map, raw)
+        images = whole_images(table_map, raw) if form.partial else unpack_mariadb(raw) if form.compressed else raw
     except DecodeError as e:
         return RowsEvent(table, table_map, form.operation, b"", length, e.placed(table=str(table)))
     return RowsEvent(table, table_map, form.operation, images, length - len(raw) + len(images))
