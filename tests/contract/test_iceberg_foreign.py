@@ -74,20 +74,25 @@ class StreamedTable:
         update = {"action": "set-snapshot-ref", "ref-name": "main", "type": "branch", "snapshot-id": snapshot}
         self.sink.catalog.commit(NAME, [], [update])
 
+    def expire(self) -> None:
+        """Leaves the newest snapshot alone, as `expire_snapshots` of a table that rested."""
+        gone = [s["snapshot-id"] for s in self.metadata["snapshots"] if s != self.head]
+        self.sink.catalog.commit(NAME, [], [{"action": "remove-snapshots", "snapshot-ids": gone}])
+
     def write_as_spark(self, operation: str) -> int:
         """A snapshot of another program with the files that are there; its sequence number."""
         number, parent = self.metadata["last-sequence-number"] + 1, self.head
         summary = {"operation": operation, "engine-name": "spark", "engine-version": "4.1.4"}
         its: dict[str, Any] = {
             **parent,
-            "snapshot-id": 77,
+            "snapshot-id": number,
             "parent-snapshot-id": parent["snapshot-id"],
             "sequence-number": number,
             "summary": summary,
             **({"first-row-id": self.metadata["next-row-id"], "added-rows": 0} if "first-row-id" in parent else {}),
         }
         self.sink.catalog.commit(NAME, [], [{"action": "add-snapshot", "snapshot": its}])
-        self.set_main(77)
+        self.set_main(number)
         return int(number)
 
 
@@ -135,6 +140,42 @@ def test_a_branch_that_was_taken_back_is_refused_until_it_is_as_we_left_it(table
     assert table.head["snapshot-id"] == table.first, "nothing was committed onto older rows"
     table.set_main(ours)
     assert table.target.last_commit() == state
+
+
+def test_a_branch_that_was_taken_back_is_refused_whatever_upkeep_follows(table: StreamedTable) -> None:
+    table.set_main(table.first)
+    table.write_as_spark("replace")
+    table.expire()
+    for _ in range(2):
+        with pytest.raises(PermanentError, match="taken back"):
+            table.commit(2)
+    assert table.head["summary"]["engine-name"] == "spark"
+
+
+def test_upkeep_that_expires_our_newest_snapshot_is_no_change_of_rows(table: StreamedTable) -> None:
+    before = table.target.last_commit()
+    table.write_as_spark("replace")
+    table.expire()
+    assert table.target.last_commit() == before
+
+
+@pytest.mark.parametrize("unseen", ["overwrite", "replace"])
+def test_rows_that_may_have_changed_unseen_stay_noted(table: StreamedTable, unseen: str) -> None:
+    """The snapshot between ours and the one that is left may have changed rows."""
+    table.write_as_spark(unseen)
+    version = table.write_as_spark("replace")
+    table.expire()
+    state = table.target.last_commit()
+    assert state is not None
+    write = state.written
+    assert write is not None
+    assert (write.version, write.program) == (version, "")
+    table.commit(2)
+    table.write_as_spark("replace")
+    table.expire()
+    state = table.target.last_commit()
+    assert state is not None
+    assert (state.commit_number, state.written) == (3, write)
 
 
 def write_as_newer_run(table: StreamedTable) -> None:

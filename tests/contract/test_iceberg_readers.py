@@ -7,7 +7,7 @@ The catalog is Iceberg's own REST server, the tables' files lie in a folder.
 from __future__ import annotations
 
 import uuid
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -17,6 +17,7 @@ import pytest
 from pyiceberg.catalog.rest import RestCatalog as PyIcebergCatalog
 from pyiceberg.table import Table
 
+from cdcsync_core.errors import PermanentError
 from cdcsync_core.tables.capture import Capture
 from cdcsync_core.tables.schema_change import Converted, Filled, Kept, Origin
 from cdcsync_spark.sinks.iceberg.catalog.rest import RestCatalog, RestSettings
@@ -205,6 +206,49 @@ def test_all_readers_return_the_models_rows_whatever_spark_does_between(
     }
     rows = spark.sql(f"SELECT count(*), count(DISTINCT _row_id) FROM lake.{name}")
     assert rows == [(len(life.model.rows), len(life.model.rows))]
+
+
+@pytest.mark.parametrize("version", [3, pytest.param(2, marks=pytest.mark.long)])
+def test_upkeep_by_spark_after_our_newest_commit(
+    iceberg_catalog: IcebergCatalog, spark: IcebergSpark, tmp_path: Path, version: int
+) -> None:
+    """A table that was taken back stays refused, whatever is expired then. A rewrite of our rows
+    keeps the state, and so do two; but if the first one expires, rows may have changed unseen."""
+    namespace = f"n{uuid.uuid4().hex}"
+    sink = IcebergSink(
+        RestCatalog(RestSettings(iceberg_catalog.uri)), LocalStores(), SYNC, (namespace,), format_version=version
+    )
+    upkeep = (
+        "CALL lake.system.rewrite_data_files(table => '{name}', options => map('rewrite-all', 'true'))",
+        "CALL lake.system.expire_snapshots(table => '{name}', retain_last => 1, older_than => now())",
+    )
+
+    def filled(name: str) -> tuple[Model, IcebergTarget]:
+        table = make_table({"id": "bigint(20)", "note": "varchar(20)"}, ["id"], "readers", name)
+        model, target = Model(table, {(n,): (n, "first") for n in range(9)}), sink.target(table.id)
+        whole_snapshot(target, model.rows.values(), table)
+        target.writer(tmp_path).commit(1, batch(1, model.apply([(1, "ours"), (20, "ours")], [(2,)])))
+        return model, target
+
+    def run(name: str, *statements: str) -> None:
+        for statement in statements:
+            spark.sql(statement.format(name=f"{namespace}.{name}"))
+
+    model, taken_back = filled("back")
+    (first,) = spark.sql(f"SELECT snapshot_id FROM lake.{namespace}.back.snapshots ORDER BY committed_at LIMIT 1")
+    run("back", f"CALL lake.system.rollback_to_snapshot('{{name}}', {first[0]})", *upkeep)
+    with pytest.raises(PermanentError, match="taken back"):
+        taken_back.last_commit()
+    model, rewritten = filled("rewritten")
+    before = rewritten.last_commit()
+    run("rewritten", *upkeep)
+    assert (rewritten.last_commit(), content(rewritten)) == (before, model.content)
+    run("rewritten", upkeep[0], *upkeep)
+    state = rewritten.last_commit()
+    assert state is not None
+    assert before is not None
+    assert state.written is not None
+    assert (replace(state, written=None), content(rewritten)) == (before, model.content)
 
 
 def kinds_of_deletes(catalog: PyIcebergCatalog, name: str) -> set[str]:

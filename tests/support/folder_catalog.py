@@ -101,7 +101,8 @@ class FolderCatalog:
         except CommitFailedException as lost:
             raise CommitLost(str(lost)) from None
         after = update_table_metadata(base, _UPDATES.validate_python(updates))
-        landed = self._put(table, found[0] + 1, after.model_dump(mode="json", by_alias=True, exclude_none=True))
+        document = after.model_dump(mode="json", by_alias=True, exclude_none=True)
+        landed = self._put(table, found[0] + 1, _with_parents(document, found[1]))
         if answer == "lost after":
             raise OutcomeUnknown
         if answer == "conflict after":
@@ -168,6 +169,15 @@ class FolderCatalog:
         with suppress(FileNotFoundError):
             (folder / _file(number - _KEPT)).unlink()
         return LoadedTable(metadata)
+
+
+def _with_parents(after: dict[str, Any], before: Json) -> dict[str, Any]:
+    """PyIceberg takes a parent that expires from its child, which Iceberg's own catalogs do not."""
+    parents = {s["snapshot-id"]: s.get("parent-snapshot-id") for s in before.get("snapshots", ())}
+    for snapshot in after.get("snapshots", ()):
+        if (parent := parents.get(snapshot["snapshot-id"])) is not None:
+            snapshot["parent-snapshot-id"] = parent
+    return after
 
 
 def _file(number: int) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -11,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from cdcsync_core.errors import PermanentError
-from cdcsync_core.state import TableState
+from cdcsync_core.state import SinkWrite, TableState
 from cdcsync_core.tables.event_columns import EventColumns
 from cdcsync_core.tables.schema_change import Converted, Filled, Kept
 from cdcsync_core.tables.target_schema import TargetSchema
@@ -41,7 +42,7 @@ def snapshot(number: int, parent: int | None, at: int = 0, **summary: str) -> di
 
 
 def ours(state: TableState, number: int, parent: int | None, ref: str = "main") -> dict[str, Any]:
-    return snapshot(number, parent, **RecordedState(state, number).summary(ref))
+    return snapshot(number, parent, **RecordedState(state, number, number).summary(ref))
 
 
 def table(
@@ -62,7 +63,13 @@ def table(
 
 
 def recorded(state: TableState, number: int) -> dict[str, str]:
-    return {property_of("main"): RecordedState(state, number).text}
+    return {property_of("main"): RecordedState(state, number, number or None).text}
+
+
+def recorded_without_id(state: TableState, number: int) -> dict[str, str]:
+    """As an earlier release did."""
+    text = json.dumps({"sequence": number, "state": state.to_dict()})
+    return {property_of("main"): text}
 
 
 STATE = replace(first_state(), commit_number=7)
@@ -89,9 +96,39 @@ def test_rows_that_another_program_changed_are_noted(operation: str) -> None:
     assert found.written.to_dict() == {"version": 3, "program": "spark 4", "operation": operation, "at": 5.0}
 
 
-def test_upkeep_of_others_keeps_the_state_whatever_it_expired() -> None:
-    kept = snapshot(4, 3, operation="replace")
+def test_upkeep_of_others_keeps_the_state_when_ours_has_expired() -> None:
+    """And so does another program's first snapshot in a table without one of ours."""
+    kept = snapshot(4, 2, operation="replace")
     assert found_state(table([kept], 4, recorded(STATE, 2)), "main") == STATE
+    for properties in (recorded(STATE, 0), recorded_without_id(STATE, 0)):
+        found = found_state(table([snapshot(1, None, 5000)], 1, properties), "main")
+        assert found == replace(STATE, written=SinkWrite(1, operation="append", at=5))
+
+
+def test_rows_that_another_program_changed_are_noted_when_ours_has_expired() -> None:
+    theirs = [snapshot(3, 2, 5000, operation="delete"), snapshot(4, 3, operation="replace")]
+    found = found_state(table(theirs, 4, recorded(STATE, 2)), "main")
+    assert found == replace(STATE, written=SinkWrite(3, operation="delete", at=5))
+
+
+UNSEEN = {
+    "between": table([snapshot(4, 3, 5000, operation="replace")], 4, recorded(STATE, 2)),
+    "before our first": table([snapshot(4, 3, 5000, operation="replace")], 4, recorded(STATE, 0)),
+    "before our first, by PyIceberg": table([snapshot(4, None, 5000, operation="replace")], 4, recorded(STATE, 0)),
+    "after PyIceberg expired ours": table([snapshot(4, None, 5000, operation="replace")], 4, recorded(STATE, 3)),
+    "without our id": table([snapshot(4, 3, 5000, operation="replace")], 4, recorded_without_id(STATE, 3)),
+}
+
+
+@pytest.mark.parametrize("case", UNSEEN)
+def test_what_no_snapshot_shows_is_noted(case: str) -> None:
+    """A DELETE whose snapshot has expired with ours, or none."""
+    found = found_state(UNSEEN[case], "main")
+    assert found is not None
+    assert (found.written, replace(found, written=None)) == (
+        SinkWrite(4, operation="not known: snapshots before it have expired", at=5),
+        STATE,
+    )
 
 
 REFUSED = {
@@ -101,11 +138,17 @@ REFUSED = {
     "ahead": table([ours(BEFORE, 1, None), ours(STATE, 2, 1)], 2, recorded(BEFORE, 1)),
     "another's state": table([ours(STATE, 2, 1)], 2, recorded(replace(STATE, rows=9), 2)),
     "a copy's snapshot": table([ours(STATE, 2, 1, COPY)], 2, recorded(STATE, 2)),
-    "rows changed and ours expired": table([snapshot(3, 2)], 3, recorded(STATE, 2)),
+    "rows changed and ours expired": table([snapshot(4, 3)], 4, recorded(STATE, 2)),
+    "made again": table([snapshot(3, None)], 3, recorded(STATE, 2)),
     "taken back and ours expired": table([snapshot(1, 0, operation="replace")], 1, recorded(STATE, 2)),
     "taken back, then rewritten, and ours expired": table(
         [snapshot(1, 0, operation="replace"), snapshot(3, 1, operation="replace")], 3, recorded(STATE, 2)
     ),
+    "taken back, then rewritten, and all before it expired": table(
+        [snapshot(3, 1, operation="replace")], 3, recorded(STATE, 2)
+    ),
+    "taken back without our id": table([snapshot(2, 1, operation="replace")], 2, recorded_without_id(STATE, 2)),
+    "made again without our id": table([snapshot(3, None)], 3, recorded_without_id(STATE, 2)),
 }
 
 

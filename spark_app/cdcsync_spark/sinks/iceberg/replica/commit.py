@@ -224,7 +224,7 @@ class VersionPublication:
 
     @cached_property
     def _recorded(self) -> RecordedState:
-        return RecordedState(self.commit.state, self._of.sequence_number)
+        return RecordedState(self.commit.state, self._of.sequence_number, self._of.snapshot_id)
 
     # -- the compare-and-set
 

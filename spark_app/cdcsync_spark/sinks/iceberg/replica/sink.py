@@ -175,7 +175,7 @@ class IcebergTarget:
         given = dict(self.properties)
         if events:
             given = {MOST_AGE: str(HISTORY_AGE), **given, HISTORY: mark(events)}
-        first = {property_of(MAIN): RecordedState(state, 0).text}
+        first = {property_of(MAIN): RecordedState(state, 0, None).text}
         schema = new_schema(state.schema, 0, 0, events).to_dict()
         new = NewTable(schema, self.place.format_version, {**_PROPERTIES, **given, **first})
         with suppress(CommitLost):

@@ -3,8 +3,9 @@ snapshot's summary what it must be. Pure.
 
 Why both: a summary is forgotten when other programs rewrite manifests and expire snapshots; a
 property stays when `main` is taken back, and would be ahead of the rows. So the property counts
-only where the newest snapshot of ours names it by number, epoch and hash; and where that snapshot
-has expired, only if nothing since has changed rows or taken the table back.
+only where the newest snapshot of ours names it by number, epoch and hash. Where that snapshot has
+expired, its child names it, by the id that the property has. Where that child has expired, too, a
+rewrite of our rows and one of older rows are alike: the state counts, with a change of rows noted.
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ _BRANCH = "cdcsync.branch"
 _HARMLESS = frozenset({"replace"})
 #: of what a commit says of itself
 _LONGEST = 100
+#: what a change of rows is noted as that no snapshot shows
+_UNKNOWN = "not known: snapshots before it have expired"
 
 
 def property_of(ref: str) -> str:
@@ -35,21 +38,22 @@ def property_of(ref: str) -> str:
 
 @dataclass(frozen=True)
 class RecordedState:
-    """A state as a commit records it; `sequence_number` is the commit's, 0 for a table without
-    snapshots."""
+    """A state as a commit records it; `sequence_number` and `snapshot_id` are the commit's, 0 and
+    None for a table without snapshots. Earlier releases did not record the id."""
 
     state: TableState
     sequence_number: int
+    snapshot_id: int | None
 
     @property
     def text(self) -> str:
-        body = {"sequence": self.sequence_number, "state": self.state.to_dict()}
+        body = {"sequence": self.sequence_number, "snapshot": self.snapshot_id, "state": self.state.to_dict()}
         return json.dumps(body, ensure_ascii=False, separators=(",", ":"))
 
     @classmethod
     def parse(cls, text: str) -> RecordedState:
         data = json.loads(text)
-        return cls(TableState.from_dict(data["state"]), int(data["sequence"]))
+        return cls(TableState.from_dict(data["state"]), int(data["sequence"]), data.get("snapshot"))
 
     def summary(self, ref: str) -> dict[str, str]:
         """What the commit's snapshot, of a branch, says of it."""
@@ -98,11 +102,26 @@ def found_state(metadata: TableMetadata, ref: str) -> TableState | None:
         if snapshot.operation not in _HARMLESS:
             written = written or _write_of(snapshot)
         last = snapshot
-    if last.parent is None and recorded.sequence_number == 0:
+    return _of_expired(recorded, ref, last, written)
+
+
+def _of_expired(recorded: RecordedState, ref: str, oldest: Snapshot, written: SinkWrite | None) -> TableState:
+    """The state where our snapshot has expired; `oldest` is the first after it that has not, and
+    `written` what others changed since then."""
+    if oldest.parent is not None and oldest.parent == recorded.snapshot_id:
         return replace(recorded.state, written=written or recorded.state.written)
-    # one of theirs that is older than our snapshot does not have it among its ancestors
-    unproved = written is not None or last.number <= recorded.sequence_number
-    return _unless(unproved, recorded, ref, "our snapshot has expired, and rows were changed, or taken back, after it")
+    is_first = oldest.parent is None and recorded.sequence_number == 0
+    wrong = not is_first and (written is not None or not _may_follow(oldest, recorded))
+    state = _unless(wrong, recorded, ref, "our snapshot has expired, and rows were changed, or taken back, after it")
+    return replace(state, written=written or SinkWrite(oldest.number, operation=_UNKNOWN, at=_seconds(oldest)))
+
+
+def _may_follow(snapshot: Snapshot, recorded: RecordedState) -> bool:
+    """Whether one that does not name ours as its parent may come after it. Sequence numbers have no
+    gaps, so the next one names it; unless PyIceberg expired ours, which takes its id from there, or
+    we do not have the id."""
+    between = snapshot.number - recorded.sequence_number - 1
+    return between > 0 or (between == 0 and None in (snapshot.parent, recorded.snapshot_id))
 
 
 def _names(snapshot: Snapshot, recorded: RecordedState, text: str, ref: str) -> bool:
@@ -120,7 +139,11 @@ def _write_of(snapshot: Snapshot) -> SinkWrite:
     """Who changed rows by a snapshot, as it says."""
     summary = snapshot.summary
     program = f"{summary.get('engine-name', '')} {summary.get('engine-version', '')}".strip()
-    return SinkWrite(snapshot.number, program[:_LONGEST], snapshot.operation[:_LONGEST], snapshot.milliseconds / 1000)
+    return SinkWrite(snapshot.number, program[:_LONGEST], snapshot.operation[:_LONGEST], _seconds(snapshot))
+
+
+def _seconds(snapshot: Snapshot) -> float:
+    return snapshot.milliseconds / 1000
 
 
 def _hash(text: str) -> str:
