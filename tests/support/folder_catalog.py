@@ -88,7 +88,7 @@ class FolderCatalog:
     def commit(self, table: CatalogTableName, requirements: Sequence[Json], updates: Sequence[Json]) -> LoadedTable:
         answer = self._take_answer()
         if answer == "lost before":
-            raise OutcomeUnknown
+            raise OutcomeUnknown("the connection was cut")
         found = self._newest(table)
         if found is None:
             raise CommitLost
@@ -104,7 +104,7 @@ class FolderCatalog:
         document = after.model_dump(mode="json", by_alias=True, exclude_none=True)
         landed = self._put(table, found[0] + 1, _with_parents(document, found[1]))
         if answer == "lost after":
-            raise OutcomeUnknown
+            raise OutcomeUnknown("the connection was cut")
         if answer == "conflict after":
             raise CommitLost
         if answer == "forgotten after":

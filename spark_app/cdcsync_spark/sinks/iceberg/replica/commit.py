@@ -250,16 +250,16 @@ class VersionPublication:
     def _undone(self, error: Exception, metadata: Json) -> Exception:
         """The error of a commit that the table does not have, from the catalog's."""
         if isinstance(error, OutcomeUnknown):
-            return self._no_answer()
+            return self._not_confirmed(error)
         before = self.on.metadata.document
         changed = any(metadata.get(name) != before.get(name) for name in _CHANGING)
         return CommitLost() if changed else error
 
-    def _no_answer(self) -> Exception:
+    def _not_confirmed(self, error: OutcomeUnknown) -> Exception:
         return fail(
             Reason.SINK_UNREACHABLE,
-            f"the catalog gave no answer to a commit to {self.place}, and the table does not have it",
-            remedy="wait",
+            f"a commit to {self.place} was not confirmed, and the table does not have it: {error}",
+            remedy="wait; where the catalog names a fault of its own, such as a missing right, correct that",
             table=str(self.place.table),
         )
 
