@@ -16,6 +16,7 @@ import pytest
 
 from cdcsync_core.errors import CdcError, Reason
 from cdcsync_core.resource.networks import VARIABLE
+from cdcsync_spark.sinks.iceberg.catalog import connection
 from cdcsync_spark.sinks.iceberg.catalog import rest as rest_module
 from cdcsync_spark.sinks.iceberg.catalog.login import AccessToken, Bearer, OAuth2
 from cdcsync_spark.sinks.iceberg.catalog.port import CatalogTableName, CommitLost, NewTable, OutcomeUnknown
@@ -261,6 +262,17 @@ def test_an_answer_that_takes_more_memory_than_there_is_for_it_is_refused(
     assert "bytes of memory once it is parsed" in message
     with pytest.raises(OutcomeUnknown):
         commit(rest)
+
+
+def test_metadata_that_are_too_large_are_no_fault_of_the_network(
+    server: JsonAnswers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connection, "ANSWER_BYTES", 10_000)
+    server.answers[PATH] = [(200, {"metadata": METADATA | {"snapshots": [[]] * 5_000}})]
+    found, message = reason(lambda: catalog(server).load(TABLE))
+    assert found is Reason.SINK_UNREACHABLE
+    assert "more than 10000 bytes" in message
+    assert "expire snapshots of the table" in message
 
 
 def test_a_catalog_that_sends_a_byte_now_and_then() -> None:

@@ -18,7 +18,16 @@ from cdcsync_core.tables.schema_change import Converted, Filled, Kept
 from cdcsync_core.tables.target_schema import TargetSchema
 from cdcsync_spark.sinks.history.rows import HISTORY, mark
 from cdcsync_spark.sinks.iceberg.table.defaults import default_json, default_value
-from cdcsync_spark.sinks.iceberg.table.expiry import DEFAULT_AGE, HISTORY_AGE, MOST_AGE, NEWEST, Gone, dead, expired
+from cdcsync_spark.sinks.iceberg.table.expiry import (
+    DEFAULT_AGE,
+    HISTORY_AGE,
+    MOST,
+    MOST_AGE,
+    NEWEST,
+    Gone,
+    dead,
+    expired,
+)
 from cdcsync_spark.sinks.iceberg.table.metadata import TableMetadata
 from cdcsync_spark.sinks.iceberg.table.schema import evolved_schema, file_schema, in_files, new_schema
 from cdcsync_spark.sinks.iceberg.table.state import RecordedState, found_state, property_of
@@ -177,6 +186,13 @@ def test_a_history_keeps_each_snapshot_that_a_reader_may_be_at() -> None:
     snapshots = [snapshot(n, n - 1, NOW - 1000 * (3600 * 2 - n)) for n in range(1, 3600 * 2)]
     properties = {HISTORY: mark(EventColumns()), MOST_AGE: str(HISTORY_AGE)}
     assert expired(table(snapshots, 3600 * 2 - 1, properties), NOW) == list(range(1, 3600))
+
+
+@pytest.mark.parametrize("properties", [{HISTORY: mark(EventColumns())}, {}], ids=["a history", "a replica"])
+def test_however_long_snapshots_are_kept_their_number_has_a_bound(properties: dict[str, str]) -> None:
+    snapshots = [snapshot(n, n - 1, NOW + 60_000 * n) for n in range(1, MOST + 1001)]
+    kept_for_ever = properties | {MOST_AGE: str(10**14)}
+    assert expired(table(snapshots, MOST + 1000, kept_for_ever), NOW + 60_000 * MOST) == list(range(1, 1001))
 
 
 def test_what_others_hold_stays() -> None:

@@ -66,10 +66,10 @@ class HttpAnswer:
 
 class NoAnswer(Exception):
     """No whole answer came. `sent`: the server may have carried the request out. `untrusted`: its
-    certificate is refused."""
+    certificate is refused. `too_large`: the answer is."""
 
-    def __init__(self, found: str, *, sent: bool, untrusted: bool = False) -> None:
-        self.found, self.sent, self.untrusted = found, sent, untrusted
+    def __init__(self, found: str, *, sent: bool, untrusted: bool = False, too_large: bool = False) -> None:
+        self.found, self.sent, self.untrusted, self.too_large = found, sent, untrusted, too_large
         super().__init__(found)
 
 
@@ -162,7 +162,7 @@ class _Link:
         if answer.length and len(body) <= ANSWER_BYTES:
             raise NoAnswer("its answer ends early", sent=sent)
         if len(body) > ANSWER_BYTES:
-            raise NoAnswer(f"its answer has more than {ANSWER_BYTES} bytes", sent=sent)
+            raise NoAnswer(f"its answer has more than {ANSWER_BYTES} bytes", sent=sent, too_large=True)
         if self.over:
             raise NoAnswer("it did not answer in time", sent=sent)
         return HttpAnswer(answer.status, body), answer.isclosed() and self._http.sock is not None

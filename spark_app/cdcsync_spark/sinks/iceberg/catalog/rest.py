@@ -346,7 +346,7 @@ class RestCatalog:
     def _unanswered(self, doing: str, error: NoAnswer) -> CdcError:
         if error.untrusted:
             return self._fail(doing, Reason.AUTHENTICATION_FAILED, error.found, _UNTRUSTED)
-        return self._fail(doing, Reason.SINK_UNREACHABLE, error.found, _AWAY)
+        return self._fail(doing, Reason.SINK_UNREACHABLE, error.found, _LARGE if error.too_large else _AWAY)
 
     def _fail(self, doing: str, reason: Reason, found: str, remedy: str) -> CdcError:
         return fail(
@@ -367,6 +367,10 @@ def _of_this_process(settings: RestSettings) -> RestCatalog:
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 _NEEDED = {"format-version": int, "table-uuid": str, "location": str}
 _AWAY = f"check that the catalog is up, and {FIELD}.uri"
+_LARGE = (
+    "let another program expire snapshots of the table, branches and tags of its own included; "
+    "then wait, and lower the table's property history.expire.max-snapshot-age-ms"
+)
 _NOT_ONE = f"correct {FIELD}.uri: it is what comes before /v1/config"
 _UNTRUSTED = (
     f"correct the Secret of {FIELD}.tls.caSecretRef to the authority of the catalog's certificate, "

@@ -2,8 +2,9 @@
 
 The whole metadata are written again with each commit, so tens of snapshots are kept, not thousands:
 the newest ones, then one a minute as long as the table's properties say. Readers that follow a
-history table go from each snapshot to the next, so there none is left out that long. What other
-programs' branches and tags hold stays.
+history table go from each snapshot to the next, so there none is left out that long. Whatever the
+properties say, their number has a bound: a catalog's answer with all of them must be read. What
+other programs' branches and tags hold stays.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import islice
 
 from cdcsync_spark.sinks.iceberg.table.metadata import MAIN, TableMetadata
 from cdcsync_spark.sinks.iceberg.table.state import branch_in, event_names, is_ours, our_branches
@@ -22,6 +24,8 @@ DEFAULT_AGE = 2 * 3600 * 1000
 HISTORY_AGE = 3600 * 1000
 #: snapshots of a branch of ours that are kept whatever their age
 NEWEST = 20
+#: snapshots of `main` that are kept at most: some 10 MB of metadata
+MOST = 10_000
 _MINUTE = 60_000
 
 
@@ -34,7 +38,7 @@ def most_age(properties: Mapping[str, str]) -> int:
 def expired(metadata: TableMetadata, now: int) -> list[int]:
     """The ids of snapshots that go by a commit at `now` (milliseconds). The newest one of each
     branch always stays."""
-    staying = set(_recent(metadata, now - most_age(metadata.properties)))
+    staying = set(islice(_recent(metadata, now - most_age(metadata.properties)), MOST))
     for name, ref in metadata.refs.items():
         head = metadata.snapshots.get(ref["snapshot-id"])
         is_foreign = ref.get("type") == "branch" and name not in our_branches(metadata)
@@ -43,8 +47,8 @@ def expired(metadata: TableMetadata, now: int) -> list[int]:
 
 
 def _recent(metadata: TableMetadata, oldest: int) -> Iterator[int]:
-    """The ids of the snapshots of `main` that stay. Where a snapshot was left out, those before it
-    are no ancestors any more."""
+    """The ids of the snapshots of `main` that stay, the newest first. Where a snapshot was left
+    out, those before it are no ancestors any more."""
     minute, followed = None, bool(event_names(metadata))
     plain = (s for s in metadata.snapshots.values() if branch_in(s) == MAIN)
     for place, snapshot in enumerate(sorted(plain, key=lambda s: s.number, reverse=True)):
