@@ -22,11 +22,13 @@ from cdcsync_core.state import TableState
 from cdcsync_core.tables.schema_change import Converted, Filled, Kept
 from cdcsync_spark.sinks.contract.changes import Commit, Evolve
 from cdcsync_spark.sinks.iceberg.catalog.port import CatalogTableName, LoadedTable, NewTable
-from cdcsync_spark.sinks.iceberg.replica import maintenance
+from cdcsync_spark.sinks.iceberg.replica import maintenance, unnamed_files
 from cdcsync_spark.sinks.iceberg.replica.folder_mark import MARKS
 from cdcsync_spark.sinks.iceberg.replica.sink import IcebergSink
+from cdcsync_spark.sinks.iceberg.table import expiry
 from cdcsync_spark.sinks.iceberg.table.expiry import MOST_AGE, NEWEST
 from cdcsync_spark.sinks.lake.policy import MaintenancePolicy
+from cdcsync_spark.sinks.lake.storage.local_store import LocalStore
 from cdcsync_spark.sinks.lake.storage.stores import open_store
 from contract.sinkcase import (
     ORDERS,
@@ -165,6 +167,43 @@ def test_files_of_a_run_that_died_go_when_they_are_old(
     assert files_of(sink).isdisjoint(left)
     assert files_of(sink) >= {*others, f"data/{young.name}"}
     assert content(target) == model.content
+
+
+def test_orphans_of_many_snapshots_are_looked_for_in_parts(
+    sink: IcebergSink, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A turn of maintenance, in which all tables of a run wait, reads a part of the lists and
+    manifests, and all of them are read one time; other tables and batches come between."""
+    monkeypatch.setattr(expiry, "NEWEST", 1000)
+    monkeypatch.setattr(unnamed_files, "FILES_AT_A_TIME", 10)
+    target, model = sink.target(ORDERS.id), Model(ORDERS, {(1,): (1, "first")})
+    whole_snapshot(target, model.rows.values())
+    left = Path(metadata_of(sink)["location"]) / "data" / f"stream-{'a' * 32}.zstd.parquet"
+    left.touch()
+    for file in left.parent.parent.rglob("*"):
+        os.utime(file, (1, 1))
+    writer, reads, turns = target.writer(tmp_path), list[str](), list[list[str]]()
+    read = LocalStore.read
+
+    def noted(store: LocalStore, relative: str) -> bytes | None:
+        reads.append(relative)
+        return read(store, relative)
+
+    for number in range(1, 31):
+        writer.commit(1, batch(number, model.apply([(number, f"by {number}")], [])))
+    monkeypatch.setattr(LocalStore, "read", noted)
+    while step := writer.maintain():
+        if step == "remove orphans":
+            turns.append(list(reads))
+            if len(turns) == 3:
+                writer.commit(1, batch(31, model.apply([(31, "between")], [])))
+        reads.clear()
+    counts = [len(turn) for turn in turns]
+    assert max(counts) == 10
+    assert sum(counts) == len(set().union(*turns)) >= 2 * len(metadata_of(sink)["snapshots"]) - 5
+    assert not left.exists()
+    assert content(target) == model.content
+    assert rows_at(sink, metadata_of(sink)["snapshots"][0]["snapshot-id"]) == [(1, "first")]
 
 
 @dataclass(frozen=True)

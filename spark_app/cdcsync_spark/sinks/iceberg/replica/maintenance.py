@@ -3,10 +3,10 @@ expire within commits; here their files go:
 
 - *remove files* that this process saw go, when no snapshot has them any more and none was kept
   that long (`history.expire.max-snapshot-age-ms`): readers may be at a snapshot that has expired;
-- *remove orphans*, once per run, and where more files went than a process knows: files of ours that
-  no snapshot names and that are older than any is kept, those of a run that died before its commit,
-  or that went while no run was there. Staged waves go once the snapshot is done, and so do the
-  files of staged copies up to the published one: no run names them any more.
+- *remove orphans*, once per run and in parts, and where more files went than a process knows: files
+  of ours that no snapshot names and that are older than any is kept, those of a run that died
+  before its commit, or that went while no run was there. Staged waves go once the snapshot is done,
+  and so do the files of staged copies up to the published one: no run names them any more.
 
 Nothing is removed while another program has a branch of its own: that may have files that `main`
 lost before. Nor where another table of ours lies in the same folder, whose mark
@@ -24,10 +24,9 @@ from cdcsync_spark.sinks.contract.writer import MaintenanceStep
 from cdcsync_spark.sinks.iceberg.replica.commit import MOST_GONE, remove
 from cdcsync_spark.sinks.iceberg.replica.folder_mark import has_other_tables
 from cdcsync_spark.sinks.iceberg.replica.place import FOLDER, IcebergFolder
+from cdcsync_spark.sinks.iceberg.replica.unnamed_files import UnnamedFiles
 from cdcsync_spark.sinks.iceberg.table.expiry import dead, most_age, others_have_branches
-from cdcsync_spark.sinks.iceberg.table.manifests import ListedManifest
-from cdcsync_spark.sinks.iceberg.table.metadata import TableMetadata
-from cdcsync_spark.sinks.iceberg.table.view import DATA, METADATA, IcebergVersion, TablePaths
+from cdcsync_spark.sinks.iceberg.table.view import DATA, METADATA, IcebergVersion
 from cdcsync_spark.sinks.lake.format import Writing
 from cdcsync_spark.sinks.lake.policy import MaintenancePolicy
 
@@ -52,6 +51,7 @@ class IcebergExpiry:
         self._policy = policy
         self._orphans_removed: float | None = None
         self._waves_removed = False
+        self._unnamed: UnnamedFiles | None = None
         self.steps: dict[str, Callable[[IcebergVersion], MaintenanceStep | None]] = {
             "remove files": self._remove_files,
             "remove orphans": self._remove_orphans,
@@ -71,18 +71,31 @@ class IcebergExpiry:
         return MaintenanceStep("remove files", files_removed=len(chosen))
 
     def _remove_orphans(self, version: IcebergVersion) -> MaintenanceStep | None:
-        if self._folder.staged or not self._writing.has_written() or not self._orphans_due(version):
+        """In parts, each of which is a step, because a table may have thousands of snapshots."""
+        if self._folder.staged or not self._writing.has_written():
             return None
-        self._orphans_removed, self._waves_removed = time.monotonic(), _snapshot_done(version)
-        old, newest = list(aged(self._folder, version)), self._writing.newest()
+        unnamed, self._unnamed = self._unnamed, None
+        if unnamed is None:
+            if not self._orphans_due(version):
+                return None
+            self._orphans_removed, self._waves_removed = time.monotonic(), _snapshot_done(version)
+            unnamed = UnnamedFiles(self._folder, aged(self._folder, version))
+        if unnamed.read(version.metadata):
+            return self._remove_unnamed(version, unnamed)
+        self._unnamed = unnamed
+        return MaintenanceStep("remove orphans")
+
+    def _remove_unnamed(self, version: IcebergVersion, unnamed: UnnamedFiles) -> MaintenanceStep | None:
+        newest = self._writing.newest()
         # where this run slept they are its successor's
         if newest is None or not _same_run(newest, version) or others_have_branches(newest.metadata):
             return None
-        named = named_files(self._folder, newest.metadata) if old else ()
-        orphans = [path for path in old if path not in named]
-        if not remove_own(self._folder, orphans):
+        while not unnamed.read(newest.metadata):
+            pass  # what came meanwhile
+        unnamed.paths.difference_update(newest.gone)  # which readers may need still
+        if not remove_own(self._folder, unnamed.paths):
             return None
-        return MaintenanceStep("remove orphans", files_removed=len(orphans))
+        return MaintenanceStep("remove orphans", files_removed=len(unnamed.paths))
 
     def _orphans_due(self, version: IcebergVersion) -> bool:
         if self._orphans_removed is None or (_snapshot_done(version) and not self._waves_removed):
@@ -131,15 +144,3 @@ def _copies(folder: IcebergFolder, version: IcebergVersion) -> Iterator[str]:
         named = _COPY.fullmatch(name)
         if named and int(named[1]) <= version.state.generation:
             yield f"{DATA}/{name}"
-
-
-def named_files(folder: IcebergFolder, metadata: TableMetadata) -> Collection[str]:
-    """All files that any snapshot of the table has, by their paths in its location."""
-    paths, manifests, named = TablePaths(metadata.location), dict[str, ListedManifest](), set[str]()
-    for snapshot in metadata.snapshots.values():
-        named.add(paths.relative(snapshot.manifest_list))
-        for manifest in folder.reader.manifests(metadata, snapshot, manifests):
-            manifests[manifest.path] = manifest
-            named.add(paths.relative(manifest.path))
-            named.update(paths.relative(entry.path) for entry in manifest.entries.values())
-    return named

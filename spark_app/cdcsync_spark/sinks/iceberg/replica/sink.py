@@ -33,9 +33,10 @@ from cdcsync_spark.sinks.iceberg.catalog.port import Catalog, CatalogTableName, 
 from cdcsync_spark.sinks.iceberg.replica.commit import VersionPublication, copy_removal
 from cdcsync_spark.sinks.iceberg.replica.folder_mark import mark_folder
 from cdcsync_spark.sinks.iceberg.replica.format import IcebergFormat, stamp
-from cdcsync_spark.sinks.iceberg.replica.maintenance import named_files, remove_own
+from cdcsync_spark.sinks.iceberg.replica.maintenance import remove_own
 from cdcsync_spark.sinks.iceberg.replica.place import Loaded, Stores, TablePlace
 from cdcsync_spark.sinks.iceberg.replica.schemas import known, staged_name
+from cdcsync_spark.sinks.iceberg.replica.unnamed_files import UnnamedFiles
 from cdcsync_spark.sinks.iceberg.replica.writer import IcebergWriter
 from cdcsync_spark.sinks.iceberg.table.bounds import file_bounds
 from cdcsync_spark.sinks.iceberg.table.expiry import DEFAULT_AGE, HISTORY_AGE, MOST_AGE
@@ -121,9 +122,10 @@ def _remove_unnamed(place: TablePlace, loaded: Loaded) -> bool:
     folder = place.folder(loaded)
     with folder.translating_errors("removing a staged copy"):
         names = [f"{folder.folder}/{name}" for name in folder.lake.listed(folder.folder)]
-        named = named_files(folder, loaded.metadata) if names else ()
-        unnamed = [name for name in names if name not in named]
-        return bool(unnamed) and remove_own(folder, unnamed)
+        unnamed = UnnamedFiles(folder, names)
+        while not unnamed.read(loaded.metadata):
+            pass
+        return bool(unnamed.paths) and remove_own(folder, unnamed.paths)
 
 
 def _remove_branch(place: TablePlace, loaded: Loaded) -> None:

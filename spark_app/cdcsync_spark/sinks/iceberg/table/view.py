@@ -153,13 +153,13 @@ class VersionReader:
     ) -> tuple[ListedManifest, ...]:
         """The manifests of a snapshot, which are read unless they are `read_before`."""
         paths, left, manifests = TablePaths(metadata.location), memory_limit() // _SHARE, []
-        content = self._read(paths, snapshot.manifest_list)
+        content = self.content(paths, snapshot.manifest_list)
         with parsing(snapshot.manifest_list):
             rows = read_list(content, left)
         for row in rows:
             path = row["manifest_path"]
             if path not in read_before:
-                content = self._read(paths, path)
+                content = self.content(paths, path)
                 with parsing(path):
                     manifest, size = read_manifest(row, content, left)
                 left -= size
@@ -168,7 +168,8 @@ class VersionReader:
             manifests.append(manifest)
         return tuple(manifests)
 
-    def _read(self, paths: TablePaths, path: str) -> bytes:
+    def content(self, paths: TablePaths, path: str) -> bytes:
+        """A whole file of the table. Raises SinkConflict where it is not there."""
         content = self.store.read(paths.relative(path))
         if content is None:
             raise unreadable(path, "it is not there")
