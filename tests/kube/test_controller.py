@@ -266,6 +266,25 @@ def test_a_deleted_resource_ends_its_controller(sync: InProcessSync) -> None:
     assert controller.reconcile() is None
 
 
+def test_a_driver_that_hangs_is_replaced(sync: InProcessSync) -> None:
+    """It reports nothing for ten minutes."""
+    controller = sync.create().operator()
+    sync.to_streaming(controller)
+    old = sync.stored.runs.stream
+    assert old
+    sync.show(RunKind.STREAM, phase="Running")
+    sync.driver(RunKind.STREAM).report(epoch=2, flow={"heard": True, "silence": 0.1, "waiting": 0.0})
+    controller.reconcile()
+    while sync.clock_ahead < 650 and old.pod in sync.pods():  # which is deleted at once, on no node
+        sync.clock_ahead += 10
+        controller.reconcile()
+    assert 590 <= sync.clock_ahead < 650
+    status = sync.until(controller, lambda s: s.restarts.reason)
+    assert (status.restarts.reason, status.restarts.consecutive) == ("DriverLost", 1)
+    sync.clock_ahead += 10
+    sync.until(controller, lambda s: s.runs.stream and s.runs.stream.id != old.id and s.runs.stream.pod in sync.pods())
+
+
 def test_a_deleted_resource_that_a_finalizer_holds_runs_nothing(sync: InProcessSync) -> None:
     controller = sync.create().operator()
     sync.to_streaming(controller)

@@ -211,6 +211,8 @@ class KubeController:
 
     def _retry(self, error: ApiError) -> float:
         self.failures += 1
+        if not error.conflict:
+            self._drivers.api_failed()
         if self.failures >= _MANY_ERRORS and not error.conflict:
             self._show_fault(f"the API server refuses what the operator asks for: {error.message}")
         if error.unreadable and error.message != self._unreadable:

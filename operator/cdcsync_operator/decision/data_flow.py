@@ -12,13 +12,16 @@ from dataclasses import dataclass
 
 from cdcsync_core.resource.quantity import show_seconds
 from cdcsync_core.resource.spec import Spec
-from cdcsync_core.runs.run import Flow
-from cdcsync_operator.decision.observed import ObservedRun
+from cdcsync_core.runs.run import Flow, RunKind
+from cdcsync_operator.decision.observed import ObservedRun, RunState
 
 STARTING, SILENT, SOURCE_SILENT, SINK_SLOW = "Starting", "Silent", "SourceSilent", "SinkSlow"
 #: seconds beside three of its intervals after which a stream that does not report does not count as
 #: flowing
 _SILENCE = 30.0
+#: seconds without a report after which the driver of a stream counts as lost; it reports every ten
+#: seconds, whatever its interval
+_LOST = 600.0
 #: seconds beside the stream's interval for which a received change may wait for its commit
 _COMMIT = 60.0
 #: seconds beside a heartbeat, and beside the stream's interval, after which source and sink are in
@@ -78,6 +81,13 @@ def flow_problem(spec: Spec, stream: ObservedRun, now: float) -> tuple[str, str]
     if age > _SILENCE + 3 * spec.stream.interval:
         return SILENT, f"the stream's driver has not reported for {show_seconds(age)}"
     return None if stream.flow is None else _obstacle_of(spec, stream.flow)
+
+
+def is_lost(run: ObservedRun, silent: float) -> bool:
+    """Whether a driver that lives, and has not reported for so many seconds, hangs. Data has flowed
+    in it: before, and where a stream has an end, it may work for long without a report."""
+    flows = run.kind is RunKind.STREAM and run.state is RunState.RUNNING and run.flow is not None
+    return flows and not run.stop_at and silent >= _LOST
 
 
 def _obstacle_of(spec: Spec, flow: Flow) -> tuple[str, str] | None:

@@ -101,9 +101,9 @@ class PlannedCluster:
         (pod,) = self.pods()
         self.api.objects[pod]["status"] = status
 
-    def report(self, number: int, *names: str) -> None:
+    def report(self, number: int, *names: str, **more: Any) -> None:
         """The stream's driver has these tables."""
-        head = {"number": number, "at": self.clock(), "lag_seconds": 0.1}
+        head = {"number": number, "at": self.clock(), "lag_seconds": 0.1} | more
         head["position"] = place(400 + number) | {"timestamp": utc(self.clock())}
         entries = [{"name": n, "phase": "Streaming", "position": place(400 + number), "number": number} for n in names]
         (path,) = (p for p in self.api.objects if p.endswith("-report-0"))
@@ -255,6 +255,90 @@ def test_a_sync_of_which_the_api_server_refuses_a_part_for_long_is_not_ready(
     assert refusals < 7 or "the API server refuses what the operator asks for: not now" in ready.message
     controller.reconcile()
     assert cluster.status.condition("Ready").status == "True"
+
+
+# ---- a driver that reports nothing
+
+
+def pass_time(cluster: PlannedCluster, controller: KubeController, seconds: int) -> None:
+    """As much time passes, in which the operator reconciles every ten seconds."""
+    for _ in range(seconds // 10):
+        cluster.ahead += 10
+        controller.reconcile()
+
+
+def is_asked_to_go(cluster: PlannedCluster, pod: str) -> bool:
+    return "deletionTimestamp" in cluster.api.objects[pod]["metadata"]
+
+
+FLOW = {"heard": True, "silence": 0.1, "waiting": 0.0}
+
+
+def to_flow(cluster: PlannedCluster, controller: KubeController) -> str:
+    pod = to_streaming(cluster, controller)
+    cluster.report(2, *cluster.names, flow=FLOW)
+    controller.reconcile()
+    return pod
+
+
+def test_a_driver_that_hangs_is_replaced(cluster: PlannedCluster, start: Start) -> None:
+    controller = start()
+    pod = to_flow(cluster, controller)
+    pass_time(cluster, controller, 590)
+    assert cluster.status.condition("Ready").reason == "Silent"
+    assert not is_asked_to_go(cluster, pod)
+    pass_time(cluster, controller, 20)
+    assert is_asked_to_go(cluster, pod)
+    del cluster.api.objects[pod]
+    controller.reconcile()
+    restarts = cluster.status.restarts
+    assert (restarts.reason, restarts.consecutive) == ("DriverLost", 1)
+    assert restarts.message.startswith("the stream's driver has not reported for 10 min")
+    pass_time(cluster, controller, 60)
+    reconcile_until(controller, cluster.pods)
+    assert pod not in cluster.pods()
+
+
+def test_a_driver_counts_as_lost_only_where_its_reports_would_have_come(cluster: PlannedCluster, start: Start) -> None:
+    """Not while the API server refuses, after the operator has stood still, or with a new
+    operator."""
+    controller = start()
+    pod = to_flow(cluster, controller)
+    pass_time(cluster, controller, 400)
+    cluster.refuse("PUT", "/status", 500)
+    cluster.api.objects[SYNC]["spec"]["driver"] = {"serviceAccountName": "cloud"}  # something is to be written
+    cluster.api.objects[SYNC]["metadata"]["generation"] = 2
+    pass_time(cluster, controller, 400)
+    assert not is_asked_to_go(cluster, pod), "the API server has refused"
+    cluster.ahead += 24 * 3600
+    pass_time(cluster, controller, 400)
+    assert not is_asked_to_go(cluster, pod), "the operator stood still"
+    controller = start()
+    pass_time(cluster, controller, 400)
+    assert not is_asked_to_go(cluster, pod), "another operator"
+    pass_time(cluster, controller, 300)
+    assert is_asked_to_go(cluster, pod)
+
+
+def test_a_driver_whose_clock_is_behind_flows(cluster: PlannedCluster, start: Start) -> None:
+    controller = start()
+    pod = to_flow(cluster, controller)
+    for number in range(3, 90):
+        cluster.report(number, *cluster.names, flow=FLOW, at=cluster.clock() - 7200)
+        pass_time(cluster, controller, 10)
+        assert cluster.status.condition("Ready").status == "True"
+    assert not is_asked_to_go(cluster, pod)
+
+
+def test_a_stream_with_an_end_may_work_on_without_a_report(cluster: PlannedCluster, start: Start) -> None:
+    """It commits all its tables once more, by the thousands."""
+    controller = start()
+    pod = to_flow(cluster, controller)
+    (path,) = (p for p in cluster.api.objects if p.endswith("-report-0"))
+    about = json.loads(cluster.api.objects[path]["data"]["run"])
+    cluster.api.objects[path]["data"]["run"] = json.dumps(about | {"stopAt": "end"})
+    pass_time(cluster, controller, 1200)
+    assert not is_asked_to_go(cluster, pod)
 
 
 # ---- another resource of the name

@@ -12,6 +12,8 @@ Why it is right:
   driver would wait for the rest.
 - A run has ended when its driver has, also one whose start or plan failed here: until then its
   successor would run concurrently with it.
+- A stream whose driver hangs is stopped as one that failed. Should it yet write, the targets refuse
+  that: its successor takes a higher epoch there (rule R8).
 - A stop is two calls, a mark and a deletion; a mark without a deletion is a stop that was
   interrupted, and is finished.
 """
@@ -25,6 +27,7 @@ from secrets import token_hex
 
 from cdcsync_core.errors import CdcError, PermanentError, Reason
 from cdcsync_core.gates import gate
+from cdcsync_core.resource.quantity import show_seconds
 from cdcsync_core.resource.spec import CdcSync
 from cdcsync_core.runs.report import TableReport, failed_table
 from cdcsync_core.runs.report_merge import merge_report
@@ -52,9 +55,11 @@ from cdcsync_operator.cluster.quota.report_bounds import ReportBounds
 from cdcsync_operator.cluster.quota.room import Rooms
 from cdcsync_operator.cluster.runs.plan_maps import MOST_SPLITS, PlanMaps
 from cdcsync_operator.cluster.runs.report_content import defect
+from cdcsync_operator.cluster.runs.report_times import ReportTimes
 from cdcsync_operator.cluster.runs.run_calls import RunCalls, explained, translating_api_errors
 from cdcsync_operator.cluster.runs.run_ports import FoundRun, RunFinder
 from cdcsync_operator.cluster.runs.run_removal import KEPT, RunRemoval
+from cdcsync_operator.decision.data_flow import is_lost
 from cdcsync_operator.decision.observed import Exit, ForgetRun, ObservedRun, RunState, StartRun, StopRun
 from cdcsync_operator.decision.runs.kinds import RUNS
 from cdcsync_operator.decision.tables.assignment import assigning, owned_tables
@@ -66,13 +71,12 @@ _JOIN_SECONDS = 2.0
 
 @dataclass
 class _ClusterRun:
-    """What this process knows of a run: its traces (None: there are none), the number of its last
-    report and when that was first seen, the thread that makes its chunk plan, and why its start or
-    its plan failed here."""
+    """What this process knows of a run: its traces (None: there are none), when its reports came,
+    the thread that makes its chunk plan, and why its start, its plan or its driver failed here."""
 
     id: str
     observed: FoundRun | None = None
-    last_report: tuple[int, float] | None = None
+    times: ReportTimes = field(default_factory=ReportTimes)
     planner: Planner | None = None
     failed: tuple[StartRun, Exit] | None = None
 
@@ -85,12 +89,9 @@ class _ClusterRun:
         what is in it is needed."""
         self.observed = observed
         try:
-            number = observed.number if observed else 0
+            self.times.note(observed.number if observed else 0, now)
         except ValueError as error:
             self.refuse_report(error, now)
-            return
-        if self.last_report is None or self.last_report[0] != number:
-            self.last_report = (number, now)
 
     def refuse_report(self, error: ValueError, now: float) -> None:
         assert self.observed is not None
@@ -99,12 +100,17 @@ class _ClusterRun:
         why = Exit(ExitCode.RETRY, Reason.INTERNAL_ERROR.value, found)
         self.failed = self.failed or (_action(self.observed.seen(now)), why)
 
-    def timed(self, run: ObservedRun) -> ObservedRun:
-        """Its last report came when it was first seen, at the latest: a driver whose clock is ahead
-        does not appear fresh for as long."""
-        if run.reported_at is None or self.last_report is None:
-            return run
-        return replace(run, reported_at=min(run.reported_at, self.last_report[1]))
+    def seen(self, now: float) -> ObservedRun:
+        """Its last report has a time of this process' clock."""
+        assert self.observed is not None
+        run = self.observed.seen(now)
+        return run if run.reported_at is None else replace(run, reported_at=self.times.bounded(run.reported_at))
+
+    def give_up_silent(self, run: ObservedRun, now: float) -> None:
+        silent = self.times.silent_seconds(now)
+        if is_lost(run, silent):
+            found = f"the stream's driver has not reported for {show_seconds(silent)}"
+            self.failed = self.failed or (_action(run), Exit(ExitCode.RETRY, Reason.DRIVER_LOST.value, found))
 
     def failed_start(self, now: float) -> ObservedRun:
         """A run that failed here, for the reason that is known here."""
@@ -187,6 +193,11 @@ class KubeDrivers:
         removal.maps(action.id)
         self._free(action.id)
 
+    def api_failed(self) -> None:
+        """The API server may have refused the drivers' reports as well."""
+        for run in self._runs.values():
+            run.times.count_anew(self.clock())
+
     def close(self) -> None:
         """Ends the plans that are made here, which no reconcile would wait for any more."""
         for run in self._runs.values():
@@ -256,7 +267,8 @@ class KubeDrivers:
         """As the decisions see it."""
         if run.observed is None:
             return run.failed_start(self.clock())
-        seen = run.timed(run.observed.seen(self.clock()))
+        seen = run.seen(self.clock())
+        run.give_up_silent(seen, self.clock())
         if run.planner is not None and run.planner.error is not None and not seen.stop_asked and seen.live:
             run.failed = run.failed or (_action(seen), _exit_of(run.planner.error))
         if not seen.live:
