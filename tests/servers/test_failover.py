@@ -11,6 +11,7 @@ import pytest
 
 from cdcsync_core.errors import CdcError, Reason
 from cdcsync_core.gates import observed
+from cdcsync_core.positions.failover import diverged_at
 from cdcsync_core.positions.gtid import GtidSet
 from cdcsync_core.positions.position import GtidPosition
 from cdcsync_core.runs.run import ExitCode
@@ -124,6 +125,7 @@ def test_a_lost_tail_and_an_errant_transaction_stop_their_own_tables(
     step.reach(new)
     refused = _refused(step, "tail")
     assert refused.reason is Reason.HISTORY_DIVERGED
+    assert diverged_at(refused.message) == step.facts.log
     assert str(_executed(old).subtract(shared)) in refused.found
     refused = _refused(step, "errant")
     assert refused.reason is Reason.POSITION_LOST

@@ -32,6 +32,7 @@ from cdcsync_spark.binlog.dump.dump import end_of_ours
 from cdcsync_spark.engine.process_engine import ProcessEngine
 from cdcsync_spark.run.context import RunContext, open_context
 from cdcsync_spark.run.progress import Reporter
+from cdcsync_spark.snapshot.host_to_read import choose_host_to_read
 from cdcsync_spark.stream.host_choice import choose_host
 from cdcsync_spark.stream.run import run_stream
 from support.relay import Relay, relays_at_one_port
@@ -329,6 +330,10 @@ def _passes_over_what_lacks_ours(old: Server, new: Server, step: Stepwise) -> No
             choose_host(_context(step, first.port, [olds, news], step.facts.log))
         assert refused.value.reason is Reason.SOURCE_UNREACHABLE
         assert "127.0.0.1 lacks transactions of the server that it was left for" in refused.value.found
+        with pytest.raises(CdcError) as refused:
+            choose_host_to_read(_context(step, first.port, [olds, news], step.facts.log, RunKind.SNAPSHOT))
+        assert refused.value.reason is Reason.SOURCE_UNREACHABLE
+        assert "which the sync has left for another one" in refused.value.found
 
 
 def _needs_no_view_of_replication(step: Stepwise, port: int, servers: tuple[Server, Server]) -> None:

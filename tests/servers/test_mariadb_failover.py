@@ -11,6 +11,7 @@ import pytest
 
 from cdcsync_core.errors import CdcError, Reason
 from cdcsync_core.gates import observed
+from cdcsync_core.positions.failover import diverged_at
 from cdcsync_core.positions.position import FilePosition
 from cdcsync_core.runs.run import ExitCode
 from support.relay import relay_to
@@ -134,6 +135,7 @@ def test_a_lost_tail_stops_its_own_tables(start_pair: StartPair, tmp_path: Path,
     step.reach(new)
     refused = _refused(step, "tail")
     assert refused.reason is Reason.HISTORY_DIVERGED
+    assert diverged_at(refused.message) == step.facts.log
     assert "lacks transactions that the table was changed by: 0-101:" in refused.found
     drawn = _refused(step, "drawn")
     assert drawn.reason is Reason.HISTORY_DIVERGED

@@ -31,15 +31,20 @@ order.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 
 from cdcsync_core.positions.gtid import Gtid, GtidSet
+from cdcsync_core.positions.lineage import BinlogId
 from cdcsync_core.positions.mariadb_gtid import MariaDbGtid, MariaDbGtidPos
 from cdcsync_core.positions.position import Anchor, FilePosition, GtidPosition, Position
 from cdcsync_core.positions.witness import Witness
 
 _NO_TIMES = "no transaction's commit time is recorded, because none was read since the table was copied"
 _ONE_OF_OURS = "one of the last transactions, by which the server's binlog is known to lead on from ours"
+
+
+_DIVERGED_AT = re.compile(r"(?:^|: )the source is now the server of (\w+:[^\s:]+): ")
 
 
 @dataclass(frozen=True)
@@ -108,6 +113,17 @@ class MovedPosition:
 
     position: Position
     cut: GtidSet = field(default_factory=GtidSet)
+
+
+def found_diverged(binlog: BinlogId, why: Diverged) -> str:
+    """What was found on the server of `binlog`, for an error."""
+    return f"the source is now the server of {binlog}: {why.divergence}"
+
+
+def diverged_at(message: str) -> BinlogId:
+    """The binlog of that server, by the error's message; empty for another error."""
+    match = _DIVERGED_AT.search(message)
+    return match[1] if match else ""
 
 
 def question(copied: Copied, executed: GtidSet, purged: GtidSet) -> WitnessQuestion | Unproved:

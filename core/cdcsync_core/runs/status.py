@@ -21,6 +21,7 @@ from typing import Any, Literal
 from pydantic import ConfigDict, Field, RootModel, computed_field, model_serializer, model_validator
 
 from cdcsync_core.errors import Reason
+from cdcsync_core.positions.failover import diverged_at
 from cdcsync_core.positions.lineage import BinlogId
 from cdcsync_core.positions.position import LogOffset, binlog_of
 from cdcsync_core.quoting import visible
@@ -279,6 +280,19 @@ class TableStatus(StatusPart):
         return self.phase not in CONSISTENT and self.phase is not TablePhase.UNASSIGNED
 
     @property
+    def binlog(self) -> BinlogId:
+        """That of its content; of a table that has diverged and is to be resnapshotted, that of the
+        server on which it has. Empty where there is none."""
+        decided = self.resnapshot
+        if decided is not None and self.is_resnapshotted and self.generation < decided.generation:
+            return diverged_at(decided.message) or self._binlog_of_content
+        return self._binlog_of_content
+
+    @property
+    def _binlog_of_content(self) -> BinlogId:
+        return self.position.binlog if self.position is not None else ""
+
+    @property
     def positioned(self) -> bool:
         return self.phase in POSITIONED
 
@@ -343,10 +357,10 @@ class Status(StatusPart):
     @property
     def followed(self) -> BinlogId:
         """The binlog that most tables are in, of those that did not fail, and of those that are
-        to be resnapshotted only where there are no others; empty where none is in one."""
-        placed = [t for t in self.table_status if t.position is not None and t.position.binlog and not t.failed]
+        to be resnapshotted only where there are no others; Empty where none is in one."""
+        placed = [t for t in self.table_status if t.binlog and not t.failed]
         staying = [t for t in placed if not t.is_resnapshotted]
-        counts = Counter(t.position.binlog for t in staying or placed if t.position is not None)
+        counts = Counter(t.binlog for t in staying or placed)
         return max(counts, key=lambda binlog: counts[binlog], default="")
 
     def covered_positions(self, table: TableStatus) -> tuple[StatusPosition, ...]:

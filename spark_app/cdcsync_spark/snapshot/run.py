@@ -37,7 +37,7 @@ from cdcsync_spark.sinks.contract.changes import Append, Build, Commit
 from cdcsync_spark.sinks.contract.checks import Superseded
 from cdcsync_spark.snapshot import start
 from cdcsync_spark.snapshot.executors import ExecutorWatch, executors_of, session_of
-from cdcsync_spark.snapshot.host_of_parts import stay_with_parts
+from cdcsync_spark.snapshot.host_to_read import choose_host_to_read
 from cdcsync_spark.snapshot.plan_reader import PlanFeed
 from cdcsync_spark.snapshot.progress import SnapshotReports
 from cdcsync_spark.snapshot.source import LiveSource, SnapshotSource
@@ -76,7 +76,7 @@ def run_snapshot(context: RunContext, source: SnapshotSource | None = None, read
     """Opens the targets, reads what they do not have, publishes it. Errors of single tables are in
     `context.failed`. The source is the context's, unless another one is given."""
     if source is None:
-        stay_with_parts(context)
+        choose_host_to_read(context)
     source = source or LiveSource(context.source, context.facts, context.snapshot_host)
     tables = [t for t in (_open(context, source, i, a) for i, a in enumerate(context.config.tables)) if t]
     epoch = max([context.config.epoch, *(t.state.epoch + 1 for t in tables)])

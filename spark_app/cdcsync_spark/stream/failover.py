@@ -21,6 +21,7 @@ from cdcsync_core.positions.failover import (
     Unproved,
     WitnessAnswer,
     WitnessQuestion,
+    found_diverged,
     judge,
     not_numbered,
     question,
@@ -186,7 +187,7 @@ def _diverged(why: Diverged, binlog: str, state: TableState) -> CdcError:
     name = state.identity.table
     return fail(
         Reason.HISTORY_DIVERGED,
-        f"the source is now the server of {binlog}: {why.divergence}",
+        found_diverged(binlog, why),
         needed="a copy of what that server has",
         remedy=f"{resnapshot(name)}; spec.source.lostTail: resnapshot does it by itself",
         table=name,

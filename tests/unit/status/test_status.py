@@ -9,6 +9,7 @@ import random
 import pytest
 
 from cdcsync_core.positions.chunk import Intervals, Split
+from cdcsync_core.positions.failover import Diverged, found_diverged
 from cdcsync_core.runs.report_merge import merge_report
 from cdcsync_core.runs.run import Report, RunKind, TablePhase
 from cdcsync_core.runs.status import (
@@ -214,4 +215,21 @@ def test_the_binlog_that_is_followed_is_that_of_most_tables() -> None:
     left = [table(name, "mysql:x").model_copy(update=decided) for name in "fghi"]
     assert Status(table_status=(*left, *tables)).followed == "mysql:y"
     assert Status(table_status=tuple(left)).followed == "mysql:x"
+
+
+def test_a_table_that_has_diverged_is_read_on_the_server_on_which_it_has() -> None:
+    """Not on the one that it was on, which may come back; its new content counts once it is
+    begun."""
+    place = StatusPosition(file="binlog.000001", offset=5, binlog="mysql:x")
+    message = f"a: {found_diverged('mysql:y', Diverged('the server lacks mysql:x:7'))}; needed: a copy"
+    decided = ResnapshotStatus(generation=1, reason="HistoryDiverged", message=message)
+    table = TableStatus(name="a", phase=TablePhase.PENDING, position=place, resnapshot=decided)
+    assert Status(table_status=(table,)).followed == "mysql:y"
+    begun = table.model_copy(update={"generation": 1, "position": place.model_copy(update={"binlog": "mysql:z"})})
+    assert Status(table_status=(begun,)).followed == "mysql:z"
+    other = decided.model_copy(update={"message": "the source is now something else: x"})
+    assert Status(table_status=(table.model_copy(update={"resnapshot": other}),)).followed == "mysql:x"
+
+
+def test_no_binlog_is_followed_where_no_table_is_in_one() -> None:
     assert Status(table_status=(TableStatus(name="a"),)).followed == ""

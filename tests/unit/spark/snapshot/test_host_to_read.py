@@ -1,4 +1,4 @@
-"""Which of several hosts a snapshot goes on with that a run before has begun."""
+"""Which of several hosts a snapshot reads on."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any, cast
 
 import pytest
 
-from cdcsync_core.errors import Reason, fail
+from cdcsync_core.errors import Reason, TransientError, fail
 from cdcsync_core.positions.chunk import Intervals, Split
 from cdcsync_core.positions.lineage import Lineage
 from cdcsync_core.runs.run import TableAssignment
@@ -21,8 +21,8 @@ from cdcsync_core.tables.source_table import Column, SourceTable, SourceType, Ta
 from cdcsync_core.tables.target_schema import TargetSchema
 from cdcsync_mysql.sessions.connection import Source
 from cdcsync_spark.run.context import RunContext
-from cdcsync_spark.snapshot import host_of_parts
-from cdcsync_spark.snapshot.host_of_parts import stay_with_parts
+from cdcsync_spark.snapshot import host_to_read
+from cdcsync_spark.snapshot.host_to_read import choose_host_to_read
 from support.memory_target import MemorySink
 
 TABLE = Capture(SourceTable(TableId("shop", "t"), (Column("id", SourceType.parse("int"), False),)), ("id",))
@@ -38,6 +38,7 @@ class _Hosts:
     demoted: set[str] = field(default_factory=set)
     sink: MemorySink = field(default_factory=MemorySink)
     asked: int = 0
+    followed: str = ""
 
     @contextmanager
     def open(self, source: Source) -> Iterator[Any]:
@@ -54,7 +55,7 @@ class _Hosts:
     def taken(self, patience: float = 0.0) -> str:
         source = Source("one", 3306, Path("u"), Path("p"))
         context = SimpleNamespace(
-            config=SimpleNamespace(tables=(TableAssignment(TABLE, generation=self.asked),)),
+            config=SimpleNamespace(tables=(TableAssignment(TABLE, generation=self.asked),), followed=self.followed),
             sink=self.sink,
             facts=SimpleNamespace(log=LOGS["one"]),
             source=source,
@@ -62,14 +63,14 @@ class _Hosts:
         )
         context.go_to = lambda source, facts: vars(context).update(source=source, facts=facts)
         context.wait = lambda _: self.away.clear()
-        stay_with_parts(cast(RunContext, context), self.open, patience)
+        choose_host_to_read(cast(RunContext, context), self.open, patience)
         return str(context.source.host)
 
 
 @pytest.fixture
 def hosts(monkeypatch: pytest.MonkeyPatch) -> _Hosts:
     hosts = _Hosts()
-    monkeypatch.setattr(host_of_parts, "is_demoted", lambda host, _: host in hosts.demoted)
+    monkeypatch.setattr(host_to_read, "is_demoted", lambda host, _: host in hosts.demoted)
     return hosts
 
 
@@ -100,3 +101,18 @@ def test_a_server_that_cannot_be_used_is_not_taken(hosts: _Hosts) -> None:
 def test_what_is_read_to_the_end_and_published_asks_for_no_server(hosts: _Hosts) -> None:
     hosts.has("mariadb:3", WHOLE)
     assert hosts.taken() == "one"
+
+
+def test_a_server_that_was_left_is_not_read_on(hosts: _Hosts) -> None:
+    """Though a part of the next content was read there; the run is tried again."""
+    hosts.has("mariadb:1", WHOLE)
+    hosts.asked = 1
+    hosts.has("mariadb:1", BEGUN, generation=1)
+    hosts.followed = "mariadb:1"
+    assert hosts.taken() == "one"
+    hosts.followed = "mariadb:2"
+    with pytest.raises(TransientError, match=r"mariadb:1, which the sync has left.*needed: mariadb:2"):
+        hosts.taken()
+    hosts.has("mariadb:3", WHOLE)
+    hosts.has("mariadb:3", BEGUN, generation=1)
+    assert hosts.taken() == "one", "a server on which the table never was"

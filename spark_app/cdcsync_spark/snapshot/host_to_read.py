@@ -1,8 +1,12 @@
-"""Which of several hosts a snapshot goes on with that a run before has begun.
+"""Which of several hosts a snapshot reads on.
 
-Why it exists: until the first table is read to its end, the status knows no binlog that the sync
-follows, so a connection takes the first host of the spec. What is there of a table was read from
-one server, and no other may go on with it (rule R6): it would be lost although its server answers.
+One that a run before has begun goes on where it was begun: what is there of a table was read from
+one server, and no other may go on with it (rule R6). Until the first table is read to its end, the
+status knows no binlog that the sync follows, so a connection takes the first host of the spec.
+
+A server that the sync has left since is not read on, an old primary that came back: its rows would
+take the place of the content that its successor is to give. A table of the run was on it, and the
+sync follows another one.
 """
 
 from __future__ import annotations
@@ -11,7 +15,7 @@ import time
 from collections.abc import Callable, Collection, Iterator
 from contextlib import AbstractContextManager, suppress
 
-from cdcsync_core.errors import CdcError, PermanentError
+from cdcsync_core.errors import CdcError, PermanentError, Reason, fail
 from cdcsync_core.positions.lineage import BinlogId
 from cdcsync_mysql.readiness.proof import SourceSession, open_session
 from cdcsync_mysql.sessions.connection import Source, fetch_dicts
@@ -22,15 +26,39 @@ from cdcsync_spark.snapshot.table import unpublished
 OpenSession = Callable[[Source], AbstractContextManager[SourceSession]]
 
 
-def stay_with_parts(
+def choose_host_to_read(
     context: RunContext, open_host: OpenSession | None = None, patience: float = PATIENT_SECONDS
 ) -> None:
     """The context goes on with the host of what is read and not published, where it can be used;
     else with the one that was reached. Hosts that do not answer are asked again for `patience`
-    seconds. Raises Draining."""
+    seconds. Raises Draining, and SourceUnreachable where only a server that was left can be
+    used."""
     if context.others is None:
         return
-    binlogs = set(_binlogs(context))
+    left = _left(context)
+    _stay_with_parts(context, set(_binlogs(context)) - left, open_host, patience)
+    if context.facts.log in left:
+        raise fail(
+            Reason.SOURCE_UNREACHABLE,
+            f"{context.source.host} is the server of {context.facts.log}, which the sync has left for another one",
+            needed=f"{context.config.followed}, which it follows",
+            remedy="start that server; to give it up, name another one alone as spec.source.host",
+        )
+
+
+def _left(context: RunContext) -> set[BinlogId]:
+    """The binlogs in which the published content of tables of the run was, but for the one that the
+    sync follows; none where that is not known."""
+    if not context.config.followed:
+        return set()
+    states = [context.sink.target(a.table.id).last_commit() for a in context.config.tables]
+    were = {b for s in states if s is not None and s.snapshot_complete for b in s.identity.lineage.binlogs}
+    return were - {context.config.followed}
+
+
+def _stay_with_parts(
+    context: RunContext, binlogs: Collection[BinlogId], open_host: OpenSession | None, patience: float
+) -> None:
     if not binlogs or context.facts.log in binlogs:
         return
     deadline = time.monotonic() + patience
