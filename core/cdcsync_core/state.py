@@ -261,10 +261,11 @@ class TableState:
         assert self.position is not None
         return Copied(str(self.capture.id), self.position, self.touched, self.consistent)
 
-    def moved(self, binlog: BinlogId, position: Position) -> TableState:
-        """On another server, whose `binlog` leads on from `position`. What is only compared keeps
-        its GTIDs; its places were in the binlog before, and a low watermark that is one becomes the
-        place of the move."""
+    def moved(self, binlog: BinlogId, position: Position, executed: GtidSet) -> TableState:
+        """On another server, whose `binlog` leads on from `position`, and which has executed these
+        transactions of MySQL: no others will come that are to be replayed. What is only compared
+        keeps its GTIDs; its places were in the binlog before, and a low watermark that is one
+        becomes the place of the move."""
         return replace(
             self,
             commit_number=self.commit_number + 1,
@@ -272,7 +273,7 @@ class TableState:
             low=_low_there(self.low, position),
             high=position.at,
             position=position,
-            replaying=_without_places(self.replaying),
+            replaying=_replayed_there(self.replaying, position, executed),
         )
 
     def with_proof(self) -> TableState:
@@ -419,8 +420,11 @@ def _of_the_snapshot(low: Position) -> GtidSet | None:
 def _low_there(low: Position | None, position: Position) -> Position | None:
     if isinstance(position, FilePosition):
         return replace(position, witnesses=(), others=None)
-    return _without_places(low)
+    return GtidPosition(low.gtids) if isinstance(low, GtidPosition) else None
 
 
-def _without_places(position: Position | None) -> Position | None:
-    return GtidPosition(position.gtids) if isinstance(position, GtidPosition) else None
+def _replayed_there(replaying: Position | None, position: Position, executed: GtidSet) -> Position | None:
+    if not isinstance(replaying, GtidPosition):
+        return None
+    coming = GtidPosition(replaying.gtids.intersection(executed))
+    return None if position.includes(coming) else coming

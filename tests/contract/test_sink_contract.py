@@ -171,7 +171,7 @@ def test_a_table_moves_to_another_server_with_its_rows(target: Target) -> None:
     whole_snapshot(target, [(1, "a")])
     there = GtidPosition(GtidSet(), Place("other.000001", 4, "mysql:other"))
     state = target.commit(
-        1, lambda found: Commit(replace(found.moved("mysql:other", there), epoch=1), AdvancePosition())
+        1, lambda found: Commit(replace(found.moved("mysql:other", there, GtidSet()), epoch=1), AdvancePosition())
     )
     assert state.identity.lineage.binlogs == ("mysql:uuid", "mysql:other")
     assert target.last_commit() == state

@@ -27,7 +27,7 @@ from cdcsync_core.positions.failover import (
     question,
 )
 from cdcsync_core.positions.gtid import Gtid, GtidSet
-from cdcsync_core.positions.position import FilePosition
+from cdcsync_core.positions.position import FilePosition, GtidPosition
 from cdcsync_core.positions.witness import Witness
 from cdcsync_core.remedies import resnapshot
 from cdcsync_core.state import TableState
@@ -147,12 +147,13 @@ class Failover:
         return answered
 
     def _commit(self, target: Writer, state: TableState, moved: MovedPosition) -> TableState:
-        epoch = max(self.epoch, state.epoch + 1)
+        epoch, position = max(self.epoch, state.epoch + 1), state.position
+        executed = self._sets[position.gtids][0] if isinstance(position, GtidPosition) else GtidSet()
 
         def build(last: TableState) -> Commit | None:
             if last != state:
                 return None
-            there = replace(last.moved(self.session.facts.log, moved.position), epoch=epoch)
+            there = replace(last.moved(self.session.facts.log, moved.position, executed), epoch=epoch)
             return Commit(there, AdvancePosition())
 
         after = target.commit(epoch, build)
