@@ -206,6 +206,10 @@ def test_all_readers_return_the_models_rows_whatever_spark_does_between(
     }
     rows = spark.sql(f"SELECT count(*), count(DISTINCT _row_id) FROM lake.{name}")
     assert rows == [(len(life.model.rows), len(life.model.rows))]
+    for statement in ("DROP COLUMN day", "ADD COLUMN day date"):
+        spark.sql(f"ALTER TABLE lake.{name} {statement}")
+    with pytest.raises(PermanentError, match="column 'day' is another: its field id was"):
+        life.commit({1}, set(), tmp_path)
 
 
 @pytest.mark.parametrize("version", [3, pytest.param(2, marks=pytest.mark.long)])

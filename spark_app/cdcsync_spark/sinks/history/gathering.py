@@ -7,6 +7,7 @@ deletion vectors take part by their size class as they do in every table.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 
@@ -14,8 +15,9 @@ import pyarrow as pa
 
 from cdcsync_core.tables.event_columns import EventColumns
 from cdcsync_spark.sinks.history.rows import history_schema
-from cdcsync_spark.sinks.lake.compaction import next_compaction
+from cdcsync_spark.sinks.lake.compaction import Compaction, next_compaction
 from cdcsync_spark.sinks.lake.files.file_changes import AddedFile, FileChanges
+from cdcsync_spark.sinks.lake.files.live_file import LiveFile
 from cdcsync_spark.sinks.lake.files.row_lineage import NO_LINEAGE, RowLineage
 from cdcsync_spark.sinks.lake.files.snapshot import live_rows
 from cdcsync_spark.sinks.lake.files.staging import Stamp, stage_groups
@@ -27,23 +29,24 @@ from cdcsync_spark.sinks.lake.table_folder import TableFolder
 _NEVER = 2**62
 
 
+def next_gathering(files: Mapping[str, LiveFile], policy: MaintenancePolicy) -> Compaction | None:
+    """The files that are due; None where none are."""
+    return next_compaction(files, replace(policy, peeled_bytes=_NEVER))
+
+
 def gathered(
     folder: TableFolder,
     version: TableVersion,
+    due: Compaction,
     columns: EventColumns,
-    policy: MaintenancePolicy,
     stamp: Stamp | None,
     lineage: RowLineage = NO_LINEAGE,
-) -> FileCommit | None:
+) -> FileCommit:
     """Writes the live rows of the files that are due to new ones, in the order of the binlog and in
-    the form that `stamp` gives them; None where none are."""
-    state, due = version.state, next_compaction(version.files, replace(policy, peeled_bytes=_NEVER))
-    if due is None or state is None:
-        return None
+    the form that `stamp` gives them."""
+    state = version.state
+    assert state is not None
     ours, files, ids = history_schema(state.schema, columns), folder.lake.files(), lineage.field_ids(version.field_ids)
-    if set(version.names) != set(ours.names):
-        # it would forget the values of columns that another program added
-        return None
     schema, parts = pa.schema([*ours, *lineage.fields]), list[pa.RecordBatch]()
     for file in map(version.files.__getitem__, due.names):
         path, deleted, complete = f"{folder.folder}/{file.path}", folder.deleted(file), partial(lineage.inherited, file)

@@ -21,8 +21,8 @@ from cdcsync_core.state import TableState
 from cdcsync_core.tables.event_columns import EventColumns
 from cdcsync_spark.sinks.contract.changes import AdvancePosition, Append, Change, Commit, Emit, Evolve, Replace
 from cdcsync_spark.sinks.contract.writer import MaintenanceStep
-from cdcsync_spark.sinks.history.gathering import gathered, write_rows
-from cdcsync_spark.sinks.history.rows import event_rows
+from cdcsync_spark.sinks.history.gathering import gathered, next_gathering, write_rows
+from cdcsync_spark.sinks.history.rows import event_rows, history_schema
 from cdcsync_spark.sinks.lake.files.staging import SIZES, Stamp
 from cdcsync_spark.sinks.lake.format import CommitOperation, FileCommit, TableFormat, TableVersion, V
 from cdcsync_spark.sinks.lake.policy import LIMITS, POLICY, CommitLimits, MaintenancePolicy
@@ -97,8 +97,11 @@ class HistoryWriter(LakeWriter[V]):
         return True
 
     def _compact(self, version: V) -> MaintenanceStep | None:
-        if version.state is None or self._format.unsupported_reason(version, merging=False):
+        due, state = next_gathering(version.files, self._policy), version.state
+        if due is None or state is None or self._format.unsupported_reason(version, merging=False):
             return None
-        stamp = self._history.event_stamp(version, version.state)
-        compaction = gathered(self._folder, version, self._columns, self._policy, stamp, self._lineage)
-        return self._enter_compaction(version, compaction) if compaction else None
+        if not self._keeps_values(version, history_schema(state.schema, self._columns).names):
+            return None
+        stamp = self._history.event_stamp(version, state)
+        compaction = gathered(self._folder, version, due, self._columns, stamp, self._lineage)
+        return self._enter_compaction(version, compaction)

@@ -17,7 +17,7 @@ from __future__ import annotations
 import itertools
 import math
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -355,8 +355,7 @@ class LakeWriter(Generic[V]):
         if self._folder.staged or self._format.unsupported_reason(version, merging=True):
             return None
         due, state = next_compaction(version.files, self._policy), version.state
-        if due is None or state is None or set(version.names) != set(state.schema.names):
-            # a compaction would forget the values of columns that another program added
+        if due is None or state is None or not self._keeps_values(version, state.schema.names):
             return None
         if self._index.current is not None:
             # what another program did since the last batch is in the version only
@@ -364,6 +363,14 @@ class LakeWriter(Generic[V]):
         stamp, scratch = self._format.stamp(version, state, ()), Scratch(self._index.scratch)
         compaction = write_compaction(self._folder, version, due, scratch, stamp, self._lineage)
         return self._enter_compaction(version, compaction)
+
+    def _keeps_values(self, version: V, ours: Collection[str]) -> bool:
+        """Whether a compaction, which writes the columns `ours`, would forget no values: those of a
+        column that another program added. Raises SinkConflict where one of `ours` is another."""
+        if set(version.names) != set(ours):
+            return False
+        self._format.refuse_altered(version)
+        return True
 
     def _enter_compaction(self, version: V, compaction: FileCommit) -> MaintenanceStep:
         """A commit with the state as it was found; raises LostRace."""

@@ -34,6 +34,7 @@ from cdcsync_spark.sinks.iceberg.table.expiry import Gone, expired
 from cdcsync_spark.sinks.iceberg.table.manifests import POSITION_DELETES, ListedManifest, Snapshotting, write_list
 from cdcsync_spark.sinks.iceberg.table.metadata import MAIN, Snapshot, TableMetadata, checked_metadata
 from cdcsync_spark.sinks.iceberg.table.puffin import vector_file
+from cdcsync_spark.sinks.iceberg.table.schema import all_columns
 from cdcsync_spark.sinks.iceberg.table.state import RecordedState, property_of
 from cdcsync_spark.sinks.iceberg.table.tree import NextManifests, SnapshotDifference, next_manifests
 from cdcsync_spark.sinks.iceberg.table.view import METADATA, IcebergVersion
@@ -224,7 +225,8 @@ class VersionPublication:
 
     @cached_property
     def _recorded(self) -> RecordedState:
-        return RecordedState(self.commit.state, self._of.sequence_number, self._of.snapshot_id)
+        of, columns = self._of, all_columns(self.commit.state.schema, self.place.events).names
+        return RecordedState(self.commit.state, of.sequence_number, of.snapshot_id, of.schema.ids_of(columns))
 
     # -- the compare-and-set
 

@@ -11,7 +11,7 @@ that was taken back is refused (`sinks.iceberg.table.state`).
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -34,6 +34,7 @@ from cdcsync_spark.sinks.iceberg.replica.place import IcebergFolder, TablePlace
 from cdcsync_spark.sinks.iceberg.replica.schemas import next_schema
 from cdcsync_spark.sinks.iceberg.table.metadata import FORMAT_VERSION, MAIN, TableMetadata, parsing
 from cdcsync_spark.sinks.iceberg.table.schema import TableSchema, all_columns, file_schema, in_files, same_type
+from cdcsync_spark.sinks.iceberg.table.state import recorded_field_ids
 from cdcsync_spark.sinks.iceberg.table.view import IcebergVersion, branch_schema
 from cdcsync_spark.sinks.lake.files.row_ids import without_identity
 from cdcsync_spark.sinks.lake.files.row_lineage import NO_LINEAGE, RowLineage
@@ -142,13 +143,22 @@ class IcebergFormat:
         """Columns of the source that are missing or others; an additional one is another
         program's."""
         assert version.state is not None
-        fields = version.schema.by_name
-        for field in all_columns(version.state.schema, self.place.events):
+        columns, fields = all_columns(version.state.schema, self.place.events), version.schema.by_name
+        for field in columns:
             stored = fields.get(field.name)
             if stored is None or not same_type(stored, field.type):
                 raise self._altered(f"the target's column {field.name!r} is missing or has another type")
             if stored.get("required") and field.name not in version.state.schema.key:
                 raise self._altered(f"the target's column {field.name!r} was made NOT NULL")
+        self._refuse_other_ids(version, columns.names)
+
+    def _refuse_other_ids(self, version: IcebergVersion, names: Sequence[str]) -> None:
+        """A column that was dropped and added again has a new id, and so no values of before; one
+        that got the name of another has that one's values."""
+        recorded = recorded_field_ids(version.metadata, version.ref)
+        for name, before, now in zip(names, recorded or (), version.schema.ids_of(names), strict=False):
+            if now != before:
+                raise self._altered(f"the target's column {name!r} is another: its field id was {before}, and is {now}")
 
     def _altered(self, found: str) -> CdcError:
         return fail(

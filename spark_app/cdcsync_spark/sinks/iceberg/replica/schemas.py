@@ -11,7 +11,6 @@ from __future__ import annotations
 import re
 
 from cdcsync_core.errors import RUN_AGAIN, CdcError, Reason, fail
-from cdcsync_core.tables.target_schema import TargetSchema
 from cdcsync_spark.sinks.iceberg.replica.place import branch_of, folder_of
 from cdcsync_spark.sinks.iceberg.table.metadata import FORMAT_VERSION, MAIN, TableMetadata
 from cdcsync_spark.sinks.iceberg.table.schema import TableSchema, evolved_schema, new_schema
@@ -88,13 +87,8 @@ def _refuse_other_ids(on: IcebergVersion, commit: FileCommit) -> None:
     target, needed = commit.state.schema, on.schema
     for path in (file.path for file in commit.adding()):
         schema = _schema_of(on, path)
-        if schema is not needed and (schema is None or _ids(schema, target) != _ids(needed, target)):
+        if schema is not needed and (schema is None or schema.ids_of(target.names) != needed.ids_of(target.names)):
             raise _other_ids(commit, path)
-
-
-def _ids(schema: TableSchema, target: TargetSchema) -> list[int | None]:
-    fields = schema.by_name
-    return [fields[name]["id"] if name in fields else None for name in target.names]
 
 
 def _other_ids(commit: FileCommit, path: str) -> CdcError:

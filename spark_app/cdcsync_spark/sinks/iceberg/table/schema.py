@@ -8,7 +8,7 @@ table never had: no value of a dropped column comes back in a later one of its n
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
 from typing import Any
@@ -66,6 +66,11 @@ class TableSchema:
     @property
     def by_name(self) -> dict[str, Field]:
         return {field["name"]: field for field in self.fields}
+
+    def ids_of(self, names: Iterable[str]) -> tuple[int, ...]:
+        """The field ids of columns; 0 for one that is not there."""
+        fields = self.by_name
+        return tuple(fields[name]["id"] if name in fields else 0 for name in names)
 
     def to_dict(self) -> dict[str, Any]:
         identifiers = {"identifier-field-ids": list(self.identifiers)} if self.identifiers else {}

@@ -12,7 +12,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 from cdcsync_core.errors import RUN_AGAIN, CdcError, Reason, fail
 from cdcsync_core.state import SinkWrite, TableState
@@ -39,21 +41,30 @@ def property_of(ref: str) -> str:
 @dataclass(frozen=True)
 class RecordedState:
     """A state as a commit records it; `sequence_number` and `snapshot_id` are the commit's, 0 and
-    None for a table without snapshots. Earlier releases did not record the id."""
+    None for a table without snapshots. Earlier releases did not record the id. `field_ids` are
+    those of our columns in their order: a name does not say that a column still has its values.
+    None before the first commit, because the catalog gives a new table its ids."""
 
     state: TableState
     sequence_number: int
     snapshot_id: int | None
+    field_ids: tuple[int, ...] | None = None
 
     @property
     def text(self) -> str:
-        body = {"sequence": self.sequence_number, "snapshot": self.snapshot_id, "state": self.state.to_dict()}
+        body = {
+            "sequence": self.sequence_number,
+            "snapshot": self.snapshot_id,
+            "fields": self.field_ids,
+            "state": self.state.to_dict(),
+        }
         return json.dumps(body, ensure_ascii=False, separators=(",", ":"))
 
     @classmethod
     def parse(cls, text: str) -> RecordedState:
         data = json.loads(text)
-        return cls(TableState.from_dict(data["state"]), int(data["sequence"]), data.get("snapshot"))
+        ids = _field_ids(data)
+        return cls(TableState.from_dict(data["state"]), int(data["sequence"]), data.get("snapshot"), ids)
 
     def summary(self, ref: str) -> dict[str, str]:
         """What the commit's snapshot, of a branch, says of it."""
@@ -122,6 +133,16 @@ def _may_follow(snapshot: Snapshot, recorded: RecordedState) -> bool:
     we do not have the id."""
     between = snapshot.number - recorded.sequence_number - 1
     return between > 0 or (between == 0 and None in (snapshot.parent, recorded.snapshot_id))
+
+
+def recorded_field_ids(metadata: TableMetadata, ref: str) -> tuple[int, ...] | None:
+    """The field ids of our columns as our newest commit to a branch left them."""
+    return _field_ids(json.loads(metadata.properties[property_of(ref)]))  # each commit asks: the state is left alone
+
+
+def _field_ids(recorded: Mapping[str, Any]) -> tuple[int, ...] | None:
+    ids = recorded.get("fields")
+    return None if ids is None else tuple(map(int, ids))
 
 
 def _names(snapshot: Snapshot, recorded: RecordedState, text: str, ref: str) -> bool:

@@ -1,0 +1,88 @@
+"""What another program does to the columns of an Iceberg table by a schema alone, without a
+snapshot.
+
+Readers find columns by field ids, so a name and a type do not say whose values a column has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cdcsync_core.errors import PermanentError
+from cdcsync_spark.sinks.contract.writer import Writer
+from cdcsync_spark.sinks.iceberg.catalog.port import CatalogTableName
+from cdcsync_spark.sinks.iceberg.replica.sink import IcebergSink, IcebergTarget
+from cdcsync_spark.sinks.lake.policy import MaintenancePolicy
+from cdcsync_spark.sinks.lake.storage.stores import open_store
+from contract.sinkcase import SYNC, Model, batch, content, make_table, whole_snapshot
+from support.folder_catalog import iceberg_sink
+
+NAME = CatalogTableName(("shop",), "orders")
+#: two columns of one type
+TABLE = make_table({"id": "bigint(20)", "low": "int(11)", "high": "int(11)"}, ["id"])
+ROWS = [(1, 10, 20), (2, 30, 40)]
+POLICY = MaintenancePolicy(gathered_files=2, retry_seconds=0)
+
+
+class AlteredTable:
+    """One of ours with a batch beyond its snapshot, and a stream's writer that has opened it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.sink: IcebergSink = iceberg_sink(open_store(str(folder / "lake")), SYNC, policy=POLICY)
+        self.target: IcebergTarget = self.sink.target(TABLE.id)
+        whole_snapshot(self.target, ROWS, TABLE)
+        self.writer: Writer = self.target.writer(folder)
+        self.commit(1)
+
+    def commit(self, number: int) -> None:
+        self.writer.commit(1, batch(number, Model(TABLE).apply(ROWS[:1], [])))
+
+    def compacts(self) -> bool:
+        """Whether maintenance, all that is due, has a compaction."""
+        return "compact" in list(iter(self.writer.maintain, ""))
+
+    @property
+    def schemas(self) -> list[Any]:
+        loaded = self.sink.catalog.load(NAME)
+        assert loaded is not None
+        return list(loaded.metadata["schemas"])
+
+    @property
+    def field_ids(self) -> dict[str, int]:
+        """The ids of the columns in the first schema."""
+        return {field["name"]: field["id"] for field in self.schemas[0]["fields"]}
+
+    def alter(self, ids: Mapping[str, int]) -> None:
+        """Gives the columns these field ids, as `ALTER TABLE` of another program does."""
+        first, number = self.schemas[0], max(s["schema-id"] for s in self.schemas) + 1
+        fields = [{**field, "id": ids[field["name"]]} for field in first["fields"]]
+        schema = {**first, "schema-id": number, "fields": fields}
+        updates = [
+            {"action": "add-schema", "schema": schema},
+            {"action": "set-current-schema", "schema-id": number},
+        ]
+        self.sink.catalog.commit(NAME, [], updates)
+
+
+@pytest.mark.parametrize("change", ["dropped and added again", "names swapped"])
+def test_a_column_with_the_field_id_of_another_is_refused_and_written_to_no_file(tmp_path: Path, change: str) -> None:
+    """Its values are those of another column, or NULL: a commit would go on beside them, and
+    compaction would make them the only ones."""
+    table = AlteredTable(tmp_path)
+    before, ids = content(table.target), table.field_ids
+    others = {"low": 9} if change == "dropped and added again" else {"low": ids["high"], "high": ids["low"]}
+    table.alter(ids | others)
+    assert table.writer.has_news()
+    assert table.writer.last_commit() is not None
+    assert not table.compacts()
+    with pytest.raises(PermanentError, match=f"column 'low' is another: its field id was {ids['low']}, and is "):
+        table.commit(2)
+    assert content(table.target) != before
+    table.alter(ids)
+    table.commit(2)
+    assert table.compacts()
+    assert content(table.target) == before
