@@ -7,6 +7,7 @@ import json
 import time
 import uuid
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,9 @@ from cdcsync_spark.sinks.iceberg.catalog.port import Catalog, CatalogTableName, 
 from cdcsync_spark.sinks.iceberg.catalog.rest import RestCatalog, RestSettings
 from cdcsync_spark.sinks.iceberg.catalog.sqlite import SqliteCatalog
 from cdcsync_spark.sinks.iceberg.catalog.stores import TableStores
+from cdcsync_spark.sinks.iceberg.replica.sink import IcebergSink
+from contract.sinkcase import ORDERS, SYNC, Model, batch, whole_snapshot
+from support.folder_catalog import LocalStores
 from support.iceberg_catalog import IcebergCatalog
 
 FIELDS = [
@@ -158,10 +162,32 @@ def test_both_catalogs_make_the_same_of_the_same_commits(
     assert len(files) == 3
 
 
-def test_iceberg_itself_reads_and_changes_the_tables_of_the_file(tmp_path: Path) -> None:
+def write_with_a_clock_behind(catalog: SqliteCatalog, folder: Path, patch: pytest.MonkeyPatch) -> Json:
+    """A stream's driver comes to a node whose clock is five minutes behind: the metadata."""
+    target, clock = IcebergSink(catalog, LocalStores(), SYNC).target(ORDERS.id), time.time_ns
+    whole_snapshot(target, [(1, "one")])
+    patch.setattr(time, "time_ns", lambda: clock() - 300 * 10**9)
+    with closing(target.writer(folder)) as writer:
+        for number in range(1, 6):
+            writer.commit(1, batch(number, Model(ORDERS).apply([(number, "new")], [])))
+    patch.undo()
+    loaded = catalog.load(CatalogTableName((ORDERS.id.database,), ORDERS.id.name))
+    assert loaded is not None
+    return loaded.metadata
+
+
+def test_iceberg_itself_reads_and_changes_the_tables_of_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And those whose commits a clock says to be older than the ones before: it refuses snapshots
+    whose times go back."""
     ours, table = sqlite_in(tmp_path), CatalogTableName(("shop",), "order s")
     made = ours.create(table, NEW).metadata
     ours.commit(table, COMMITS[0][0], timed(COMMITS[0][1]))
+    behind = write_with_a_clock_behind(ours, tmp_path, monkeypatch)
+    for times in ("snapshots", "snapshot-log", "metadata-log"):
+        found = [entry["timestamp-ms"] for entry in behind[times]]
+        assert found == sorted(set(found)), f"{times} with two of one time, or in another order"
     (tmp_path / "server").mkdir()
     server = IcebergCatalog(tmp_path / "server", database=tmp_path / "catalog.db").start()
     try:
@@ -171,6 +197,7 @@ def test_iceberg_itself_reads_and_changes_the_tables_of_the_file(tmp_path: Path)
         assert loaded is not None
         assert (loaded.metadata["table-uuid"], loaded.metadata["current-snapshot-id"]) == (made["table-uuid"], 1)
         assert loaded.metadata["next-row-id"] == 10
+        assert theirs.load(CatalogTableName((ORDERS.id.database,), ORDERS.id.name)) is not None
         theirs.commit(table, COMMITS[1][0], timed(COMMITS[1][1]))
         assert shared(ours.commit(table, COMMITS[2][0], timed(COMMITS[2][1])).metadata)["snapshot-log"] == [1, 3]
         ours.drop(table)

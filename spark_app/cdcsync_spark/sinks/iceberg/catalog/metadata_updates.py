@@ -106,8 +106,8 @@ def updated(metadata: Json, updates: Sequence[Json], milliseconds: int, location
     logged = {"timestamp-ms": metadata["last-updated-ms"], "metadata-file": location}
     most = max(1, int(after["properties"].get(LOGGED_PROPERTY, _LOGGED)))
     after["metadata-log"] = [*metadata.get("metadata-log", []), logged][-most:]
-    if after["last-updated-ms"] == metadata["last-updated-ms"]:
-        after["last-updated-ms"] = milliseconds
+    if all(update["action"] != "add-snapshot" for update in updates):  # which brings its time
+        after["last-updated-ms"] = max(milliseconds, metadata["last-updated-ms"])
     return after
 
 

@@ -102,7 +102,9 @@ class VersionPublication:
 
     @cached_property
     def _now(self) -> int:
-        return max(time.time_ns() // 1_000_000, self.on.metadata.last_updated)
+        """The commit's time, after that of the one before whatever the clock says: readers follow a
+        table by times, and Iceberg's library refuses one whose snapshots went back."""
+        return max(time.time_ns() // 1_000_000, self.on.metadata.last_updated + 1)
 
     @cached_property
     def _name(self) -> str:
