@@ -12,13 +12,16 @@ from typing import Any
 
 import pytest
 
-from cdcsync_core.errors import PermanentError
+from cdcsync_core.errors import PermanentError, Reason
+from cdcsync_core.tables.schema_change import Filled, Kept
+from cdcsync_spark.sinks.contract.sink import Sink
 from cdcsync_spark.sinks.contract.writer import Writer
 from cdcsync_spark.sinks.iceberg.catalog.port import CatalogTableName
+from cdcsync_spark.sinks.iceberg.history.target import IcebergHistorySink
 from cdcsync_spark.sinks.iceberg.replica.sink import IcebergSink, IcebergTarget
 from cdcsync_spark.sinks.lake.policy import MaintenancePolicy
 from cdcsync_spark.sinks.lake.storage.stores import open_store
-from contract.sinkcase import SYNC, Model, batch, content, make_table, whole_snapshot
+from contract.sinkcase import ORDERS, SYNC, Model, batch, content, first_state, make_table, step, whole_snapshot
 from support.folder_catalog import iceberg_sink
 
 NAME = CatalogTableName(("shop",), "orders")
@@ -86,3 +89,22 @@ def test_a_column_with_the_field_id_of_another_is_refused_and_written_to_no_file
     table.commit(2)
     assert table.compacts()
     assert content(table.target) == before
+
+
+@pytest.mark.parametrize("history", [False, True], ids=["replica", "history"])
+def test_a_column_with_the_name_of_a_metadata_column_is_refused(tmp_path: Path, history: bool) -> None:
+    """Spark cannot read such a table: it is not made, nor does a table get such a column."""
+    tables = iceberg_sink(open_store(str(tmp_path / "lake")), SYNC)
+    sink: Sink = IcebergHistorySink(tables) if history else tables
+    taken = make_table({"id": "bigint(20)", "note": "varchar(20)", "_Pos": "int(11)"}, ["id"])
+    with pytest.raises(PermanentError, match="column _Pos has the name of a metadata column") as error:
+        sink.target(taken.id).prepare(first_state(taken))
+    assert (error.value.reason, error.value.table) == (Reason.SPEC_INVALID, str(taken.id))
+    assert tables.catalog.load(NAME) is None
+    target = tables.target(ORDERS.id)
+    state = whole_snapshot(target, [(1, "one")])
+    with pytest.raises(PermanentError, match="column _Pos has the name of a metadata column"):
+        target.commit(1, step(1, taken, (Kept("id"), Kept("note"), Filled(None))))
+    with pytest.raises(PermanentError, match="column _Pos has the name of a metadata column"):
+        tables.target(taken.id, generation=1).prepare(first_state(taken, nonce=1))
+    assert (target.last_commit(), content(target)) == (state, [(1, "one")])

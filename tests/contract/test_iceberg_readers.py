@@ -6,6 +6,7 @@ The catalog is Iceberg's own REST server, the tables' files lie in a folder.
 
 from __future__ import annotations
 
+import re
 import uuid
 from dataclasses import dataclass, replace
 from datetime import date, datetime, timedelta
@@ -19,7 +20,9 @@ from pyiceberg.table import Table
 
 from cdcsync_core.errors import PermanentError
 from cdcsync_core.tables.capture import Capture
+from cdcsync_core.tables.reserved_columns import ICEBERG
 from cdcsync_core.tables.schema_change import Converted, Filled, Kept, Origin
+from cdcsync_spark.sinks.iceberg.catalog.port import CatalogTableName, NewTable
 from cdcsync_spark.sinks.iceberg.catalog.rest import RestCatalog, RestSettings
 from cdcsync_spark.sinks.iceberg.replica.sink import IcebergSink, IcebergTarget
 from cdcsync_spark.sinks.lake.policy import MaintenancePolicy
@@ -253,6 +256,22 @@ def test_upkeep_by_spark_after_our_newest_commit(
     assert before is not None
     assert state.written is not None
     assert (replace(state, written=None), content(rewritten)) == (before, model.content)
+
+
+def test_spark_refuses_the_names_that_no_column_may_have(
+    iceberg_catalog: IcebergCatalog, spark: IcebergSpark, tmp_path: Path
+) -> None:
+    """And no others of its library's metadata columns."""
+    names = ["id", *sorted(ICEBERG), "_change_type", "_change_ordinal", "_commit_snapshot_id", "pos", "file_path"]
+    fields = [{"id": n, "name": name, "required": False, "type": "int"} for n, name in enumerate(names, 1)]
+    table = CatalogTableName((f"n{uuid.uuid4().hex}",), "things")
+    new = NewTable({"type": "struct", "schema-id": 0, "fields": fields}, 3, {})
+    RestCatalog(RestSettings(iceberg_catalog.uri)).create(table, new)
+    with pytest.raises(RuntimeError, match="names reserved for Iceberg metadata columns") as refused:
+        spark.sql(f"SELECT * FROM lake.{table.namespace[0]}.things")
+    named = re.search(r"reserved for Iceberg metadata columns: \[(.*?)\]", str(refused.value))
+    assert named is not None
+    assert set(named[1].split(", ")) == ICEBERG
 
 
 def kinds_of_deletes(catalog: PyIcebergCatalog, name: str) -> set[str]:

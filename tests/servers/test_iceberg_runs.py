@@ -16,6 +16,7 @@ import pytest
 from click.testing import CliRunner
 from pyiceberg.table import StaticTable
 
+from cdcsync_core.runs.run import ExitCode
 from cdcsync_operator.cli.main import cli
 from support.fixtures import FreshDatabase
 from support.iceberg_catalog import ICEBERG, IcebergCatalog, metadata_file
@@ -187,3 +188,20 @@ def test_what_spark_does_to_a_table_is_known_and_stops_no_other(
         assert consistent(status)[0] == "False"
         insert("busy", 4)
         assert rows("back") == [(1,), (2,)]
+
+
+def test_check_names_a_column_that_spark_cannot_read(
+    mariadb1011: Server, fresh_database: FreshDatabase, tmp_path: Path
+) -> None:
+    server, database = mariadb1011, fresh_database(mariadb1011)
+    server.run("CREATE TABLE a (id INT PRIMARY KEY, _Row_Id INT)", db=database)
+    catalog = {"type": "jdbc", "uri": f"jdbc:sqlite:{tmp_path}/catalog.db", "warehouse": str(tmp_path / "warehouse")}
+    with Sync(
+        server, [rf"{database}\..*"], tmp_path / "sync", spec={"sink": {"iceberg": {"catalog": catalog}}}
+    ) as sync:
+        for excluded, code in (([], ExitCode.USAGE), (["_Row_Id"], ExitCode.DONE)):
+            override = {"table": f"{database}.a", "columns": {"exclude": excluded}}
+            sync.write_manifest(tables={"overrides": [override]})
+            checked = CliRunner().invoke(cli, ["check", "-f", str(sync.manifest), "-o", "json"])
+            assert checked.exit_code == code, checked.output
+            assert ("_Row_Id has the name of a metadata column" in checked.stderr) == bool(code)

@@ -147,6 +147,7 @@ def _check(server: Server, table: TableId, spec: Spec) -> TableCheck:
         spec.snapshot.rows_a_split,
         replaces_invalid=tables.replaces_invalid,
         metadata=spec.sink.kind.event_columns(),
+        reserved=spec.sink.kind.reserved_columns,
         needs_key=spec.sink.kind.needs_row_key,
         refuses_declared_key=_WITHOUT_ROWS if begins else spec.sink.kind.refuses_declared_key,
     )

@@ -13,6 +13,7 @@ from cdcsync_core.tables.capture import Capture, generated_left_out, hidden_unkn
 from cdcsync_core.tables.declared_key import unguarded
 from cdcsync_core.tables.event_columns import EventColumns, taken_error
 from cdcsync_core.tables.logical_type import logical_type, lossy
+from cdcsync_core.tables.reserved_columns import reserved_error
 from cdcsync_core.tables.source_table import Column, TableId, quote
 from cdcsync_mysql.checks import Check, Level, refused, warned
 from cdcsync_mysql.readiness.cascades import LOGGED_SINCE, cascades, unlogged_error
@@ -94,13 +95,14 @@ def check_table(
     *,
     replaces_invalid: bool = False,
     metadata: EventColumns | None = None,
+    reserved: frozenset[str] = frozenset(),
     needs_key: bool = True,
     refuses_declared_key: str = "",
 ) -> TableCheck:
     """`replaces_invalid`: bytes that are no character are replaced; `metadata` are the columns that
-    the target has beside the source's; `needs_key`: it needs a key that identifies a row;
-    `refuses_declared_key`: which part of the manifest does not guard a declared key. Raises
-    CdcError only for a lost connection."""
+    the target has beside the source's; `reserved`: names that none of its columns may have;
+    `needs_key`: it needs a key that identifies a row; `refuses_declared_key`: which part of the
+    manifest does not guard a declared key. Raises CdcError only for a lost connection."""
     connection = server.connection
     try:
         table = _defined(server, table_id, override, needs_key, refuses_declared_key)
@@ -112,6 +114,8 @@ def check_table(
     for column in (table.replacing() if replaces_invalid else table).captured:
         _check_column(table_id, column, findings)
     _add_metadata(table, metadata, findings)
+    if error := reserved_error((c.name for c in findings.columns), reserved, str(table_id)):
+        findings.checks.append(refused("columns", error))
     if not server.is_mysql and server.facts.numbers >= _GENERATED_LEFT_OUT_SINCE:
         findings.checks.extend(_cut_images(server, table))
     if server.variables.get("binlog_row_metadata", "").upper() != "FULL":

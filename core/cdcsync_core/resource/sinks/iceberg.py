@@ -19,6 +19,7 @@ from cdcsync_core.resource.sinks.lake_parts import (
 )
 from cdcsync_core.resource.spec_part import Text, in_quotes
 from cdcsync_core.tables.event_columns import EventColumns
+from cdcsync_core.tables.reserved_columns import ICEBERG
 
 
 class Iceberg(SinkKind):
@@ -50,6 +51,10 @@ class Iceberg(SinkKind):
                 f"a namespace of letters, digits and _ for type {self.catalog.type}, whose databases have one level"
             )
         return self
+
+    @property
+    def reserved_columns(self) -> frozenset[str]:
+        return ICEBERG
 
     @property
     def keeps_events(self) -> bool:

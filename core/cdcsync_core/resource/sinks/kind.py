@@ -95,6 +95,11 @@ class SinkKind(Part, ABC):
         """The columns that targets have beside the source's; None where they keep no events."""
 
     @property
+    def reserved_columns(self) -> frozenset[str]:
+        """Names that no column of a target may have, because readers have them."""
+        return frozenset()
+
+    @property
     @abstractmethod
     def keeps_events(self) -> bool:
         """Whether targets have every change in order, so that a resnapshot begins them again."""

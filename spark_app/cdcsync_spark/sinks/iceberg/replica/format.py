@@ -171,7 +171,9 @@ class IcebergFormat:
 
     def rewrites(self, version: IcebergVersion, after: TableState, origins: tuple[Origin, ...]) -> bool:
         """Only for values that become others: columns come, go, move and get other names by their
-        field ids. Format version 2 has no defaults for rows that are there."""
+        field ids. Format version 2 has no defaults for rows that are there. Raises SpecInvalid for
+        a column that readers would take for a metadata column."""
+        self.place.refuse_reserved(after.schema)
         filled = () if self._has_vectors else [o.value for o in origins if isinstance(o, Filled)]
         return any(isinstance(o, Converted) for o in origins) or any(value is not None for value in filled)
 

@@ -11,7 +11,9 @@ from typing import Protocol
 from cdcsync_core.errors import RUN_AGAIN, CdcError, Reason, fail
 from cdcsync_core.quoting import quoted
 from cdcsync_core.tables.event_columns import EventColumns
+from cdcsync_core.tables.reserved_columns import ICEBERG, reserved_error
 from cdcsync_core.tables.source_table import TableId
+from cdcsync_core.tables.target_schema import TargetSchema
 from cdcsync_spark.sinks.history.rows import HISTORY, refuse_other_mode
 from cdcsync_spark.sinks.iceberg.catalog.port import Catalog, CatalogTableName
 from cdcsync_spark.sinks.iceberg.table.metadata import (
@@ -21,6 +23,7 @@ from cdcsync_spark.sinks.iceberg.table.metadata import (
     TableMetadata,
     checked_metadata,
 )
+from cdcsync_spark.sinks.iceberg.table.schema import all_columns
 from cdcsync_spark.sinks.iceberg.table.state import property_of
 from cdcsync_spark.sinks.iceberg.table.view import DATA, VersionReader
 from cdcsync_spark.sinks.lake.storage.store import Store
@@ -101,6 +104,11 @@ class TablePlace:
 
     def __str__(self) -> str:
         return ".".join((*self.name.namespace, self.name.name))
+
+    def refuse_reserved(self, target: TargetSchema) -> None:
+        """Raises SpecInvalid for a column that readers would take for a metadata column."""
+        if error := reserved_error(all_columns(target, self.events).names, ICEBERG, str(self.table)):
+            raise error
 
     def foreign_table_error(self) -> CdcError:
         return fail(

@@ -171,6 +171,7 @@ class IcebergTarget:
 
     def create(self, state: TableState) -> None:
         """Makes the table where there is none. The second of two runs finds it made."""
+        self.place.refuse_reserved(state.schema)
         if self.place.load() is not None:
             return
         events = self.place.events
@@ -186,6 +187,7 @@ class IcebergTarget:
 
     def _prepare_copy(self, state: TableState) -> None:
         """A branch whose first snapshot has no file."""
+        self.place.refuse_reserved(state.schema)
         for _ in range(self.limits.attempts):
             loaded = self.place.load()
             if loaded is None or self.place.ref in loaded.metadata.refs:
