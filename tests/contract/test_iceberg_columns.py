@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from cdcsync_core.errors import PermanentError, Reason
 from cdcsync_core.tables.schema_change import Filled, Kept
@@ -28,6 +29,7 @@ NAME = CatalogTableName(("shop",), "orders")
 #: two columns of one type
 TABLE = make_table({"id": "bigint(20)", "low": "int(11)", "high": "int(11)"}, ["id"])
 ROWS = [(1, 10, 20), (2, 30, 40)]
+OTHER = {"name": "other", "required": False, "type": "string"}
 POLICY = MaintenancePolicy(gathered_files=2, retry_seconds=0)
 
 
@@ -60,9 +62,11 @@ class AlteredTable:
         return {field["name"]: field["id"] for field in self.schemas[0]["fields"]}
 
     def alter(self, ids: Mapping[str, int]) -> None:
-        """Gives the columns these field ids, as `ALTER TABLE` of another program does."""
+        """Gives the columns these field ids, as `ALTER TABLE` of another program does; one of
+        another name is added."""
         first, number = self.schemas[0], max(s["schema-id"] for s in self.schemas) + 1
-        fields = [{**field, "id": ids[field["name"]]} for field in first["fields"]]
+        named = {field["name"]: field for field in first["fields"]}
+        fields = [{**named.get(name, OTHER), "id": field_id} for name, field_id in ids.items()]
         schema = {**first, "schema-id": number, "fields": fields}
         updates = [
             {"action": "add-schema", "schema": schema},
@@ -89,6 +93,24 @@ def test_a_column_with_the_field_id_of_another_is_refused_and_written_to_no_file
     table.commit(2)
     assert table.compacts()
     assert content(table.target) == before
+
+
+def test_a_log_line_says_that_a_column_of_another_program_ends_compaction(tmp_path: Path) -> None:
+    """Its values would be forgotten, and without it each batch leaves a file for good."""
+    table = AlteredTable(tmp_path)
+    ids = table.field_ids
+    table.alter(ids | {"other": 9})
+    with capture_logs() as logs:
+        for number in range(2, 6):
+            table.commit(number)
+            assert not table.compacts()
+    (warning,) = (line for line in logs if line["log_level"] == "warning")
+    assert (warning["step"], warning["table"]) == ("compact", str(TABLE.id))
+    assert "would forget the values of the target's column 'other'" in warning["error"]
+    table.alter(ids)
+    table.commit(6)
+    assert table.compacts()
+    assert content(table.target) == ROWS
 
 
 @pytest.mark.parametrize("history", [False, True], ids=["replica", "history"])

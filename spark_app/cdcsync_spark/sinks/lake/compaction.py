@@ -24,6 +24,7 @@ from functools import partial
 import pyarrow as pa
 from pyroaring import BitMap
 
+from cdcsync_core.errors import CdcError, Reason, fail
 from cdcsync_spark.rows.arrow_types import arrow_schema
 from cdcsync_spark.sinks.lake.files.file_changes import added_files, deletions
 from cdcsync_spark.sinks.lake.files.live_file import LiveFile, deleted_count
@@ -56,6 +57,17 @@ def next_compaction(files: Mapping[str, LiveFile], policy: MaintenancePolicy) ->
     are left alone."""
     counted = [(name, file) for name, file in files.items() if file.rows]
     return _gather(counted, policy) or _peel(counted, policy)
+
+
+def uncompacted(table: str, column: str) -> CdcError:
+    """Why files of a table are not compacted that has a column beside the source's."""
+    return fail(
+        Reason.SINK_CONFLICT,
+        f"the files are not compacted, which would forget the values of the target's column {column!r}",
+        needed="columns of the source alone: each batch leaves a file until then",
+        remedy=f"drop the column {column!r} there, and keep its values in a table of their own",
+        table=table,
+    )
 
 
 def _gather(files: list[_Named], policy: MaintenancePolicy) -> Compaction | None:

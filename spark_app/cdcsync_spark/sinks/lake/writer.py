@@ -47,7 +47,7 @@ from cdcsync_spark.sinks.contract.changes import (
 from cdcsync_spark.sinks.contract.checks import check_successor, refuse_superseded
 from cdcsync_spark.sinks.contract.sink import Capabilities
 from cdcsync_spark.sinks.contract.writer import Busy, Closed, MaintenanceStep, WriterStatus
-from cdcsync_spark.sinks.lake.compaction import next_compaction, write_compaction
+from cdcsync_spark.sinks.lake.compaction import next_compaction, uncompacted, write_compaction
 from cdcsync_spark.sinks.lake.evolution import write_evolution
 from cdcsync_spark.sinks.lake.files.file_changes import (
     AddedFile,
@@ -365,10 +365,13 @@ class LakeWriter(Generic[V]):
         return self._enter_compaction(version, compaction)
 
     def _keeps_values(self, version: V, ours: Collection[str]) -> bool:
-        """Whether a compaction, which writes the columns `ours`, would forget no values: those of a
-        column that another program added. Raises SinkConflict where one of `ours` is another."""
-        if set(version.names) != set(ours):
+        """Whether the table has all columns `ours`, of which a compaction is written. Raises
+        SinkConflict where it has others beside them, or one of them is another."""
+        there = set(version.names)
+        if not there.issuperset(ours):
             return False
+        if others := sorted(there.difference(ours)):
+            raise uncompacted(str(self._folder.table), others[0])
         self._format.refuse_altered(version)
         return True
 
