@@ -17,7 +17,7 @@ from cdcsync_spark.wire.binlog.definition import check_table_map
 from cdcsync_spark.wire.binlog.facts import Fact, RowsEvent
 from cdcsync_spark.wire.sql.changes.statement import may_change, may_define
 from cdcsync_spark.wire.sql.syntax.text import Statement
-from support.definitions import CHANGES, LOSING, NOTHING, OTHERS, STRICT, TRANS, DefinitionCase
+from support.definitions import CHANGES, KEYLESS, LOSING, NOTHING, OTHERS, STRICT, TRANS, DefinitionCase
 from support.dump import log_end, read_log
 from support.fixtures import FreshDatabase, variants
 from support.servers import Server
@@ -34,7 +34,7 @@ class LoggedTable:
         self.server, self.database, self.case = server, database, case
         server.run("SET sql_mode = ''", *OTHERS, *case.table, db=database)
         with server.connect(db=database) as connection:
-            self.table = read_table(connection, TableId(database, "t"))
+            self.table = read_table(connection, TableId(database, "t"), needs_key=False)
         self.start = log_end(server)
 
     def run(self) -> None:
@@ -62,7 +62,7 @@ class LoggedTable:
 
     def definition(self) -> Capture:
         with self.server.connect(db=self.database) as connection:
-            return read_table(connection, self.table.id, key=self.table.key)
+            return read_table(connection, self.table.id, key=self.table.key, needs_key=bool(self.table.key))
 
 
 @pytest.fixture
@@ -76,8 +76,9 @@ def logged(
 
 
 @servers
-@pytest.mark.parametrize("case", NOTHING, ids=str)
+@pytest.mark.parametrize("case", [*NOTHING, *KEYLESS], ids=str)
 def test_what_leaves_the_table_as_it_is(logged: LoggedTable) -> None:
+    assert bool(logged.table.key) is (logged.case not in KEYLESS)
     before = logged.rows()
     logged.run()
     assert logged.stops() == []

@@ -261,5 +261,15 @@ CHANGES = [
     change("DROP DATABASE {database}"),
 ]  # fmt: skip
 
+_BAG = (TABLE[0].replace("PRIMARY KEY (id), UNIQUE KEY u (n)", "UNIQUE KEY u (i)"), *TABLE[1:])
+#: tables without a key: none of their indexes tells rows apart
+KEYLESS = [
+    nothing(A + "DROP INDEX kv", A + "DROP KEY u", table=_BAG), nothing("DROP INDEX kv ON t", "DROP INDEX u ON t", table=_BAG),
+    nothing(A + "RENAME INDEX kv TO kw, ADD INDEX k (v), DROP INDEX u, COMMENT 'x'", table=_BAG),
+    nothing(A + "ALTER INDEX kv INVISIBLE", flavor=_MYSQL, table=_BAG), nothing(A + "ALTER INDEX kv IGNORED", flavor=_MARIADB, table=_BAG),
+    nothing(A + "ADD CONSTRAINT ck CHECK (n > 0)", A + "DROP CONSTRAINT ck", A + "ADD UNIQUE uq (n, i)", table=_BAG),
+    nothing("CREATE INDEX k ON t (v)", table=_BAG), nothing("CREATE OR REPLACE INDEX kv ON t (v, i)", flavor=_MARIADB, table=_BAG),
+]  # fmt: skip
+
 #: the table has texts that the default of new columns cannot hold, and NULLs
 LOSING = nothing(table=(*TABLE, A + "DEFAULT CHARACTER SET ascii"))

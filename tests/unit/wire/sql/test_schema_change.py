@@ -394,3 +394,19 @@ def test_statements_on_a_declared_key(sql: str, expected: Kind) -> None:
     if isinstance(found, Followed):
         assert found.after.declared
         assert found.after.key == (("id", "number") if "RENAME" in sql else ("id", "n"))
+
+
+@pytest.mark.parametrize(
+    ("sql", "expected"),
+    [
+        ("ALTER TABLE orders DROP INDEX kv, ADD x INT DEFAULT 5", Kind.FILL),
+        ("ALTER TABLE orders DROP n", Kind.RESHAPE),
+        ("DROP INDEX kv ON orders", Kind.NOTHING),
+        ("CREATE OR REPLACE INDEX kv ON orders (v)", Kind.NOTHING),
+        ("ALTER TABLE orders ADD PRIMARY KEY (id)", Kind.RESNAPSHOT),
+    ],
+)
+def test_statements_on_a_table_without_a_key(sql: str, expected: Kind) -> None:
+    found = apply_to(replace(definition(MYSQL), key=(), key_index=""), Statement("shop", sql, MYSQL))
+    assert found is not None
+    assert found.kind is expected

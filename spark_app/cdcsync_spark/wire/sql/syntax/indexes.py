@@ -12,8 +12,8 @@ _PRIMARY = "primary"
 
 def may_be_key(index: str, table: Capture) -> bool:
     """Whether this index has the key that identifies a row; yes if that was not recorded. A
-    declared key has none."""
-    if table.declared:
+    declared key has none, and neither has a table without a key."""
+    if table.declared or not table.key:
         return False
     return not table.key_index or folded(index) in (folded(table.key_index), _PRIMARY)
 
