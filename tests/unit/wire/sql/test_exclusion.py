@@ -51,6 +51,14 @@ TOUCHING = [
     ("shop", "/*M!100000 DROP TABLE orders */"),
     ("shop", "DROP /*!40000 TABLE */ orders"),
     ("shop", "ALTER TABLE x /*!ADD y INT, RENAME TO orders */"),
+    # unless they are for another server, which is not known
+    ("shop", "/*!99999 GRANT */ ALTER TABLE orders ADD x INT"),
+    ("shop", "/*!80000 GRANT */ ALTER TABLE orders ADD x INT"),
+    ("shop", "/*M! GRANT */ ALTER TABLE orders ADD x INT"),
+    ("shop", "/*!99999 GRANT it's */ /*!80000 ALTER TABLE orders ADD x INT */"),
+    ("shop", "/*!80000 GRANT */ /*M!100100 ALTER TABLE orders ADD x INT */"),
+    ("other", "/*!999999 GRANT */ INSERT INTO x VALUES (1)"),
+    ("other", " ".join(f"/*!8{n:04} a */" for n in range(3000))),
     # databases
     ("", "DROP DATABASE shop"),
     ("x", "DROP SCHEMA IF EXISTS `SHOP`"),
@@ -101,6 +109,12 @@ HARMLESS = [
     ("shop", "ALTER DATABASE shop CHARACTER SET utf8mb4"),
     ("shop", "CREATE TEMPORARY TABLE orders (id INT)"),
     ("shop", "DROP TEMPORARY TABLE IF EXISTS orders"),
+    (
+        "shop",
+        "/*!50003 CREATE*/ /*!50017 DEFINER=`r`@`%`*/ /*!50003 TRIGGER tr BEFORE INSERT ON orders FOR EACH ROW DO 1 */",
+    ),
+    ("shop", "CREATE DATABASE IF NOT EXISTS shop /*!80016 DEFAULT ENCRYPTION='N' */"),
+    ("shop", "ALTER TABLE o ADD x INT /*!80023 INVISIBLE */ /*M!100300 INVISIBLE */"),
     ("shop", "DROP /*!40005 TEMPORARY */ TABLE IF EXISTS `orders`"),
     ("shop", "CREATE VIEW v AS SELECT * FROM orders"),
     ("shop", "CREATE ALGORITHM=UNDEFINED DEFINER=`root`@`%` SQL SECURITY DEFINER VIEW `v` AS select * from `orders`"),

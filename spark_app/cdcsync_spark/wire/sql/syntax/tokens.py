@@ -106,9 +106,9 @@ _DOUBTFUL = re.compile(r"\$|[0-9]++(?:[eE]?+\Z|[eE][0-9])")
 _AFTER_DOT = re.compile(rf"[0-9]{_IDENT}*+")
 _ESCAPES = {"0": "\0", "b": "\b", "n": "\n", "r": "\r", "t": "\t", "Z": "\x1a", "%": "\\%", "_": "\\_"}
 #: up to this version a conditional comment is code for every server that there is
-_ALWAYS = 50_699
+ALWAYS_CODE = 50_699
 #: MariaDB takes a comment for MySQL 5.7 or later for one
-_NEVER_ON_MARIADB = range(50_700, 100_000)
+NEVER_ON_MARIADB = range(50_700, 100_000)
 
 
 def tokenize(sql: str, session: Session) -> tuple[Token, ...]:
@@ -249,9 +249,9 @@ class _Scan:
             return True
         self._at = version.end()
         least, server = int(version[0]), self._session.version
-        if least <= _ALWAYS:
+        if least <= ALWAYS_CODE:
             return True
-        if self._session.mariadb and not mariadb_only and least in _NEVER_ON_MARIADB:
+        if self._session.mariadb and not mariadb_only and least in NEVER_ON_MARIADB:
             return False
         if not server:
             raise Unreadable("a comment for some versions, where the server's is unknown")
