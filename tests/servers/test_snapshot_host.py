@@ -6,7 +6,7 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -17,14 +17,17 @@ from cdcsync_core.positions.gtid import GtidSet
 from cdcsync_core.positions.position import Position
 from cdcsync_core.resource.snapshot_spec import MaxLoad
 from cdcsync_core.runs.run import ExitCode
+from cdcsync_core.tables.source_table import TableId
 from cdcsync_demo.embedded import OptionValue
 from cdcsync_mysql.checks import Level
 from cdcsync_mysql.positions.watermark import low
 from cdcsync_mysql.readiness.hosts import check_snapshot_host
 from cdcsync_mysql.readiness.replica_gtids import applied
 from cdcsync_mysql.readiness.snapshot_host import SnapshotHost
+from cdcsync_mysql.reading.catalog import read_table
 from cdcsync_mysql.sessions.connection import connect
 from cdcsync_spark.snapshot.source import LiveSource
+from support.dump import definition
 from support.relay import relays_at_one_port
 from support.replicas import await_replica, replicate
 from support.semisync import commit_held, until
@@ -161,24 +164,59 @@ def test_the_copy_is_the_sources_while_the_replica_lags(step: Stepwise) -> None:
 def test_a_snapshot_waits_while_its_replica_lags_too_far(step: Stepwise) -> None:
     source, replica, host = step.server, step.replica, _host(step)
     assert replica is not None
-    most = MaxLoad.model_validate({"replicaLag": "1s"})
+    most, tables = MaxLoad.model_validate({"replicaLag": "1s"}), [definition(source, step.database, "t")]
     live = LiveSource(step.source, step.facts, host)
-    assert LiveSource(step.source, step.facts).excess(most) == "", "a primary has no lag"
-    until(lambda: live.excess(most) == "", "the replica keeps up")
+    assert LiveSource(step.source, step.facts).excess(most, tables) == "", "a primary has no lag"
+    until(lambda: live.excess(most, tables) == "", "the replica keeps up")
     with replica.connect(db=step.database) as lock, lock.cursor() as cursor:
         cursor.execute("BEGIN")
         cursor.execute("SELECT * FROM t WHERE id = 1 FOR UPDATE")
         source.run("UPDATE t SET v = 5 WHERE id = 1", db=step.database)
-        until(lambda: live.excess(most) != "", "the replica is two seconds behind")
-        assert re.fullmatch(r"the replica's lag is \d+ s, at most 1 s allowed", live.excess(most))
+        until(lambda: live.excess(most, tables) != "", "the replica is two seconds behind")
+        assert re.fullmatch(r"the replica's lag is \d+ s, at most 1 s allowed", live.excess(most, tables))
         cursor.execute("ROLLBACK")
-    until(lambda: live.excess(most) == "", "the replica has caught up")
+    until(lambda: live.excess(most, tables) == "", "the replica has caught up")
     replica.run("STOP REPLICA SQL_THREAD")
     try:
-        assert live.excess(most).startswith("the replica's lag is not known")
-        assert (Level.OK, live.excess(most)) in _checked(step, most)
+        assert live.excess(most, tables).startswith("the replica's lag is not known")
+        assert (Level.OK, live.excess(most, tables)) in _checked(step, most)
     finally:
         replica.run("START REPLICA SQL_THREAD")
+
+
+@_BOTH
+def test_the_load_is_that_of_the_servers_on_which_a_waves_rows_are_read(step: Stepwise) -> None:
+    """A table without a key is read on the source, which is busy; the replica is not."""
+    source, replica = step.server, step.replica
+    assert replica is not None
+    source.run("CREATE TABLE bag (v INT)", db=step.database)
+    await_replica(source, replica)
+    keyed = definition(source, step.database, "t")
+    with source.connect(db=step.database) as connection:
+        bag = read_table(connection, TableId(step.database, "bag"), needs_key=False)
+    live = LiveSource(step.source, step.facts, _host(step))
+    [(_, running)] = replica.query("SHOW GLOBAL STATUS LIKE 'Threads_running'")
+    most = MaxLoad.model_validate({"threadsRunning": int(running) + 3})
+    with _waiting_sessions(source, int(running) + 5):
+        until(lambda: live.excess(most, [keyed, bag]) != "", "the source is busy")
+        assert live.excess(most, [bag]) != ""
+        assert live.excess(most, [keyed]) == ""
+    until(lambda: live.excess(most, [keyed, bag]) == "", "the source is idle")
+
+
+@contextmanager
+def _waiting_sessions(server: Server, count: int) -> Iterator[None]:
+    """Statements that run until the end."""
+    holder = server.connect()
+    with ExitStack() as stack:
+        with holder.cursor() as cursor:
+            cursor.execute("SELECT GET_LOCK('busy', 0)")
+        threads = [threading.Thread(target=server.query, args=("SELECT GET_LOCK('busy', 600)",)) for _ in range(count)]
+        for thread in threads:
+            thread.start()
+            stack.callback(thread.join)
+        stack.callback(holder.close)
+        yield
 
 
 @_OF_MYSQL

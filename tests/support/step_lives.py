@@ -285,7 +285,7 @@ class _Snapshot:
     def replica_for(self, table: Capture) -> None:
         return None
 
-    def excess(self, most: MaxLoad) -> str:
+    def excess(self, most: MaxLoad, tables: Sequence[Capture]) -> str:
         return ""
 
     @contextmanager

@@ -96,7 +96,7 @@ def run_snapshot(context: RunContext, source: SnapshotSource | None = None, read
 
 def _throttle(context: RunContext, source: SnapshotSource, progress: SnapshotReports) -> Throttle:
     spec = context.resource.spec.snapshot
-    return Throttle(spec, lambda: source.excess(spec.max_load), progress.throttled, context.wait)
+    return Throttle(spec, lambda tables: source.excess(spec.max_load, tables), progress.throttled, context.wait)
 
 
 def _begin(context: RunContext, tables: list[SnapshotTable], epoch: int, progress: SnapshotReports) -> None:
@@ -261,7 +261,7 @@ class SnapshotRun:
 
     def _run_wave(self, wave: list[WaveSplit]) -> list[list[WaveSplit]]:
         """The tables' parts of it that are to be tried alone."""
-        self.throttle.before_wave()
+        self.throttle.before_wave([self.tables[number].state.capture for number in {w.table for w in wave}])
         wave, again = self._resumable(wave), list[list[WaveSplit]]()
         if not wave:
             return again

@@ -7,7 +7,7 @@ promises, so they are tested on one in memory; `LiveSource` keeps them on a serv
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Protocol
 
@@ -50,8 +50,9 @@ class SnapshotSource(Protocol):
     def history(self) -> AbstractContextManager[Verify]:
         """The binlog as it is now, for several questions."""
 
-    def excess(self, most: MaxLoad) -> str:
-        """What of the load is more than it may be, in words; empty where nothing is."""
+    def excess(self, most: MaxLoad, tables: Sequence[Capture]) -> str:
+        """What is more than it may be of the load of the servers on which these tables' rows are
+        read, in words; empty where nothing is."""
 
     def splits(self, table: Capture, chunk_size: int, frontier: Bound) -> Iterator[Split]:
         """From `frontier` (None: from the beginning) to the open end."""
@@ -86,23 +87,26 @@ class LiveSource:
             session.refuse_hidden_changes()
             yield session.proved
 
-    def excess(self, most: MaxLoad) -> str:
-        with self._reading() as session:
-            return excess(self._proved(session), session.facts.flavor, most)
+    def excess(self, most: MaxLoad, tables: Sequence[Capture]) -> str:
+        too_much = []
+        for on_replica in sorted({self.replica_for(table) is not None for table in tables}):
+            with self._reading(on_replica) as session:
+                too_much.append(excess(self._proved(session, on_replica), session.facts.flavor, most))
+        return "; ".join(filter(None, too_much))
 
     def splits(self, table: Capture, chunk_size: int, frontier: Bound) -> Iterator[Split]:
-        with self._reading() as session:
-            connection = self._proved(session)
-            if self._replica is not None:
+        on_replica = self._replica is not None
+        with self._reading(on_replica) as session:
+            connection = self._proved(session, on_replica)
+            if on_replica:
                 refuse_unlike(connection, table)
             with self._locks.asking(connection, table.id):
                 yield from plan(connection, table, chunk_size, frontier)
 
-    def _reading(self) -> AbstractContextManager[SourceSession]:
-        """A session on the server on which rows are read."""
-        return open_session(self._source if self._replica is None else self._replica.replica)
+    def _reading(self, on_replica: bool) -> AbstractContextManager[SourceSession]:
+        return open_session(self._replica.replica if self._replica is not None and on_replica else self._source)
 
-    def _proved(self, session: SourceSession) -> Connection:
-        if self._replica is None:
-            return session.proved(self._lineage)
-        return session.on_replica_of(self._replica.facts)
+    def _proved(self, session: SourceSession, on_replica: bool) -> Connection:
+        if self._replica is not None and on_replica:
+            return session.on_replica_of(self._replica.facts)
+        return session.proved(self._lineage)

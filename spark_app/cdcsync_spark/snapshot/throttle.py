@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from cdcsync_core.resource.snapshot_spec import SnapshotSpec
+from cdcsync_core.tables.capture import Capture
 
 #: between two questions for the load, and the longest wait at once
 _AGAIN_SECONDS = 1.0
@@ -21,12 +22,12 @@ _SHOWN_SECONDS = 5.0
 
 @dataclass
 class Throttle:
-    """`excess` says what of the source's load is too much, empty where nothing is; `report` gets
-    that once it lasts, and an empty text when it is over; `wait` gets seconds; `clock` counts
+    """`excess` says what load is too much for reading these tables, empty where none is; `report`
+    gets that once it lasts, and an empty text when it is over; `wait` gets seconds; `clock` counts
     them."""
 
     spec: SnapshotSpec
-    excess: Callable[[], str]
+    excess: Callable[[Sequence[Capture]], str]
     report: Callable[[str], None]
     wait: Callable[[float], None]
     clock: Callable[[], float] = time.monotonic
@@ -44,12 +45,12 @@ class Throttle:
             return most
         return max(min(most, size // self._split_size), 1) if self._split_size else 1
 
-    def before_wave(self) -> None:
-        """Returns when a wave may be read."""
+    def before_wave(self, tables: Sequence[Capture]) -> None:
+        """Returns when a wave of these tables may be read."""
         while (left := self._next - self.clock()) > 0:
             self.wait(min(left, _AGAIN_SECONDS))
         if self.spec.max_load.is_set:
-            self.wait_while(self.excess)
+            self.wait_while(lambda: self.excess(tables))
         self._began = self.clock()
 
     def after_wave(self, rows: int, sizes: Sequence[int]) -> None:

@@ -91,7 +91,7 @@ class MemorySource:
     def replica_for(self, table: Capture) -> None:
         return None
 
-    def excess(self, most: MaxLoad) -> str:
+    def excess(self, most: MaxLoad, tables: Sequence[Capture]) -> str:
         return self.loads.pop(0) if self.loads else ""
 
     @contextmanager
