@@ -3,6 +3,7 @@ snapshot waits while that is too much."""
 
 from __future__ import annotations
 
+import json
 import re
 import threading
 from collections.abc import Callable, Iterator
@@ -15,12 +16,18 @@ import pymysql
 import pytest
 
 from cdcsync_core.errors import PermanentError, Reason
+from cdcsync_core.positions.chunk import Split
 from cdcsync_core.resource.snapshot_spec import MaxLoad
 from cdcsync_core.runs.run import ExitCode
 from cdcsync_mysql.readiness.load import excess
 from cdcsync_mysql.server import read_facts
 from cdcsync_mysql.sessions.connection import connect
+from cdcsync_spark.snapshot.splits.low_mark import LowMark
+from cdcsync_spark.snapshot.splits.split_read import SplitReader
+from cdcsync_spark.snapshot.wave_job import SplitTask, _parse, _run_task
+from support.dump import definition
 from support.fixtures import FreshDatabase, FreshServer, variants
+from support.memory_target import MemoryTarget
 from support.servers import Server
 from support.source import connected, source_of
 from support.sync_process import Sync
@@ -84,6 +91,26 @@ def test_a_history_list_that_the_account_may_not_see_is_refused(fresh_server: Fr
         excess(connection, read_facts(connection).flavor, most)
     assert refused.value.reason is Reason.PRIVILEGE_MISSING
     assert "PROCESS" in str(refused.value)
+
+
+@variants("mariadb1011", "mysql97_gtid")
+def test_what_a_split_read_counts_though_it_failed(
+    variant: str, request: pytest.FixtureRequest, fresh_database: FreshDatabase
+) -> None:
+    """The bounds are the source's, which has sent the rows. The definition is found to be another
+    one behind the last of them."""
+    server: Server = request.getfixturevalue(variant)
+    database = fresh_database(server)
+    server.run("CREATE TABLE t (id INT PRIMARY KEY)", "INSERT INTO t VALUES (1), (2), (3)", db=database)
+    table = definition(server, database, "t")
+    server.run("ALTER TABLE t ADD v INT", db=database)
+    with connected(server) as (_, facts):
+        low = LowMark(source_of(server), facts).take()
+    reader = SplitReader(source_of(server), facts.lineage, table, Split(), low, 600)
+    result = _parse(json.dumps(_run_task(SplitTask(0, reader, MemoryTarget(), "split"))))
+    assert result.error is not None
+    assert result.error.reason is Reason.SCHEMA_CHANGE_REFUSED
+    assert (result.rows, result.size > 0, result.staged) == (3, True, ())
 
 
 def _is_throttled(why: str) -> Callable[[dict[str, Any]], bool]:

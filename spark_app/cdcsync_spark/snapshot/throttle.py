@@ -1,8 +1,9 @@
 """What keeps a snapshot from loading its source beyond the bounds of `spec.snapshot`.
 
-Why it is right: it waits between waves only. What was read is committed then, no transaction, lock
-or connection of the run is open on the source, and the next LOW is taken afterwards; so a wait of
-any length costs nothing but time, and a run that is asked to stop stops at once.
+Why it is right: it waits between waves only. What was read is committed then, no transaction or
+lock of the run is open on the source (at most the idle connection of a plan that the driver makes
+by itself), and the next LOW is taken afterwards; so a wait costs nothing but time, and a run that
+is asked to stop stops at once.
 """
 
 from __future__ import annotations

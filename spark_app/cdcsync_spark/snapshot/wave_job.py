@@ -42,8 +42,8 @@ class SplitTask:
 
 @dataclass(frozen=True)
 class SplitResult:
-    """What comes back: the staged files with their rows, or the error. `position`: what the rows
-    of a table without a key are as of. `size` is in bytes, of the rows as the server sent them."""
+    """What comes back: the staged files, or the error. `rows` and `size`, in bytes, are of what the
+    server sent. `position`: what the rows of a table without a key are as of."""
 
     staged: Staged = ()
     rows: int = 0
@@ -97,11 +97,12 @@ def _task_function(
 
 
 def _run_task(task: SplitTask) -> dict[str, Any]:
-    try:
-        staged = task.target.stage(task.reader.table, task.reader.batches(), task.name)
-    except CdcError as e:
-        return {"error": e.to_json()}
+    """What was read counts where it failed, too: the source has sent it."""
     reader = task.reader
+    try:
+        staged = task.target.stage(reader.table, reader.batches(), task.name)
+    except CdcError as e:
+        return {"error": e.to_json(), "rows": reader.rows, "size": reader.size}
     result = {
         "staged": [p.to_dict() for p in staged],
         "rows": reader.rows,
@@ -114,7 +115,7 @@ def _run_task(task: SplitTask) -> dict[str, Any]:
 def _parse(text: str) -> SplitResult:
     data = json.loads(text)
     if "error" in data:
-        return SplitResult(error=from_json(data["error"]))
+        return SplitResult(rows=data["rows"], error=from_json(data["error"]), size=data["size"])
     return SplitResult(
         tuple(StagedPart.from_dict(p) for p in data["staged"]),
         data["rows"],

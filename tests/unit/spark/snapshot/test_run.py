@@ -121,7 +121,7 @@ class MemorySource:
     def _result(self, task: SplitTask) -> SplitResult:
         error = self.errors.get((task.reader.table.id.name, task.reader.split))
         if error is not None:
-            return SplitResult(error=error)
+            return SplitResult(error=error, rows=10, size=1 << 15)
         first = 10 * next(self.numbers)
         rows = [{"id": n} for n in range(first, first + 10)]
         staged = task.target.stage(task.reader.table, self._batches(task.reader.table, rows), task.name)
@@ -241,6 +241,17 @@ def test_a_bound_on_rows_makes_waves_small_and_their_time_as_long_as_their_rows_
     runs.run({"orders": 4})
     assert [len(w) for w in runs.source.waves] == [2, 2]
     assert len(runs.target("orders").log) == 2
+    assert runs.waited
+    assert all(0 < seconds <= 0.2 for seconds in runs.waited)
+
+
+def test_a_wave_that_failed_has_the_time_of_its_rows_too(runs: SnapshotRuns) -> None:
+    """Twenty rows of a table that is refused, then those of the next."""
+    runs.bounds = {"maxRowsPerSecond": 100}
+    for split in plan(4):
+        runs.source.errors["a", split] = fail(Reason.TYPE_UNSUPPORTED, "a value")
+    runs.run({"a": 2, "b": 2})
+    assert len(runs.source.waves) == 2
     assert runs.waited
     assert all(0 < seconds <= 0.2 for seconds in runs.waited)
 
