@@ -42,7 +42,7 @@ def _column(name: str, declared: str) -> Column:
 
 
 ORDERS = Capture(
-    SourceTable(TableId("shop", "orders"), tuple(_column(n, t) for n, t in TYPES.items()), "utf8mb4"),
+    SourceTable(TableId("shop", "orders"), tuple(_column(n, t) for n, t in TYPES.items()), "utf8mb4", frozenset()),
     ("id",),
     key_index="PRIMARY",
 )
@@ -52,6 +52,7 @@ WIDE = Capture(
         ORDERS.id,
         tuple(_column(n, {"int": "int(11)", "year": "year(4)"}.get(t, t)) for n, t in TYPES.items()),
         "utf8mb4",
+        frozenset(),
     ),
     ("id",),
     key_index="PRIMARY",

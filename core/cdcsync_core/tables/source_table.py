@@ -152,8 +152,9 @@ class SourceTable:
     row event: `charset` is the default for new text columns (empty: not known), `generated` the
     columns that the server computes (None: not known), `auto_increment` the column that has the
     attribute (empty: none, or not known), `unique` the names of the unique indexes besides the one
-    that identifies rows (None: not known). Unknown facts only ever lead to a resnapshot, so they
-    are no part of equality.
+    that identifies rows (None: not known), `recomputed` the captured ones of `generated` that a
+    rebuild of the table may give other values (None: not known). Unknown facts only ever lead to a
+    resnapshot, so they are no part of equality.
     """
 
     id: TableId
@@ -162,13 +163,14 @@ class SourceTable:
     generated: frozenset[str] | None = field(default=None, compare=False)
     auto_increment: str = field(default="", compare=False)
     unique: frozenset[str] | None = field(default=None, compare=False)
+    recomputed: frozenset[str] | None = field(default=frozenset(), compare=False)
 
     def column(self, name: str) -> Column | None:
         return next((c for c in self.columns if c.name == name), None)
 
     @property
     def facts(self) -> tuple[Any, ...]:
-        """All that equality leaves out."""
+        """What equality leaves out and a followed statement may change."""
         return (self.charset, self.generated, self.auto_increment, self.unique)
 
     def to_dict(self) -> dict[str, Any]:
@@ -178,6 +180,7 @@ class SourceTable:
             "generated": None if self.generated is None else sorted(self.generated),
             "autoIncrement": self.auto_increment or None,
             "unique": None if self.unique is None else sorted(self.unique),
+            "recomputed": None if self.recomputed is None else sorted(self.recomputed),
         }
         return {
             "database": self.id.database,
@@ -194,6 +197,8 @@ class SourceTable:
             _names(data.get("generated")),
             data.get("autoIncrement", ""),
             _names(data.get("unique")),
+            # older releases recorded none: there is none where no column is generated
+            frozenset() if data.get("generated") == [] else _names(data.get("recomputed")),
         )
 
 

@@ -18,6 +18,7 @@ from cdcsync_core.tables.capture import Capture
 from cdcsync_core.tables.source_table import Column, SourceTable, SourceType, TableId, quote
 from cdcsync_core.tables.table_selection import TableSelection, literal_name, matches
 from cdcsync_mysql.reading.declared import declare
+from cdcsync_mysql.reading.generation import Generated, unproved
 from cdcsync_mysql.reading.splitquery import unsupported_key_reason
 from cdcsync_mysql.sessions.connection import Connection, fetch, fetch_dicts
 
@@ -206,6 +207,8 @@ def read_table(
     if not indexes:
         _open(connection, table_id)
     _check_excluded(table_id, excluded, {c.name for c in columns})
+    generated, reasons = _generated(columns, rows)
+    _check_generated(table_id, excluded, generated, reasons)
     by_name = {c.name: c for c in columns}
     index = _key_index(table_id, by_name, indexes, key)
     if index is None and needs_key:
@@ -216,9 +219,10 @@ def read_table(
         table_id,
         columns,
         charset,
-        generated=frozenset(column.name for column, row in zip(columns, rows, strict=True) if row[6]),
+        generated=frozenset(generated),
         auto_increment=next((str(row[0]) for row in rows if "auto_increment" in str(row[5]).lower()), ""),
         unique=frozenset(i.name for i in indexes) - {index.name},
+        recomputed=frozenset(reasons) - excluded,
     )
     return Capture(source, tuple(index.columns), excluded, index.name)
 
@@ -284,11 +288,11 @@ def _unsupported(table_id: TableId, found: str, needed: str, remedy: str) -> Cdc
 
 
 def _column_rows(connection: Connection, table_id: TableId) -> list[tuple[Any, ...]]:
-    """What `_column` needs, then EXTRA, and whether the column is generated."""
+    """What `_column` needs, then EXTRA, and the expression of a generated column (else empty)."""
     return fetch(
         connection,
         "SELECT COLUMN_NAME, COLUMN_TYPE, CHARACTER_SET_NAME, IS_NULLABLE, COLLATION_NAME, EXTRA,"
-        " COALESCE(GENERATION_EXPRESSION, '') <> '' FROM information_schema.COLUMNS"
+        " COALESCE(GENERATION_EXPRESSION, '') FROM information_schema.COLUMNS"
         " WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s ORDER BY ORDINAL_POSITION",
         (table_id.database, table_id.name),
         doing=_DOING,
@@ -336,6 +340,34 @@ def _check_excluded(table_id: TableId, excluded: frozenset[str], columns: set[st
             Reason.SPEC_INVALID,
             f"columns.exclude names {', '.join(unknown)}",
             needed=f"columns of the table: {', '.join(sorted(columns))}",
+            table=str(table_id),
+        )
+
+
+def _generated(columns: tuple[Column, ...], rows: list[tuple[Any, ...]]) -> tuple[dict[str, Generated], dict[str, str]]:
+    """The generated columns, and why some may have two values for one row."""
+    generated = {
+        column.name: Generated(column, _text(row[6]), "STORED" in str(row[5]).upper())
+        for column, row in zip(columns, rows, strict=True)
+        if row[6]
+    }
+    return generated, unproved(generated, {c.name: c for c in columns})
+
+
+def _check_generated(
+    table_id: TableId, excluded: frozenset[str], generated: dict[str, Generated], reasons: dict[str, str]
+) -> None:
+    """Refuses virtual columns whose value in the binlog, which is the writer's, may not be the one
+    that a SELECT computes."""
+    names = [name for name in reasons if name not in excluded and not generated[name].stored]
+    if names:
+        named = ", ".join(f"{name} ({reasons[name]})" for name in names)
+        raise fail(
+            Reason.TYPE_UNSUPPORTED,
+            f"virtual columns that may have another value in another session: {named}",
+            needed="generated columns whose value the row alone decides, or STORED ones",
+            remedy=f"leave them out: tables.overrides: [{{table: {table_id}, columns: {{exclude: [{', '.join(names)}]}}}}];"
+            " or define them as STORED",
             table=str(table_id),
         )
 

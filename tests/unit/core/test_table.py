@@ -187,7 +187,18 @@ def test_facts_come_back_and_decide_no_version(facts: dict[str, object]) -> None
     assert known == unknown
     assert unknown.reads_as(known)
     assert unknown.source.facts == ("", None, "", None)
-    assert unknown.to_dict().keys() == {"database", "name", "columns", "key", "keyIndex", "excluded"}
+    assert unknown.to_dict().keys() == {"database", "name", "columns", "key", "keyIndex", "excluded", "recomputed"}
+
+
+@pytest.mark.parametrize(
+    ("generated", "recomputed"), [(None, None), (frozenset(), frozenset()), (frozenset({"kind"}), None)]
+)
+def test_older_definitions_have_no_recomputed_columns_where_none_is_generated(
+    generated: frozenset[str] | None, recomputed: frozenset[str] | None
+) -> None:
+    recorded = a_table(generated=generated).to_dict()
+    del recorded["recomputed"]
+    assert Capture.from_dict(recorded).source.recomputed == recomputed
 
 
 def test_excluded_columns_are_in_the_log_and_not_in_the_target() -> None:

@@ -18,7 +18,7 @@ from cdcsync_core.tables.schema_change import Converted, Filled, Followed, Kept,
 from cdcsync_core.tables.source_table import INTEGERS, LABELLED, Column, SourceTable, SourceType
 from cdcsync_spark.wire.sql.changes.alter import is_harmless
 from cdcsync_spark.wire.sql.column.column_types import Unpredictable, declared_type, max_bytes, same_characters
-from cdcsync_spark.wire.sql.column.columns import Declared, read_attributes, read_type
+from cdcsync_spark.wire.sql.column.columns import Declared, keeps_collation, read_attributes, read_type
 from cdcsync_spark.wire.sql.column.conversions import keeps_values, promoted
 from cdcsync_spark.wire.sql.column.fills import fill
 from cdcsync_spark.wire.sql.column.layout import Layout, Placed
@@ -107,6 +107,7 @@ class _Alteration:
             None if generated is None else frozenset(names[n] for n in generated if n in names),
             names.get(self._auto, ""),
             self._unique,
+            old.source.recomputed and frozenset(names[n] for n in old.source.recomputed if n in names),
         )
         return replace(
             old,
@@ -204,6 +205,8 @@ class _Alteration:
         source = replace(declared_type(declared, self._default, self._session), replaced=old.type.replaced)
         column = Column(name, source, self._nulls(declared, old), _collation(declared, source))
         self._check_key(old, column)
+        if self._old.source.generated != frozenset() and not keeps_collation(old, column.collation):
+            raise Unpredictable(f"the collation of {old.name} changes, by which a generated column may compare")
         origin = Kept(old.name) if source == old.type else self._converting(old, source)
         self._layout.change(old, Placed(column, origin, after))
 
@@ -251,6 +254,8 @@ class _Alteration:
         old = column.type
         if column.name in self._old.key or column.name in (self._old.source.generated or ()):
             raise Unpredictable(f"the text {column.name} is in the key, or generated")
+        if self._old.source.generated != frozenset():
+            raise Unpredictable(f"the collation of {column.name} changes, by which a generated column may compare")
         if old.charset == charset:
             self._layout.change(column, Placed(replace(column, collation=""), Kept(column.name)))
             return

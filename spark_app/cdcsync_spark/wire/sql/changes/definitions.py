@@ -18,8 +18,10 @@ from cdcsync_spark.wire.sql.changes.effects import (
     Dropped,
     Effect,
     IndexDropped,
+    Indexed,
     Left,
     Moved,
+    Rebuilt,
     Truncated,
 )
 from cdcsync_spark.wire.sql.syntax.indexes import create_index, index_modifiers
@@ -79,7 +81,7 @@ def _create(reader: TokenReader, _: Session) -> Iterator[Effect]:
         yield _create_table(reader, replaced)
     else:
         index, table = create_index(reader)
-        yield IndexDropped(table, index) if replaced else Left(table)
+        yield IndexDropped(table, index) if replaced else Indexed(table)
 
 
 def _create_table(reader: TokenReader, replaced: bool) -> Effect:
@@ -252,10 +254,21 @@ def _truncate(reader: TokenReader, _: Session) -> Iterator[Effect]:
     reader.wait()
 
 
+def _rebuild(reader: TokenReader, _: Session) -> Iterator[Effect]:
+    reader.take_any("NO_WRITE_TO_BINLOG", "LOCAL")
+    reader.need_any("TABLES", "TABLE")
+    yield Rebuilt(reader.table())
+    while reader.take(","):
+        yield Rebuilt(reader.table())
+    reader.rest()
+
+
 _VERBS: dict[str, Callable[[TokenReader, Session], Iterator[Effect]]] = {
     "CREATE": _create,
     "ALTER": _alter,
     "DROP": _drop,
     "RENAME": _rename,
     "TRUNCATE": _truncate,
+    "OPTIMIZE": _rebuild,
+    "REPAIR": _rebuild,
 }

@@ -33,6 +33,16 @@ class Effect:
         """Whether `now`, which is of some time after it, may be of its making."""
         return self.changes(now)
 
+    @property
+    def rebuilds(self) -> bool:
+        """Whether the server may write each row anew, and then computes its generated columns in
+        the statement's session."""
+        return False
+
+    def recomputes(self, table: Capture) -> bool:
+        """Whether captured generated columns may get other values by that."""
+        return self.rebuilds and table.source.recomputed != frozenset()
+
 
 @dataclass(frozen=True)
 class Dropped(Effect):
@@ -61,7 +71,7 @@ class Moved(Effect):
 
 @dataclass(frozen=True)
 class Left(Effect):
-    """It stays as it is: CREATE INDEX, or CREATE TABLE IF NOT EXISTS of a table that is there."""
+    """It stays as it is: CREATE TABLE IF NOT EXISTS of a table that is there."""
 
     def changes(self, _: Capture) -> bool:
         return False
@@ -71,10 +81,28 @@ class Left(Effect):
 
 
 @dataclass(frozen=True)
+class Indexed(Left):
+    """CREATE INDEX."""
+
+    rebuilds = True
+
+
+@dataclass(frozen=True)
+class Rebuilt(Left):
+    """OPTIMIZE TABLE, and REPAIR TABLE."""
+
+    rebuilds = True
+
+    def may_define(self, _: Capture) -> bool:
+        return False
+
+
+@dataclass(frozen=True)
 class IndexDropped(Effect):
     """The rows stay; the index that tells them apart must stay, too."""
 
     index: str
+    rebuilds = True
 
     def changes(self, table: Capture) -> bool:
         return may_be_key(self.index, table)
@@ -95,6 +123,11 @@ class Altered(Effect):
         return self.changes(now) or any(defining)
 
     @property
+    def rebuilds(self) -> bool:
+        """Unless the statement says how it is done."""
+        return not any(_names_algorithm(TokenReader(clause)) for clause in self.clauses)
+
+    @property
     def redefines(self) -> bool:
         return any(TokenReader(clause).word() in ("MODIFY", "CHANGE") for clause in self.clauses)
 
@@ -107,3 +140,11 @@ class Altered(Effect):
 def _adds_unique(clause: tuple[Token, ...]) -> bool:
     named = [t.text.upper() for t in clause if t.kind is TokenKind.WORD]
     return named[:1] == ["ADD"] and "UNIQUE" in named
+
+
+def _names_algorithm(clause: TokenReader) -> bool:
+    """One that copies no rows."""
+    if not clause.take("ALGORITHM"):
+        return False
+    clause.take("=")
+    return clause.word() in ("INSTANT", "INPLACE", "NOCOPY")

@@ -35,6 +35,7 @@ from cdcsync_spark.wire.sql.changes.effects import (
     IndexDropped,
     Left,
     Moved,
+    Rebuilt,
     Truncated,
 )
 from cdcsync_spark.wire.sql.changes.exclusion import is_dml, touches
@@ -68,7 +69,7 @@ def apply_to(
     effects = effects_of(statement)
     if effects is None:
         return _unread(statement, table)
-    of_table = tuple(e for e in effects if e.concerns(table))
+    of_table = tuple(e for e in effects if e.concerns(table) and not _is_nothing(e, definition))
     if not of_table:
         return None
     if any(isinstance(e, Moved) for e in of_table):
@@ -76,10 +77,18 @@ def apply_to(
     return _outcome(of_table, definition)
 
 
+def _is_nothing(effect: Effect, definition: Capture) -> bool:
+    """A rebuild that changes not even what is recorded of the table."""
+    return isinstance(effect, Rebuilt) and not effect.recomputes(definition)
+
+
 def _outcome(effects: tuple[Effect, ...], definition: Capture) -> Outcome:
     if len(effects) > 1:
         return Resnapshot("the statement changes the table in more than one way")
     outcome = _one(effects[0], definition)
+    if isinstance(outcome, Followed) and effects[0].recomputes(definition):
+        names = ", ".join(sorted(definition.source.recomputed or ())) or "generated columns"
+        return Resnapshot(f"the server may compute {names} again, in the statement's session")
     if _is(effects[0].name, definition) or outcome.kind in (Kind.RESNAPSHOT, Kind.STOP):
         return outcome
     return unchanged(definition) if outcome.kind is Kind.NOTHING else Resnapshot(_OTHER_SPELLING)

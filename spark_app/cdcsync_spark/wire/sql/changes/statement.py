@@ -24,7 +24,7 @@ def may_change(statement: Statement, table: Capture) -> bool:
     effects = effects_of(statement)
     if effects is None:
         return touches(statement.sql, statement.database, table.id, statement.session.charset)
-    return any(effect.concerns(table.id) and effect.changes(table) for effect in effects)
+    return any(e.concerns(table.id) and (e.changes(table) or e.recomputes(table)) for e in effects)
 
 
 def may_define(statement: Statement, table: Capture) -> bool:

@@ -58,8 +58,16 @@ def is_same_column(reader: TokenReader, table: Capture, session: Session) -> Non
         and _same_text(declared, column, table.source.charset if session.strict else "")
     ):
         raise Unreadable(f"another type of {name}")
+    if table.source.generated != frozenset() and not keeps_collation(column, declared.collation):
+        raise Unreadable(f"another collation of {name}, by which a generated column may compare")
     if not (_same_key(declared, column) if name in table.key else _nulls_stay(declared, column, session)):
         raise Unreadable(f"another key, or NULLs of {name} that go")
+
+
+def keeps_collation(column: Column, declared: str) -> bool:
+    """Whether a definition with the collation `declared` (empty: that of the table, which may have
+    got another one) leaves the column the one that it has."""
+    return column.type.base not in _LABELLED or declared == column.collation.lower() != ""
 
 
 def value(reader: TokenReader) -> None:
