@@ -241,6 +241,42 @@ def test_a_change_that_is_not_in_the_log_is_found(
     assert {d.key["id"]: d.kind for d in result.keys} == dict.fromkeys(["1", "2"], DifferenceKind.DIFFERENT)
 
 
+def test_a_row_without_a_key_is_a_difference_of_its_table_alone(
+    mariadb1011: Server, fresh_database: FreshDatabase, sync_of: MakeSync
+) -> None:
+    """Another program may write one, because every column of a target takes NULL. A value that
+    cannot be compared ends the verification of its table, and of no other."""
+    database = fresh_database(mariadb1011)
+    table_of_rows(mariadb1011, database, 10)
+    mariadb1011.run(
+        "CREATE TABLE composite (a INT, b INT, PRIMARY KEY (a, b))",
+        "INSERT INTO composite VALUES (1, 1)",
+        "CREATE TABLE dated (id DATETIME PRIMARY KEY)",
+        "INSERT INTO dated VALUES ('2024-01-01')",
+        db=database,
+    )
+    sync = sync_of(mariadb1011, database)
+    sync.copy()
+    sync.catch_up()
+    beyond = pa.array([253_402_300_800_000_000], pa.int64()).cast(pa.timestamp("us"))
+    for table, columns in {
+        "t": {"id": pa.nulls(1)},
+        "composite": {"a": pa.array([1], pa.int32()), "b": pa.nulls(1)},
+        "dated": {"id": beyond},
+    }.items():
+        schema = sync.target(table).open_snapshot().schema
+        row = [columns.get(f.name, pa.nulls(1)).cast(f.type) for f in schema]
+        write_deltalake(str(sync.folder / "lake" / database / table), pa.table(row, schema=schema), mode="append")
+    results = verify(sync)
+    assert [d.key for d in results["t"].keys] == [{"id": "NULL"}]
+    assert [d.key for d in results["composite"].keys] == [{"a": "1", "b": "NULL"}]
+    extra = {DifferenceKind.EXTRA.value: 1}
+    assert (results["t"].counts, results["composite"].counts) == (extra, extra)
+    error = results["dated"].error
+    assert error is not None
+    assert error["reason"] == Reason.INTERNAL_ERROR.value
+
+
 @usually_on("mysql97_gtid")
 def test_verify_while_writers_write(any_server: Server, fresh_database: FreshDatabase, sync_of: MakeSync) -> None:
     """The stream runs, 8 writers work on few keys, one row changes in every transaction; then

@@ -24,7 +24,7 @@ from cdcsync_mysql.sessions.connection import Source, source_from_spec
 from cdcsync_spark.sinks import sink_from_spec
 from cdcsync_spark.sinks.contract.sink import Sink
 from cdcsync_spark.verify.clearing import note_equal
-from cdcsync_spark.verify.confirm import DifferenceConfirmation, Suspect
+from cdcsync_spark.verify.confirm import DifferenceConfirmation, Suspect, kept_in
 from cdcsync_spark.verify.digest import Digesters
 from cdcsync_spark.verify.keys import refuse_other_definition
 from cdcsync_spark.verify.reading import Candidates, Work, compare_table, count_rows, spool_for, start_workers
@@ -51,6 +51,10 @@ class _Subject:
     skipped: str = ""
     error: CdcError | None = None
     seconds: float = 0.0
+
+    @property
+    def name(self) -> str:
+        return str(self.id)
 
 
 @dataclass
@@ -102,16 +106,14 @@ class Comparison:
 
     def _attempt(self, subject: _Subject, number: int, pool: ProcessPoolExecutor, workers: int) -> None:
         subject.started = time.monotonic()
-        try:
+        with kept_in(subject):
             self._compare(subject, number, pool, workers)
-        except CdcError as e:
-            subject.error = e
         subject.seconds = time.monotonic() - subject.started
 
     # -- the first read
 
     def _compare(self, subject: _Subject, number: int, pool: ProcessPoolExecutor, workers: int) -> None:
-        name = str(subject.id)
+        name = subject.name
         opened = self._open(subject)
         if opened is None:
             return
@@ -219,16 +221,15 @@ class Comparison:
     def _keys(self, subject: _Subject, suspect: Suspect) -> tuple[Difference, ...]:
         if not suspect.kinds[: self.config.limit]:
             return ()
-        try:
+        shown: list[Difference] = []
+        with kept_in(subject):
             snapshot = suspect.target.open_snapshot()
             first, kinds = suspect.keys.slice(0, self.config.limit), suspect.kinds[: self.config.limit]
             seconds = self.resource.spec.snapshot.max_split_seconds
-            return differences(
+            shown += differences(
                 self.source, self.facts.lineage, suspect.table, snapshot, first, kinds, suspect.digesters.keys, seconds
             )
-        except CdcError as e:
-            subject.error = subject.error or e
-            return ()
+        return tuple(shown)
 
 
 def _no_source(name: str) -> CdcError:

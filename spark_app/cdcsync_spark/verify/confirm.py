@@ -8,9 +8,11 @@ again -> the binlog between what both sides are as of -> what each key must have
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Protocol
 
 import pyarrow as pa
 
@@ -23,6 +25,7 @@ from cdcsync_mysql.positions.watermark import high
 from cdcsync_mysql.readiness.proof import open_session
 from cdcsync_mysql.server import ServerFacts
 from cdcsync_mysql.sessions.connection import Source
+from cdcsync_spark.logs import get_logger
 from cdcsync_spark.sinks.contract.checks import replaced_meanwhile
 from cdcsync_spark.sinks.contract.sink import Target
 from cdcsync_spark.sinks.contract.snapshot import TargetSnapshot
@@ -34,6 +37,7 @@ from cdcsync_spark.verify.keys import matching, scan_keys, select_keys
 from cdcsync_spark.verify.sync_status import SyncStatus
 from cdcsync_spark.verify.target_position import open_target, position_of
 
+_log = get_logger()
 _POLL_SECONDS = 0.3
 #: phases in which no driver brings the targets on
 _AT_REST = (Phase.WAITING, Phase.PAUSED)
@@ -74,6 +78,28 @@ class Suspect:
     def keep(self, indices: list[int]) -> None:
         self.keys = self.keys.take(pa.array(indices, pa.int64()))
         self.digests = self.digests[indices]
+
+
+class _Verified(Protocol):
+    @property
+    def name(self) -> str: ...
+
+    error: CdcError | None
+
+
+@contextmanager
+def kept_in(table: _Verified) -> Iterator[None]:
+    """Ends the verification of one table by whatever its rows are: another program may have written
+    values that no column of the source has."""
+    try:
+        yield
+    except CdcError as e:
+        table.error = table.error or e
+    except Exception as e:  # noqa: BLE001 (the others are compared)
+        _log.exception("rows that cannot be compared", table=table.name)
+        found = f"a row that cannot be compared ({type(e).__name__})"
+        needed, remedy = "values that the source's types have", "see the log of the verification"
+        table.error = table.error or fail(Reason.INTERNAL_ERROR, found, needed=needed, remedy=remedy, table=table.name)
 
 
 @dataclass
@@ -127,7 +153,7 @@ class DifferenceConfirmation:
     def _read_source(self, suspect: Suspect) -> Rows:
         self.report(suspect.name, VerificationStep.READING_AGAIN)
         rows: Rows = {}
-        try:
+        with kept_in(suspect):
             # the server may give one row for two spellings of its key: the last one read wins
             for batch, keys in matching(
                 select_keys(self.source, self.facts.lineage, suspect.table, suspect.keys, self.max_seconds),
@@ -136,8 +162,6 @@ class DifferenceConfirmation:
             ):
                 digests = suspect.digesters.rows.of(batch)
                 rows |= {k.tobytes(): [d.tobytes()] for k, d in zip(keys, digests, strict=True)}
-        except CdcError as e:
-            suspect.error = e
         return rows
 
     def _read_target(self, reread: _Reread) -> bool:
@@ -145,16 +169,13 @@ class DifferenceConfirmation:
         suspect = reread.suspect
         if suspect.error is not None:
             return False
-        try:
+        with kept_in(suspect):
             opened = open_target(suspect.target, suspect.name, self.status.read())
             refuse_replaced(suspect, opened.snapshot)
             reread.target = target_rows(suspect, opened.snapshot)
-        except CdcError as e:
-            suspect.error = e
-            return False
-        suspect.position, suspect.until = opened.position, opened.until
-        suspect.keep([i for i, k in enumerate(suspect.key_bytes) if reread.target.get(k) != reread.source.get(k)])
-        return suspect.keys.num_rows > 0
+            suspect.position, suspect.until = opened.position, opened.until
+            suspect.keep([i for i, k in enumerate(suspect.key_bytes) if reread.target.get(k) != reread.source.get(k)])
+        return suspect.error is None and suspect.keys.num_rows > 0
 
     # -- waiting
 

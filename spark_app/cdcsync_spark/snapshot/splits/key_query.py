@@ -19,7 +19,7 @@ from cdcsync_core.tables.source_table import BINARIES, INTEGERS, TEXTS, Column, 
 
 def condition(table: Capture, keys: pa.Table) -> str:
     """The WHERE clause for rows of these keys, by index: `k IN (...)`, or an OR over the columns of
-    a composite key."""
+    a composite key. None has a key with NULL."""
     literals = [_literals(c, keys[c.name].combine_chunks()) for c in table.key_columns]
     names = [quote(c.name) for c in table.key_columns]
     if len(names) == 1:
@@ -33,7 +33,7 @@ def condition(table: Capture, keys: pa.Table) -> str:
 
 def _literals(column: Column, values: pa.Array) -> list[str]:
     write = _LITERALS.get(column.type.base, _text)
-    return [write(column, v) for v in values.to_pylist()]
+    return ["NULL" if v is None else write(column, v) for v in values.to_pylist()]
 
 
 def _number(_: Column, value: Any) -> str:
