@@ -16,11 +16,14 @@ import yaml
 from deltalake import DeltaTable, write_deltalake
 
 from cdcsync_core.errors import Reason
+from cdcsync_core.positions.position import Position
 from cdcsync_core.runs.run import ExitCode, TablePhase
 from cdcsync_core.runs.status import TableStatus
 from cdcsync_core.runs.verification import DifferenceKind, ReaderName, verdict
 from cdcsync_core.tables.capture import Capture
 from cdcsync_spark.sinks.contract.changes import Append, Commit, Upsert
+from cdcsync_spark.snapshot.splits.low_mark import LowMark
+from support import small_sync
 from support.deaths import Died, dying_at
 from support.fixtures import FreshDatabase, usually_on, variants
 from support.key_tables import KEYS, NEARLY, Writers, create_key_tables, table_of_rows
@@ -168,6 +171,58 @@ READ_EXACTLY = {
     "LONGTEXT CHARACTER SET utf8mb4": ("REPEAT('x', 70000)", "''", "NULL"), "TINYTEXT CHARACTER SET utf8mb4": ("'t'", "''", "NULL"),
     "VARBINARY(9)": ("x'00ff'", "x'ff00'", "NULL"), "BLOB": ("x'80'", "''", "NULL"), "MEDIUMBLOB": ("x'00'", "''", "NULL"),
 }  # fmt: skip
+
+
+@variants("mariadb1011", "mysql97_gtid")
+@pytest.mark.parametrize("reader", ReaderName)
+def test_a_table_that_catches_up_may_have_what_its_snapshot_read_later(
+    reader: ReaderName,
+    variant: str,
+    request: pytest.FixtureRequest,
+    fresh_database: FreshDatabase,
+    sync_of: MakeSync,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """R2: its rows are younger than its position, which is LOW, and no stream runs yet. A row that
+    the key never had is a difference all the same."""
+    server: Server = request.getfixturevalue(variant)
+    database = fresh_database(server)
+    rows = ", ".join(f"({i}, {i}, 'text')" for i in range(1, 11))
+    create = "CREATE TABLE t (id INT PRIMARY KEY, number INT, text_ VARCHAR(20)) CHARSET utf8mb4"
+    server.run(create, f"INSERT INTO t VALUES {rows}", db=database)
+    take = LowMark.take
+
+    def take_and_write(mark: LowMark) -> Position:
+        low = take(mark)
+        server.run(
+            "UPDATE t SET text_ = 'newer' WHERE id IN (2, 6)",
+            "INSERT INTO t (id, number) VALUES (20, 0)",
+            "DELETE FROM t WHERE id = 3",
+            db=database,
+        )
+        return low
+
+    monkeypatch.setattr(small_sync.LowMark, "take", take_and_write)
+    sync = sync_of(server, database)
+    sync.copy()
+    monkeypatch.undo()
+    state = sync.target("t").last_commit()
+    assert state is not None
+    assert not state.consistent
+    server.run(
+        "UPDATE t SET text_ = 'newest' WHERE id = 2",
+        "DELETE FROM t WHERE id = 20",
+        "INSERT INTO t (id, number) VALUES (3, 1)",
+        db=database,
+    )
+    result = verify(sync, reader=reader)["t"]
+    assert (result.error, result.counts, result.changing) == (None, {}, 3)
+    tamper(sync, "t", [{"id": 6, "number": 6, "text_": "never"}], [{"id": 4}])
+    result = verify(sync, reader=reader)["t"]
+    assert {d.key["id"]: d.kind for d in result.keys} == {"6": DifferenceKind.DIFFERENT, "4": DifferenceKind.MISSING}
+    sync.catch_up()
+    result = verify(sync)["t"]
+    assert {d.key["id"]: d.kind for d in result.keys} == {"4": DifferenceKind.MISSING}
 
 
 @variants("mariadb1011", "mysql97_gtid", also=("mariadb1011_loose", "mariadb114", "mariadb118", "mysql97_nogtid"))

@@ -15,7 +15,9 @@ holds
 
 So nothing has to stand still: not even a row that every transaction changes. A topic that is
 written while it is read is as of a place between two positions, key by key; then its row must be
-one that the key had there.
+one that the key had there. While a table catches up, a snapshot may have read a row after the
+position, up to its high watermark (R2): its row must be one that the key had since, and the stream
+writes it again.
 
     plan -> splits -> digests by hash  \\
                                         compare -> candidate keys -> confirm -> keys that differ

@@ -52,8 +52,8 @@ class Suspect:
     """One table's candidate keys: `keys` and their `digests`; when it is settled, those that
     differ, and `kinds` says how.
 
-    `position` is what the target was as of then, `until` as in `Opened`. `error` ended the table's
-    verification.
+    `position` is what the target was as of then, `until` and `catching_up` as in `Opened`. `error`
+    ended the table's verification.
     """
 
     table: Capture
@@ -65,6 +65,7 @@ class Suspect:
     kinds: list[DifferenceKind] = field(default_factory=list)
     position: Position | None = None
     until: Position | None = None
+    catching_up: bool = False
     error: CdcError | None = None
 
     @property
@@ -173,7 +174,7 @@ class DifferenceConfirmation:
             opened = open_target(suspect.target, suspect.name, self.status.read())
             refuse_replaced(suspect, opened.snapshot)
             reread.target = target_rows(suspect, opened.snapshot)
-            suspect.position, suspect.until = opened.position, opened.until
+            suspect.position, suspect.until, suspect.catching_up = opened.position, opened.until, opened.catching_up
             suspect.keep([i for i, k in enumerate(suspect.key_bytes) if reread.target.get(k) != reread.source.get(k)])
         return suspect.error is None and suspect.keys.num_rows > 0
 
@@ -254,7 +255,10 @@ def explained(source: list[bytes] | None, target: list[bytes] | None, history: K
 def _watched(suspect: Suspect) -> Watched:
     assert suspect.position is not None
     assert suspect.until is not None
-    return Watched(suspect.table, suspect.digesters, DigestSet(suspect.digests), suspect.position, suspect.until)
+    digests = DigestSet(suspect.digests)
+    return Watched(
+        suspect.table, suspect.digesters, digests, suspect.position, suspect.until, catching_up=suspect.catching_up
+    )
 
 
 def target_rows(suspect: Suspect, snapshot: TargetSnapshot) -> Rows:

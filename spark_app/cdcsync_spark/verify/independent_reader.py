@@ -134,7 +134,7 @@ class _BinlogReading:
         for table, transaction in self.open.items():
             watched = self.watched[table]
             transaction.in_target = watched.position.covers(committed)
-            transaction.may_be = watched.until.covers(committed)
+            transaction.may_be = watched.catching_up or watched.until.covers(committed)
             watched.end(transaction)
         self.open.clear()
         self.position = _after(self.position, end, gtid)

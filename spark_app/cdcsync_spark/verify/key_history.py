@@ -43,7 +43,7 @@ _REMOVES = (ChangeKind.UPDATE_BEFORE, ChangeKind.DELETE)
 class KeyHistory:
     """One key in a part of the binlog: `states` are what it had before the first change and after
     each transaction, `at_target` what it had at the target's position, or, where that is stretched,
-    at each place in between."""
+    at each place in between; while the target catches up, at each place since."""
 
     states: set[State]
     at_target: set[State]
@@ -85,14 +85,15 @@ class Transaction:
 
 @dataclass
 class Watched:
-    """Keys of one table that are looked for, and the `position` of its target, `until` as in
-    `Opened`. `stop` is what would stop the table there, a DDL."""
+    """Keys of one table that are looked for, and the `position` of its target, `until` and
+    `catching_up` as in `Opened`. `stop` is what would stop the table there, a DDL."""
 
     table: Capture
     digesters: Digesters
     keys: DigestSet
     position: Position
     until: Position
+    catching_up: bool = False
     histories: dict[bytes, KeyHistory] = field(default_factory=dict)
     stop: CdcError | None = None
 
@@ -111,6 +112,7 @@ class Watched:
                         self.end(transaction)
                         transaction.number = number
                         transaction.in_target, transaction.may_be = covered[number]
+                        transaction.may_be |= self.catching_up
                     self.change(change, transaction)
         self.end(transaction)
 

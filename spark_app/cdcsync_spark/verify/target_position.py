@@ -18,19 +18,22 @@ from cdcsync_spark.sinks.contract.snapshot import InexactSnapshot, TargetSnapsho
 
 class Opened(NamedTuple):
     """A version of a target and the position that its rows are as of; `until` where each key is as
-    of a place up to there (`InexactSnapshot`)."""
+    of a place up to there (`InexactSnapshot`). While it is `catching_up` a key may have any row
+    that it had since the position, because a snapshot read it later (R2)."""
 
     snapshot: TargetSnapshot
     position: Position
     until: Position
+    catching_up: bool
 
 
 def open_target(target: Target, name: str, status: Status) -> Opened:
     """`status` must have been read before. The state must have a position."""
     snapshot = target.open_snapshot()
-    position = position_of(snapshot.state, status, name)
+    position, high = position_of(snapshot.state, status, name), snapshot.state.high
     until = snapshot.until if isinstance(snapshot, InexactSnapshot) else None
-    return Opened(snapshot, position, position if until is None else position.join(until))
+    catching_up = high is not None and not position.has_reached(high)
+    return Opened(snapshot, position, position if until is None else position.join(until), catching_up)
 
 
 def position_of(state: TableState, status: Status, name: str) -> Position:
