@@ -7,14 +7,18 @@ from pathlib import Path
 
 import pytest
 
+from cdcsync_core.positions.position import LogOffset
 from cdcsync_core.resource.schedule_spec import Schedule
 from cdcsync_core.resource.spec import Spec
 from cdcsync_mysql.checks import Level
 from cdcsync_mysql.readiness.preflight import preflight
-from cdcsync_mysql.readiness.retention import check_schedule, kept_until
+from cdcsync_mysql.readiness.proof import open_session
+from cdcsync_mysql.readiness.retention import check_schedule, kept_binlog, kept_until
 from cdcsync_mysql.sessions.connection import Source
+from cdcsync_spark.stream.apply.applier import Applier
 from support.fixtures import FreshServer
 from support.servers import Server
+from support.small_sync import SmallSync
 from support.source import source_of
 
 HOUR = 3600.0
@@ -40,6 +44,36 @@ def purge(server: Server, file: str) -> None:
         assert time.monotonic() < deadline
         server.run(f"PURGE BINARY LOGS TO '{files(server)[-1]}'")
         time.sleep(0.1)
+
+
+def test_a_purge_by_hand_takes_no_table_that_is_idle(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """R4, R6: the stream is killed after it, without a commit at its end."""
+    database = server.create_database()
+    server.run("CREATE TABLE busy (id INT PRIMARY KEY)", "CREATE TABLE idle (id INT PRIMARY KEY)", db=database)
+    sync = SmallSync(server, database, tmp_path)
+    sync.copy()
+    sync.catch_up()
+    first = files(server)[-1]
+    with sync.running(report=False) as stream:
+        for number in range(3):
+            server.run(f"INSERT INTO busy VALUES ({number})", db=database)
+            server.rotate_binlog()
+        server.run("INSERT INTO busy VALUES (3)", db=database)
+        end = LogOffset(*server.binlog_status())
+        stream.wait_for(lambda: stream.applier.reader.has_reached(end.in_binlog(sync.facts.log)))
+        for table in stream.tables.values():
+            table.committed -= HOUR
+        listed = kept_binlog(sync.source, sync.facts.lineage)
+        stream.applier.checkpoint_idle(float("-inf"), listed.safe_from)
+        monkeypatch.setattr(Applier, "checkpoint_idle", lambda *_, **__: None)
+    purge(server, first)
+    for name in ("busy", "idle"):
+        state = sync.target(name).last_commit()
+        assert state is not None
+        with open_session(sync.source) as session:
+            session.proved(state.identity.lineage, state.position)
 
 
 def test_a_file_is_kept_from_its_end_on(server: Server) -> None:

@@ -25,6 +25,7 @@ from cdcsync_core.runs.run import LOG_END, RunKind, TableAssignment, TablePhase
 from cdcsync_core.state import Identity, TableState
 from cdcsync_mysql.positions import watermark
 from cdcsync_mysql.readiness.proof import SourceSession, may_lead_on, open_session
+from cdcsync_mysql.readiness.retention import kept_binlog
 from cdcsync_mysql.server import log_retention_seconds
 from cdcsync_spark.binlog.batch import BinlogBatch
 from cdcsync_spark.binlog.dump.reader_health import ReceivedFile
@@ -41,6 +42,7 @@ from cdcsync_spark.stream.apply.applier import Applier
 from cdcsync_spark.stream.apply.crash_repair import Repair, SourceRepair
 from cdcsync_spark.stream.apply.stream_table import StreamTable
 from cdcsync_spark.stream.batch_loop import BatchLoop
+from cdcsync_spark.stream.binlog_watch import AskKept, BinlogWatch
 from cdcsync_spark.stream.confirmation import RECHECK_SECONDS, Ask, DefinitionConfirmation, ask_catalog
 from cdcsync_spark.stream.failover import Failover
 from cdcsync_spark.stream.host_choice import choose_host
@@ -84,7 +86,7 @@ def follow(
 ) -> None:
     """`tables` are open; `retention` is the binlog's, in seconds; `goal` as in `StreamRun`."""
     epoch = max([context.config.epoch, *(t.state.epoch + 1 for t in tables)])
-    idle_commit_seconds = min(_IDLE_COMMIT_SECONDS, retention / 4) if retention else _IDLE_COMMIT_SECONDS
+    idle_commit_seconds = _idle_commit_seconds(retention)
     threading.Thread(target=_warm, args=(tables,), daemon=True).start()
     try:
         with open_engine() as engine:
@@ -103,10 +105,15 @@ def follow(
                 commit_all=context.sink.commit_all,
                 together=context.sink.capabilities.together,
                 goal=goal,
+                ask_kept=partial(kept_binlog, context.source, context.facts.lineage),
             )
             run.run(settings)
     finally:
         _end_warming(tables)
+
+
+def _idle_commit_seconds(retention: float | None) -> float:
+    return min(_IDLE_COMMIT_SECONDS, retention / 4) if retention else _IDLE_COMMIT_SECONDS
 
 
 def _goal(context: RunContext, connection: Connection) -> LogOffset | None:
@@ -207,8 +214,8 @@ class StreamRun:
     """One run over `tables`, which have a position. `engine` gives its batches;
     `idle_commit_seconds` is how old an idle table's last commit may become; `clock` and `wall` as
     in `StreamReports`; `events`, `commit_all` and `together` as in `Applier`; `ask` reads tables'
-    definitions from the source (None: they are not confirmed); at `goal` it ends by itself (None:
-    it does not)."""
+    definitions from the source (None: they are not confirmed), `ask_kept` which binlog files it has
+    (None: it is not asked); at `goal` it ends by itself (None: it does not)."""
 
     context: RunContext
     tables: list[StreamTable]
@@ -224,6 +231,7 @@ class StreamRun:
     commit_all: CommitAll = commit_each
     together: bool = False
     goal: LogOffset | None = None
+    ask_kept: AskKept | None = None
 
     def __post_init__(self) -> None:
         self._behind = False
@@ -232,6 +240,7 @@ class StreamRun:
             DefinitionConfirmation(self.tables, self.ask, self.clock, recheck=again) if self.ask else None
         )
         self._watch = TargetWatch(self.tables, self.clock)
+        self._binlog = BinlogWatch(self.ask_kept, self.clock) if self.ask_kept else None
         tables = {t.name: t for t in self.tables}
         self.applier = Applier(
             tables,
@@ -299,11 +308,22 @@ class StreamRun:
         self._settle()  # `run` does it only between two batches, and a busy stream has no pause
 
     def _settle(self) -> None:
-        """Judges the catalog's answers, and notes what other programs did to the targets."""
+        """Judges the catalog's answers, and notes what other programs did to the targets, and the
+        server to its binlog."""
         self._confirm()
         for table in self._watch.news():
             self.applier.note_others(table)
         self._watch.begin()
+        self._note_kept()
+
+    def _note_kept(self) -> None:
+        """Positions of idle tables are committed before their binlog files are purged."""
+        if self._binlog is None:
+            return
+        if binlog := self._binlog.news():
+            self.idle_commit_seconds = _idle_commit_seconds(binlog.seconds)
+            self.applier.checkpoint_idle(self.clock() - self.idle_commit_seconds, binlog.safe_from)
+        self._binlog.begin()
 
     def _confirm(self) -> None:
         """A reader that lags would wait long for the end that the answer is of."""

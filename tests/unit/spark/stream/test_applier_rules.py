@@ -515,6 +515,27 @@ def test_an_idle_table_is_commits_when_its_last_commit_is_old(stream: MemoryStre
     assert len(commits) == 1
 
 
+def test_an_idle_table_leaves_a_binlog_file_that_may_be_purged(stream: MemoryStream) -> None:
+    """Rule R4, whatever purges it; but no table at each file that a reader passes which lags."""
+    ends = [FilePosition(LogOffset(f"binlog.{number:06d}", 300)) for number in (1, 2, 3)]
+    commits, young = stream.targets["orders"].log, float("-inf")
+    stream.now += 601
+    stream.applier.apply(stream.batch(file(100), ends[0]))
+    stream.applier.checkpoint_idle(young, safe_from=9)
+    assert commits == [], "it would stay in its file"
+    stream.applier.apply(stream.batch(ends[0], ends[1]))
+    stream.applier.checkpoint_idle(young, safe_from=1)
+    assert commits == [], "the file is safe"
+    stream.applier.checkpoint_idle(young, safe_from=9)
+    assert [c.state.position for c in commits] == [ends[1]]
+    stream.applier.apply(stream.batch(ends[1], ends[2]))
+    stream.applier.checkpoint_idle(young, safe_from=9)
+    assert len(commits) == 1
+    stream.now += 601
+    stream.applier.checkpoint_idle(young, safe_from=9)
+    assert [c.state.position for c in commits] == ends[1:]
+
+
 def test_a_stamp_with_no_news_is_no_commit_and_is_not_tried_at_every_batch(stream: MemoryStream) -> None:
     """Ten thousand idle tables of an idle source must not be opened every second."""
     stream.now += 20
