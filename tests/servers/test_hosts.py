@@ -150,12 +150,17 @@ def test_a_replica_that_leaves_out_changes_is_not_taken(pair: tuple[Server, Serv
                 choose_host(_context(step, first.port, hosts, log))
             assert refused.value.reason is Reason.SOURCE_UNREACHABLE
             assert "127.0.0.2: replicate_ignore_table=h.t" in refused.value.found
+            with pytest.raises(CdcError) as refused:
+                choose_host_to_read(_context(step, first.port, hosts, log, RunKind.SNAPSHOT))
+            assert refused.value.reason is Reason.SOURCE_UNREACHABLE
+            assert "127.0.0.2: replicate_ignore_table=h.t" in refused.value.found
             assert "replicate_ignore_table=h.t" in _unmoved(step)
         _ignore(new, "h.other")
         mode = "replica_exec_mode" if new.flavor == "mysql" else "slave_exec_mode"
         new.run(f"SET GLOBAL {mode} = 'IDEMPOTENT'")
         assert f"{mode}=IDEMPOTENT" in _unmoved(step)
         new.run(f"SET GLOBAL {mode} = 'STRICT'")
+        choose_host_to_read(_context(step, first.port, hosts, log, RunKind.SNAPSHOT))
         context = _context(step, first.port, hosts, log)
         choose_host(context)
         assert context.facts.log == step.facts.log

@@ -6,7 +6,8 @@ status knows no binlog that the sync follows, so a connection takes the first ho
 
 A server that the sync has left since is not read on, an old primary that came back: its rows would
 take the place of the content that its successor is to give. A table of the run was on it, and the
-sync follows another one.
+sync follows another one. Nor is a replica that may have left out changes of the tables: what is
+missing there would be missing on the next server, whose binlog is proved to lead on.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from contextlib import AbstractContextManager, suppress
 
 from cdcsync_core.errors import CdcError, PermanentError, Reason, fail
 from cdcsync_core.positions.lineage import BinlogId
+from cdcsync_mysql.readiness.left_out import read_left_out
 from cdcsync_mysql.readiness.proof import SourceSession, open_session
 from cdcsync_mysql.sessions.connection import Source, fetch_dicts
 from cdcsync_mysql.sessions.hosts import AGAIN_SECONDS, ASKED_SECONDS, PATIENT_SECONDS, is_demoted
@@ -31,8 +33,7 @@ def choose_host_to_read(
 ) -> None:
     """The context goes on with the host of what is read and not published, where it can be used;
     else with the one that was reached. Hosts that do not answer are asked again for `patience`
-    seconds. Raises Draining, and SourceUnreachable where only a server that was left can be
-    used."""
+    seconds. Raises Draining, and SourceUnreachable where the tables must not be read there."""
     if context.others is None:
         return
     left = _left(context)
@@ -43,6 +44,19 @@ def choose_host_to_read(
             f"{context.source.host} is the server of {context.facts.log}, which the sync has left for another one",
             needed=f"{context.config.followed}, which it follows",
             remedy="start that server; to give it up, name another one alone as spec.source.host",
+        )
+    _refuse_left_out(context, open_host or _open)
+
+
+def _refuse_left_out(context: RunContext, open_host: OpenSession) -> None:
+    with open_host(context.source) as session:
+        left_out = read_left_out(session.unproved(), session.facts).of(a.table.id for a in context.config.tables)
+    if left_out:
+        raise fail(
+            Reason.SOURCE_UNREACHABLE,
+            f"{context.source.host}: {left_out}",
+            needed="a server that leaves out no change of the tables",
+            remedy="correct it, or leave it out of spec.source.hosts",
         )
 
 

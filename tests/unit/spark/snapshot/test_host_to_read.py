@@ -19,6 +19,7 @@ from cdcsync_core.state import Identity, TableState
 from cdcsync_core.tables.capture import Capture
 from cdcsync_core.tables.source_table import Column, SourceTable, SourceType, TableId
 from cdcsync_core.tables.target_schema import TargetSchema
+from cdcsync_mysql.readiness.left_out import LeftOut
 from cdcsync_mysql.sessions.connection import Source
 from cdcsync_spark.run.context import RunContext
 from cdcsync_spark.snapshot import host_to_read
@@ -71,6 +72,7 @@ class _Hosts:
 def hosts(monkeypatch: pytest.MonkeyPatch) -> _Hosts:
     hosts = _Hosts()
     monkeypatch.setattr(host_to_read, "is_demoted", lambda host, _: host in hosts.demoted)
+    monkeypatch.setattr(host_to_read, "read_left_out", lambda *_: LeftOut((), ()))
     return hosts
 
 
