@@ -140,6 +140,10 @@ def question(copied: Copied, executed: GtidSet, purged: GtidSet) -> WitnessQuest
 
 
 def _question(position: GtidPosition, in_place: GtidSet, purged: GtidSet) -> WitnessQuestion | Unproved:
+    """Asks from the newest witness that is there. It is known how many transactions of other
+    sources (servers, or tags of one) came since, so that they are among as many last ones of each.
+    Earlier ones are asked for with them, but for those that the server has purged, the witness not
+    among them."""
     there = [i for i, w in enumerate(position.witnesses) if w.gtid in in_place]
     if not there:
         return Unproved(
@@ -149,11 +153,13 @@ def _question(position: GtidPosition, in_place: GtidSet, purged: GtidSet) -> Wit
             _ONE_OF_OURS,
         )
     witness = position.witnesses[there[0]]
-    if position.gtids.count(without=witness.gtid.source) != witness.others:
+    others = position.gtids.count(without=witness.gtid.source) - witness.others
+    if others < 0:
         return Unproved(
-            f"transactions of several servers since {witness.gtid}, of which some are lost", "those of one server"
+            f"the copy lacks transactions of other servers that it had at {witness.gtid}", "all that it had then"
         )
-    awaited = in_place.since(witness.gtid)
+    of_others = position.gtids.last(others, without=witness.gtid.source).intersection(in_place)
+    awaited = in_place.since(witness.gtid).union(of_others.subtract(purged))
     after = in_place.subtract(awaited)
     if not after.covers(purged):
         return Unproved(

@@ -10,7 +10,7 @@ numbered likewise: their source is `domain-server`. Source: MySQL manual, "GTID 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 _UUID = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
@@ -127,6 +127,10 @@ class GtidSet:
         """How many transactions it has, those of the source `without` left out."""
         return sum(b - a + 1 for source, own in self.items() if source != without for a, b in own)
 
+    def last(self, count: int, *, without: str = "") -> GtidSet:
+        """The last `count` transactions of each source but `without`."""
+        return GtidSet({source: _last(own, count) for source, own in self.items() if source != without})
+
     def filled(self, most: int) -> GtidSet:
         """A set that covers this one, with at most `most` intervals of each source: the gaps
         between the oldest are filled."""
@@ -160,6 +164,14 @@ def _without(own: Iterable[Interval], taken: tuple[Interval, ...]) -> Iterator[I
             at += 1
         if a <= b:
             yield a, b
+
+
+def _last(own: Sequence[Interval], count: int) -> Iterator[Interval]:
+    for a, b in reversed(own):
+        if count <= 0:
+            return
+        yield max(a, b - count + 1), b
+        count -= b - a + 1
 
 
 def _merge(intervals: Iterable[Interval]) -> tuple[Interval, ...]:

@@ -23,7 +23,7 @@ _AGES = (10_000_000, 100_000_000, 1_000_000_000)
 class Witness:
     """A transaction that a position has. `committed` is when it was first committed, in
     microseconds since 1970; `others` counts the transactions that the position had of other sources
-    then: while it has no more of them, everything since is of the witness's source."""
+    then: so many more as it has, came since."""
 
     gtid: Gtid
     committed: int

@@ -60,8 +60,8 @@ def asked(table: Copied, executed: GtidSet, purged: GtidSet = NONE) -> WitnessQu
     return found
 
 
-def answer(last: int = 11, committed: int | None = 11_000_000, **parts: object) -> WitnessAnswer:
-    whole = WitnessAnswer(committed, NONE, frozenset(), witness(last), END)
+def answer(committed: int | None = 11_000_000, **parts: object) -> WitnessAnswer:
+    whole = WitnessAnswer(committed, NONE, frozenset(), witness(11), END)
     return replace(whole, **parts)  # type: ignore[arg-type]
 
 
@@ -91,6 +91,25 @@ def test_a_tail_that_did_not_touch_the_table_is_cut() -> None:
     assert isinstance(moved, MovedPosition)
     assert (moved.position.gtids, moved.cut) == (old("1-11"), old("12-13"))
     assert moved.position.witnesses == (witness(11), witness(9), witness(2))
+
+
+def test_a_tail_of_several_sources_is_cut() -> None:
+    """Transactions of one server with a tag and without are of two: the three last ones of the tag
+    have come since the witness, or before it."""
+    place, tagged = Place("old.000003", 500, f"mysql:{OLD}"), f"{OLD}:app"
+    ours = GtidSet.parse(f"{OLD}:1-13,{tagged}:1-9,{NEW}:1-100")
+    witnesses = (witness(9, tagged, others=113), witness(9, OLD, others=106))
+    table = Copied(TABLE, GtidPosition(ours, place, Anchor(place, 77), witnesses), old("1-4"), consistent=True)
+    executed, purged = GtidSet.parse(f"{OLD}:1-12,{tagged}:1-8,{NEW}:1-100"), GtidSet.parse(f"{OLD}:1-3,{NEW}:1-99")
+    found = asked(table, executed, purged)
+    assert found.witness == witnesses[1]
+    assert found.awaited == GtidSet.parse(f"{OLD}:9-12,{tagged}:7-8,{NEW}:100")
+    last = witness(8, tagged, others=112)
+    moved = judge(table, found, answer(committed=9_000_000, last=last))
+    assert isinstance(moved, MovedPosition)
+    assert (moved.position.gtids, moved.cut) == (executed, GtidSet.parse(f"{OLD}:13,{tagged}:9"))
+    touching = replace(table, touched=GtidSet.parse(f"{tagged}:9"))
+    assert f"{tagged}:9" in diverged(touching, executed, answer(committed=9_000_000, last=last))
 
 
 def diverged(table: Copied, executed: GtidSet, found: WitnessAnswer) -> str:
@@ -130,7 +149,12 @@ def test_a_server_that_has_nothing_to_do_with_ours_makes_no_table_diverge(consis
         (copied("1-11", "1-4", witness(11)), old("1-12"), old("1-11"), f"purged {OLD}:11 from its binlog"),
         (copied("1-11"), old("1-12"), NONE, "no transaction's commit time is recorded"),
         (copied("1-11", "1-4", witness(11)), old("1-10"), NONE, "none of the transactions whose commit times"),
-        (copied("1-11", "1-4", witness(11), witness(8, others=3)), old("1-10"), NONE, "several servers since"),
+        (
+            copied("1-11", "1-4", witness(11), witness(8, others=3)),
+            old("1-10"),
+            NONE,
+            "lacks transactions of other servers",
+        ),
     ],
 )
 def test_what_cannot_be_proved_stops(table: Copied, executed: GtidSet, purged: GtidSet, found: str) -> None:
