@@ -159,6 +159,19 @@ def test_a_commit_that_conflicts_with_itself_keeps_its_files(tmp_path: Path) -> 
     assert content(target) == CHANGED
 
 
+def test_a_commit_that_conflicts_with_itself_and_lands_later_keeps_its_files(tmp_path: Path) -> None:
+    sink = iceberg_sink(open_store(str(tmp_path / "lake")), SYNC, policy=EAGER)
+    target = sink.target(ORDERS.id)
+    whole_snapshot(target, FIRST)
+    sink.catalog.conflict_with_itself(landed=False)
+    lake = FilledTable(sink, target, tmp_path)
+    with pytest.raises(CdcError) as lost:
+        lake.writer().commit(1, batch(1, CHANGE))
+    assert lost.value.reason is Reason.SINK_UNREACHABLE
+    assert lake.named <= lake.there
+    assert content(target) == CHANGED
+
+
 def test_a_table_that_is_forgotten_at_a_commit_comes_back_whole(tmp_path: Path) -> None:
     sink = iceberg_sink(open_store(str(tmp_path / "lake")), SYNC, policy=EAGER)
     target = sink.target(ORDERS.id)

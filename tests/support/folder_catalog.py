@@ -54,6 +54,11 @@ class FolderCatalog:
 
     def load(self, table: CatalogTableName) -> LoadedTable | None:
         found = self._newest(table)
+        waiting = Path(self.root, "under-way")
+        if waiting.exists():
+            requirements, updates = json.loads(waiting.read_text())
+            waiting.unlink()
+            self.commit(table, requirements, updates)
         return None if found is None else LoadedTable(found[1])
 
     def vended(self, table: CatalogTableName) -> Mapping[str, str]:
@@ -89,6 +94,9 @@ class FolderCatalog:
         answer = self._take_answer()
         if answer == "lost before":
             raise OutcomeUnknown("the connection was cut")
+        if answer == "conflict before":
+            Path(self.root, "under-way").write_text(json.dumps([requirements, updates]))
+            raise CommitLost
         found = self._newest(table)
         if found is None:
             raise CommitLost
@@ -122,9 +130,10 @@ class FolderCatalog:
         """The next commit gets no answer."""
         Path(self.root, "answers").write_text("lost after" if landed else "lost before")
 
-    def conflict_with_itself(self) -> None:
-        """The next commit lands, and is answered as lost: a balancer has sent it twice."""
-        Path(self.root, "answers").write_text("conflict after")
+    def conflict_with_itself(self, *, landed: bool = True) -> None:
+        """The next commit is answered as lost, because a balancer has sent it twice; it has landed,
+        or does so once the table was loaded again."""
+        Path(self.root, "answers").write_text("conflict after" if landed else "conflict before")
 
     def forget_at_commit(self) -> None:
         """The next commit lands, and the table is not found then until its folder `forgotten` is

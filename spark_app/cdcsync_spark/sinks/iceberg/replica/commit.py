@@ -234,11 +234,12 @@ class VersionPublication:
 
     def _commit(self, snapshot: Json) -> TableMetadata:
         """Raises CommitLost. A table that has our snapshot has the commit, whatever the answer was:
-        none, or a conflict that a balancer got when it sent the same request again. A commit that
-        had no answer may still come, and a table that the catalog has forgotten may come back with
-        it, so nothing is removed then. One that was refused as invalid may have lost a race that no
-        requirement names, such as another branch's first commit, which takes the sequence
-        number."""
+        none, or a conflict that a balancer got when it sent the same request again. A commit may
+        still come that had no answer, or whose second request was refused while the first one was
+        under way (nothing has changed then), and a table that the catalog has forgotten may come
+        back with it, so nothing is removed then. One that was refused as invalid may have lost a
+        race that no requirement names, such as another branch's first commit, which takes the
+        sequence number."""
         place = self.place
         try:
             metadata = place.catalog.commit(place.name, self._requirements(), self._updates(snapshot)).metadata
@@ -253,13 +254,13 @@ class VersionPublication:
 
     def _undone(self, error: Exception, metadata: Json) -> Exception:
         """The error of a commit that the table does not have, from the catalog's."""
-        if isinstance(error, OutcomeUnknown):
-            return self._not_confirmed(error)
         before = self.on.metadata.document
         changed = any(metadata.get(name) != before.get(name) for name in _CHANGING)
+        if isinstance(error, OutcomeUnknown) or (isinstance(error, CommitLost) and not changed):
+            return self._not_confirmed(error)
         return CommitLost() if changed else error
 
-    def _not_confirmed(self, error: OutcomeUnknown) -> Exception:
+    def _not_confirmed(self, error: Exception) -> Exception:
         return fail(
             Reason.SINK_UNREACHABLE,
             f"a commit to {self.place} was not confirmed, and the table does not have it: {error}",
