@@ -203,6 +203,13 @@ def test_what_others_hold_stays() -> None:
     assert set(range(1, 8)) == set(range(1, 60 - NEWEST)) - set(expired(table(snapshots, 59, theirs=branch), NOW))
 
 
+def test_what_others_staged_stays_as_long_as_the_table_says() -> None:
+    staged = {**snapshot(100, 1, NOW - DEFAULT_AGE), "summary": {"operation": "append", "wap.id": "audit"}}
+    snapshots = [*(snapshot(n, n - 1, NOW) for n in range(1, 60)), staged]
+    assert 100 not in expired(table(snapshots, 59), NOW)
+    assert 100 in expired(table(snapshots, 59), NOW + 1)
+
+
 def test_a_copys_snapshots_go_but_for_its_newest() -> None:
     copies = [ours(STATE, n, n - 1, COPY) for n in (3, 4, 5)]
     snapshots, properties = [snapshot(1, None), *copies], {property_of(COPY): "x"}

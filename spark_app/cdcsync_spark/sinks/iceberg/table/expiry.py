@@ -4,7 +4,8 @@ The whole metadata are written again with each commit, so tens of snapshots are 
 the newest ones, then one a minute as long as the table's properties say. Readers that follow a
 history table go from each snapshot to the next, so there none is left out that long. Whatever the
 properties say, their number has a bound: a catalog's answer with all of them must be read. What
-other programs' branches and tags hold stays.
+other programs' branches and tags hold stays, and what they have staged to publish it later stays as
+long as the properties say.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
 
-from cdcsync_spark.sinks.iceberg.table.metadata import MAIN, TableMetadata
+from cdcsync_spark.sinks.iceberg.table.metadata import MAIN, Snapshot, TableMetadata
 from cdcsync_spark.sinks.iceberg.table.state import branch_in, event_names, is_ours, our_branches
 
 #: how long readers may still use a version, in milliseconds, and what a table of ours is made with
@@ -27,6 +28,8 @@ NEWEST = 20
 #: snapshots of `main` that are kept at most: some 10 MB of metadata
 MOST = 10_000
 _MINUTE = 60_000
+#: what the summary of a snapshot has that Spark staged
+_STAGED = "wap.id"
 
 
 def most_age(properties: Mapping[str, str]) -> int:
@@ -38,7 +41,9 @@ def most_age(properties: Mapping[str, str]) -> int:
 def expired(metadata: TableMetadata, now: int) -> list[int]:
     """The ids of snapshots that go by a commit at `now` (milliseconds). The newest one of each
     branch always stays."""
-    staying = set(islice(_recent(metadata, now - most_age(metadata.properties)), MOST))
+    oldest = now - most_age(metadata.properties)
+    staying = set(islice(_recent(metadata, oldest), MOST))
+    staying.update(s.id for s in metadata.snapshots.values() if _is_staged(s) and s.milliseconds >= oldest)
     for name, ref in metadata.refs.items():
         head = metadata.snapshots.get(ref["snapshot-id"])
         is_foreign = ref.get("type") == "branch" and name not in our_branches(metadata)
@@ -46,11 +51,16 @@ def expired(metadata: TableMetadata, now: int) -> list[int]:
     return [number for number in metadata.snapshots if number not in staying]
 
 
+def _is_staged(snapshot: Snapshot) -> bool:
+    """Whether another program may still publish it (Spark's write, audit, publish)."""
+    return _STAGED in snapshot.summary
+
+
 def _recent(metadata: TableMetadata, oldest: int) -> Iterator[int]:
     """The ids of the snapshots of `main` that stay, the newest first. Where a snapshot was left
     out, those before it are no ancestors any more."""
     minute, followed = None, bool(event_names(metadata))
-    plain = (s for s in metadata.snapshots.values() if branch_in(s) == MAIN)
+    plain = (s for s in metadata.snapshots.values() if branch_in(s) == MAIN and not _is_staged(s))
     for place, snapshot in enumerate(sorted(plain, key=lambda s: s.number, reverse=True)):
         chosen = followed or snapshot.milliseconds // _MINUTE != minute
         if place < NEWEST or (snapshot.milliseconds >= oldest and chosen):
