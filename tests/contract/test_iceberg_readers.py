@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import re
 import uuid
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import date, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 import pytest
@@ -49,11 +51,21 @@ SECOND = {"id": "bigint(20)", "text": "varchar(40)"} | {n: t for n, t in FIRST.i
 THIRD = SECOND | {"extra": "int(11)", "fee": "decimal(9,2)", "since": "datetime(6)", "mark": "varbinary(9)"}
 DEFAULTS = {"fee": Decimal("-1.50"), "since": datetime(2024, 2, 29, 1, 2, 3, 4), "mark": b"\0x"}
 #: a type is another, for which files are written again; a dropped name comes back
-FOURTH = {**THIRD, "small": "int(11)"}
+FOURTH = {**THIRD, "small": "decimal(5,0)"}
+#: types are wider, and files stay
+FIFTH = {**FOURTH, "price": "decimal(14,3)", "extra": "bigint(20)"}
 STEPS: dict[int, tuple[dict[str, str], list[Origin]]] = {
     3: (SECOND, [Kept("note" if n == "text" else n) for n in SECOND]),
     6: (THIRD, [*map(Kept, SECOND), Filled(None), *map(Filled, DEFAULTS.values())]),
     9: (FOURTH, [Converted(n) if n == "small" else Filled(None) if n == "ratio" else Kept(n) for n in FOURTH]),
+    11: (FIFTH, [Converted(n) if n in {"price", "extra"} else Kept(n) for n in FIFTH]),
+}
+
+#: conditions on columns that were widened, or whose default some files lack
+FILTERS: dict[str, Callable[[dict[str, Any]], bool]] = {
+    "extra < -400": lambda row: row["extra"] is not None and row["extra"] < -400,
+    "price < -4.750": lambda row: row["price"] < Decimal("-4.750"),
+    "since = TIMESTAMP_NTZ '2024-02-29 01:02:03.000004'": lambda row: row["since"] == DEFAULTS["since"],
 }
 
 
@@ -174,6 +186,10 @@ def test_all_readers_return_the_models_rows_whatever_spark_does_between(
 
     agree()
     name = f"{namespace}.things"
+    for condition, holds in FILTERS.items():
+        expected = [row[0] for row in life.model.content if holds(dict(zip(life.columns, row, strict=True)))]
+        assert expected
+        assert in_order(spark.sql(f"SELECT id FROM lake.{name} WHERE {condition}")) == in_order((n,) for n in expected)
     spark.sql(f"CALL lake.system.rewrite_manifests('{name}')")
     spark.sql(f"CALL lake.system.expire_snapshots(table => '{name}', retain_last => 1, older_than => now())")
     life.batches(2, tmp_path)

@@ -28,7 +28,7 @@ from support.folder_catalog import FolderCatalog, iceberg_sink
 NAME = CatalogTableName(("shop",), "orders")
 COLUMNS = {"id": "bigint(20)", "small": "tinyint(4)", "note": "varchar(20)"}
 TABLE = make_table(COLUMNS, ["id"])
-WIDER = make_table({**COLUMNS, "small": "int(11)"}, ["id"])
+WIDER = make_table({**COLUMNS, "small": "decimal(5,0)"}, ["id"])
 #: the id of a row, and the sequence number of the commit that changed it last
 Identity = tuple[int, int]
 

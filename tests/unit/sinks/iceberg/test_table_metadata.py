@@ -16,6 +16,7 @@ from cdcsync_core.state import SinkWrite, TableState
 from cdcsync_core.tables.event_columns import EventColumns
 from cdcsync_core.tables.schema_change import Converted, Filled, Kept
 from cdcsync_core.tables.target_schema import TargetSchema
+from cdcsync_spark.rows.arrow_types import arrow_schema
 from cdcsync_spark.sinks.history.rows import HISTORY, mark
 from cdcsync_spark.sinks.iceberg.table.defaults import default_json, default_value
 from cdcsync_spark.sinks.iceberg.table.expiry import (
@@ -29,7 +30,7 @@ from cdcsync_spark.sinks.iceberg.table.expiry import (
     expired,
 )
 from cdcsync_spark.sinks.iceberg.table.metadata import TableMetadata
-from cdcsync_spark.sinks.iceberg.table.schema import evolved_schema, file_schema, in_files, new_schema
+from cdcsync_spark.sinks.iceberg.table.schema import evolved_schema, file_schema, in_files, new_schema, widens
 from cdcsync_spark.sinks.iceberg.table.state import RecordedState, found_state, property_of
 from cdcsync_spark.sinks.lake.files.field_ids import FIELD_ID, FieldIds
 from contract.sinkcase import ORDERS, first_state, make_table, rows_of
@@ -251,12 +252,32 @@ WIDE = make_table({"a": "int(11)", "b": "tinyint(4)", "c": "varchar(9)"}, ["a"])
 def test_columns_keep_their_ids_and_new_ones_get_others() -> None:
     before = new_schema(TargetSchema.of(WIDE), 0, 0)
     assert [(f["id"], f["required"]) for f in before.fields] == [(1, True), (2, False), (3, False)]
-    after = TargetSchema.of(make_table({"z": "int(11)", "c": "varchar(9)", "b": "bigint(20)", "n": "int(11)"}, ["z"]))
+    after = TargetSchema.of(make_table({"z": "int(11)", "c": "varchar(9)", "b": "varchar(9)", "n": "int(11)"}, ["z"]))
     origins = (Kept("a"), Filled(None), Converted("b", 0), Kept("b"))
     theirs = [{"id": 9, "name": name, "required": False, "type": "int"} for name in ("B", "theirs")]
     found = evolved_schema(before, after, origins, theirs, 1, 9)
     assert [(f["name"], f["id"]) for f in found.fields] == [("z", 1), ("c", 10), ("b", 11), ("n", 2), ("theirs", 9)]
     assert (found.id, found.identifiers, found.last_id) == (1, (1,), 11)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "widened"),
+    [
+        ("tinyint(4)", "int(11)", "int"),
+        ("int(11)", "bigint(20)", "long"),
+        ("decimal(9,2)", "decimal(12,2)", "decimal(12, 2)"),
+        ("decimal(9,2)", "decimal(12,3)", ""),
+        ("int(11)", "decimal(12,0)", ""),
+        ("time(0)", "time(3)", ""),
+        ("float", "double", ""),
+    ],
+)
+def test_a_column_keeps_its_id_where_iceberg_widens_its_type(before: str, after: str, widened: str) -> None:
+    tables = [TargetSchema.of(make_table({"a": "int(11)", "b": kind}, ["a"])) for kind in (before, after)]
+    schema = new_schema(tables[0], 0, 0)
+    field = evolved_schema(schema, tables[1], (Kept("a"), Converted("b")), [], 1, 2).by_name["b"]
+    assert (field["id"], field["type"] if widened else "") == (2 if widened else 3, widened)
+    assert widens(schema.by_name["b"], arrow_schema(tables[1]).field("b").type) == bool(widened)
 
 
 DEFAULTS: list[tuple[pa.DataType, Any, str, Any]] = [

@@ -12,7 +12,7 @@ from functools import partial
 
 from cdcsync_core.state import TableState
 from cdcsync_core.tables.event_columns import EventColumns, taken_error
-from cdcsync_core.tables.schema_change import Origin
+from cdcsync_core.tables.schema_change import Converted, Origin
 from cdcsync_spark.sinks.iceberg.replica.commit import VersionPublication
 from cdcsync_spark.sinks.iceberg.replica.format import IcebergFormat
 from cdcsync_spark.sinks.iceberg.replica.place import TablePlace
@@ -38,10 +38,10 @@ class IcebergHistoryFormat(IcebergFormat):
 
     def rewrites(self, version: IcebergVersion, after: TableState, origins: tuple[Origin, ...]) -> bool:
         """See `TableFormat.rewrites`; raises SpecInvalid for a column with a metadata column's
-        name."""
+        name. A type stays as it was published."""
         if taken := events_of(self.place).taken(c.name for c in after.capture.captured):
             raise taken_error(taken, after.identity.table)
-        return super().rewrites(version, after, origins)
+        return super().rewrites(version, after, origins) or any(isinstance(o, Converted) for o in origins)
 
 
 def events_of(place: TablePlace) -> EventColumns:

@@ -33,7 +33,7 @@ from cdcsync_spark.sinks.iceberg.replica.maintenance import IcebergExpiry
 from cdcsync_spark.sinks.iceberg.replica.place import IcebergFolder, TablePlace
 from cdcsync_spark.sinks.iceberg.replica.schemas import next_schema
 from cdcsync_spark.sinks.iceberg.table.metadata import FORMAT_VERSION, MAIN, TableMetadata, parsing
-from cdcsync_spark.sinks.iceberg.table.schema import TableSchema, all_columns, file_schema, in_files, same_type
+from cdcsync_spark.sinks.iceberg.table.schema import TableSchema, all_columns, file_schema, in_files, same_type, widens
 from cdcsync_spark.sinks.iceberg.table.state import recorded_field_ids
 from cdcsync_spark.sinks.iceberg.table.view import IcebergVersion, branch_schema
 from cdcsync_spark.sinks.lake.files.row_ids import without_identity
@@ -174,8 +174,14 @@ class IcebergFormat:
         field ids. Format version 2 has no defaults for rows that are there. Raises SpecInvalid for
         a column that readers would take for a metadata column."""
         self.place.refuse_reserved(after.schema)
-        filled = () if self._has_vectors else [o.value for o in origins if isinstance(o, Filled)]
-        return any(isinstance(o, Converted) for o in origins) or any(value is not None for value in filled)
+        columns = zip(origins, all_columns(after.schema, None), strict=True)
+        return any(self._becomes_another(version, origin, field.type) for origin, field in columns)
+
+    def _becomes_another(self, version: IcebergVersion, origin: Origin, kind: pa.DataType) -> bool:
+        """Whether rows that are there have another value of a column than readers give for it."""
+        if isinstance(origin, Converted):
+            return not widens(version.schema.by_name[origin.source], kind)
+        return isinstance(origin, Filled) and origin.value is not None and not self._has_vectors
 
     def max_idle_seconds(self, version: IcebergVersion) -> float:
         """The state is a property, and stays."""

@@ -99,5 +99,5 @@ def _value(encoded: bytes, kind: str) -> Any:
     if kind.startswith("decimal"):
         unscaled, scale = int.from_bytes(encoded, "big", signed=True), int(kind.rstrip(")").split(",")[1])
         return Decimal((int(unscaled < 0), tuple(map(int, str(abs(unscaled)))), -scale))
-    number = int((_INT if kind in {"int", "date"} else _LONG).unpack(encoded)[0])
+    number = int((_INT if len(encoded) == _INT.size else _LONG).unpack(encoded)[0])  # a long may have been an int
     return _EPOCH + dt.timedelta(days=number) if kind == "date" else number

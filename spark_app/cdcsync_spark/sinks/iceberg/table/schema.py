@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from cdcsync_core.errors import Reason, fail
 from cdcsync_core.tables.event_columns import EventColumns
-from cdcsync_core.tables.schema_change import Filled, Kept, Origin
+from cdcsync_core.tables.schema_change import Converted, Filled, Origin
 from cdcsync_core.tables.target_schema import TargetSchema
 from cdcsync_spark.rows.arrow_types import arrow_schema
 from cdcsync_spark.sinks.history.rows import history_schema
@@ -117,13 +117,17 @@ def evolved_schema(
     schema_id: int,
     last_id: int,
 ) -> TableSchema:
-    """The schema `after` a table had `before`: a column that stays keeps its id, and what users
-    gave it, such as a comment. The fields `foreign`, of another program, come last, unless the
-    source has one of their name now."""
+    """The schema `after` a table had `before`: a column that stays, in a wider type too, keeps its
+    id, and what users gave it, such as a comment. The fields `foreign`, of another program, come
+    last, unless the source has one of their name now."""
     ids, there = count(last_id + 1), before.by_name
     fields = []
     for field, origin in zip(arrow_schema(after), origins, strict=True):
-        field_before = there.get(origin.source) if isinstance(origin, Kept) else None
+        field_before = None if isinstance(origin, Filled) else there.get(origin.source)
+        if field_before is not None and isinstance(origin, Converted):
+            field_before = (
+                {**field_before, "type": _type(field.type, ids)} if widens(field_before, field.type) else None
+            )
         new = {**_field(field, ids), **_default(origin, field.type)} if field_before is None else field_before
         fields.append({**new, "name": field.name})
     names = {field.name.casefold() for field in arrow_schema(after)}
@@ -163,6 +167,16 @@ def _element_id(kind: Any) -> int:
 def same_type(field: Field, kind: pa.DataType) -> bool:
     """Whether a field has the type that a column of this Arrow type has."""
     return _plain(field["type"]) == _plain(_type(kind, count()))
+
+
+def widens(field: Field, kind: pa.DataType) -> bool:
+    """Whether readers give a field's values of before as those of a column of this Arrow type, by
+    Iceberg's promotion of types. Texts are none: they may be written otherwise."""
+    before, after = _plain(field["type"]), _plain(_type(kind, count()))
+    if pa.types.is_decimal(kind) and str(before).startswith("decimal("):
+        precision, scale = map(int, before[len("decimal(") : -1].split(","))
+        return scale == kind.scale and precision <= kind.precision
+    return (before, after) in {("int", "int"), ("int", "long")}
 
 
 def _plain(kind: Any) -> Any:
