@@ -65,7 +65,7 @@ class KubeOperator:
     _threads: list[threading.Thread] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.queue = WorkQueue(time.monotonic)
+        self.queue = WorkQueue(time.monotonic, self.settings.workers)
         self.metrics.most = self.settings.sample_limit
         self.metrics.tables_of_sync = self.settings.tables_of_sync
         self._stopping = threading.Event()

@@ -33,7 +33,7 @@ class OperatorSettings:
     namespaces: NamespaceRule = field(default_factory=NamespaceRule)
     lease: str = ""
     identity: str = ""
-    workers: int = 4
+    workers: int = 8
     metrics_port: int = 8080
     network_policies: bool = False
     selector: str = ""

@@ -3,11 +3,13 @@ time."""
 
 from __future__ import annotations
 
+import threading
 import time
 
 from cdcsync_operator.cluster.syncs.work_queue import WorkQueue
 
 A, B = ("ns", "a"), ("ns", "b")
+MANY = 10_000
 
 
 class QueueClock:
@@ -19,7 +21,7 @@ class QueueClock:
 
 def test_a_key_is_due_once_and_the_earliest_time_counts() -> None:
     clock = QueueClock()
-    queue = WorkQueue(clock)
+    queue = WorkQueue(clock, MANY)
     queue.add(A, 10)
     queue.add(B)
     queue.add(A)
@@ -29,7 +31,7 @@ def test_a_key_is_due_once_and_the_earliest_time_counts() -> None:
 
 
 def test_news_during_work_makes_it_due_again_and_not_before() -> None:
-    queue = WorkQueue(QueueClock())
+    queue = WorkQueue(QueueClock(), MANY)
     queue.add(A)
     assert queue.take() == A
     queue.add(A)
@@ -40,7 +42,7 @@ def test_news_during_work_makes_it_due_again_and_not_before() -> None:
 
 
 def test_a_closed_queue_gives_nothing() -> None:
-    queue = WorkQueue(QueueClock())
+    queue = WorkQueue(QueueClock(), MANY)
     queue.add(A)
     queue.close()
     assert queue.take() is None
@@ -48,7 +50,7 @@ def test_a_closed_queue_gives_nothing() -> None:
 
 def test_of_a_backlog_the_newest_changes_and_the_longest_due_are_taken_in_turns() -> None:
     clock = QueueClock()
-    queue = WorkQueue(clock)
+    queue = WorkQueue(clock, MANY)
     for n in range(4000):
         clock.now += 0.001
         queue.add(("ns", f"s{n}"), changed_at=float(n))
@@ -64,7 +66,7 @@ def test_of_a_backlog_the_newest_changes_and_the_longest_due_are_taken_in_turns(
 
 
 def test_a_change_during_work_is_the_newest_afterwards() -> None:
-    queue = WorkQueue(QueueClock())
+    queue = WorkQueue(QueueClock(), MANY)
     queue.add(A, changed_at=1.0)
     assert queue.take() == A
     queue.add(B)
@@ -78,7 +80,7 @@ def test_a_change_during_work_is_the_newest_afterwards() -> None:
 
 
 def test_waiting_for_a_time_ends_with_it() -> None:
-    queue = WorkQueue(time.monotonic)
+    queue = WorkQueue(time.monotonic, MANY)
     queue.add(A, 0.05)
     queue.add(B, 300)
     assert queue.take() == A
@@ -87,7 +89,7 @@ def test_waiting_for_a_time_ends_with_it() -> None:
 def test_the_syncs_of_a_namespace_delay_those_of_another_by_one_turn() -> None:
     """However many of them are due, and for however long."""
     clock = QueueClock()
-    queue = WorkQueue(clock)
+    queue = WorkQueue(clock, MANY)
     for n in range(1000):
         queue.add(("tenant", f"s{n:03}"))
     clock.now = 60.0
@@ -101,3 +103,27 @@ def test_the_syncs_of_a_namespace_delay_those_of_another_by_one_turn() -> None:
         assert key is not None
         queue.done(key, 0.0)
     assert {queue.take() for _ in range(3)} == {("tenant", "s004"), A, ("other", "c")}
+
+
+def test_a_namespace_has_half_of_the_workers_at_most() -> None:
+    """For its changes, too, however many are due before those of others."""
+    queue = WorkQueue(QueueClock(), 4)
+    for n in range(10):
+        queue.add(("evil", f"s{n}"), changed_at=float(n))
+    evil = {queue.take(), queue.take()}
+    queue.add(("lake", "shop"))
+    queue.add(("lake", "other"), changed_at=-1.0)
+    assert {queue.take(), queue.take()} == {("lake", "shop"), ("lake", "other")}
+    queue.add(("lake", "third"))
+    (first, *_) = filter(None, evil)
+    threading.Timer(0.01, queue.done, (first, None)).start()
+    assert queue.take() in {("evil", f"s{n}") for n in range(10)} - evil
+
+
+def test_one_worker_serves_all() -> None:
+    queue = WorkQueue(QueueClock(), 1)
+    queue.add(A)
+    assert queue.take() == A
+    queue.done(A, None)
+    queue.add(("other", "b"))
+    assert queue.take() == ("other", "b")

@@ -7,23 +7,25 @@ because a key is due once. Of a backlog, as at a start, the newest changes of sp
 that are due for longest are taken in turns: so a person's change does not wait for thousands of
 syncs at rest, and who changes a spec again and again takes half of the turns at most. Namespaces
 with due keys take turns, so the syncs of one, however many are due, delay those of another by one.
+One namespace has half of the workers at most: so a tenant whose objects make a reconciliation slow,
+whatever they are, leaves as many to the others.
 """
 
 from __future__ import annotations
 
 import heapq
 import threading
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
 
 Key = tuple[str, str]
 
 
 class WorkQueue:
-    """`clock` counts seconds and never goes back."""
+    """`clock` counts seconds and never goes back; `workers` take keys."""
 
-    def __init__(self, clock: Callable[[], float]) -> None:
-        self._clock = clock
+    def __init__(self, clock: Callable[[], float], workers: int) -> None:
+        self._clock, self._workers = clock, workers
         self._changed = threading.Condition()
         self._due: dict[Key, float] = {}
         self._changed_at: dict[Key, float] = {}
@@ -32,8 +34,10 @@ class WorkQueue:
         #: by namespace, those whose time has come; and the namespaces, the next one first
         self._ready: dict[str, deque[tuple[float, Key]]] = {}
         self._turns: deque[str] = deque()
-        self._newest: list[tuple[float, Key]] = []
+        #: by namespace, the newest one first
+        self._newest: dict[str, list[tuple[float, Key]]] = {}
         self._taken: set[Key] = set()
+        self._working: Counter[str] = Counter()
         self._newest_next = True
         self._closed = False
 
@@ -47,7 +51,7 @@ class WorkQueue:
                 heapq.heappush(self._by_time, (at, key))
             if changed_at is not None and changed_at > self._changed_at.get(key, float("-inf")):
                 self._changed_at[key] = changed_at
-                heapq.heappush(self._newest, (-changed_at, key))
+                self._push_newest(key)
             self._changed.notify()
 
     def take(self) -> Key | None:
@@ -59,6 +63,7 @@ class WorkQueue:
                     del self._due[key]
                     self._changed_at.pop(key, None)
                     self._taken.add(key)
+                    self._working[key[0]] += 1
                     return key
                 self._changed.wait(self._by_time[0][0] - self._clock() if self._by_time else None)
             return None
@@ -68,10 +73,11 @@ class WorkQueue:
         added."""
         with self._changed:
             self._taken.discard(key)
+            self._working -= Counter({key[0]: 1})
             if key in self._due:
                 heapq.heappush(self._by_time, (self._due[key], key))
             if key in self._changed_at:
-                heapq.heappush(self._newest, (-self._changed_at[key], key))
+                self._push_newest(key)
             self._changed.notify()
         if again_in is not None:
             self.add(key, again_in)
@@ -94,17 +100,31 @@ class WorkQueue:
             self._turns.rotate(-1)
         return key
 
+    def _may_take(self, namespace: str) -> bool:
+        return self._working[namespace] < max(1, self._workers // 2)
+
     def _due_for_longest(self) -> Key | None:
-        """The key that is due for longest in the namespace whose turn it is."""
+        """The key that is due for longest in the first namespace, by turns, that may have a
+        worker."""
         self._make_ready()
-        while self._turns:
-            ready = self._ready[self._turns[0]]
-            while ready:
-                at, key = ready[0]
-                if self._due.get(key) == at and key not in self._taken:
-                    return key
-                ready.popleft()
-            del self._ready[self._turns.popleft()]
+        for namespace in list(self._turns):
+            key = self._first_ready(namespace)
+            if key is None:
+                self._turns.popleft()
+                del self._ready[namespace]
+            elif self._may_take(namespace):
+                return key
+            else:
+                self._turns.rotate(-1)
+        return None
+
+    def _first_ready(self, namespace: str) -> Key | None:
+        ready = self._ready[namespace]
+        while ready:
+            at, key = ready[0]
+            if self._due.get(key) == at and key not in self._taken:
+                return key
+            ready.popleft()
         return None
 
     def _make_ready(self) -> None:
@@ -117,10 +137,19 @@ class WorkQueue:
                 self._turns.append(key[0])
             self._ready[key[0]].append((at, key))
 
+    def _push_newest(self, key: Key) -> None:
+        heapq.heappush(self._newest.setdefault(key[0], []), (-self._changed_at[key], key))
+
     def _newest_change(self) -> Key | None:
-        while self._newest:
-            changed, key = self._newest[0]
+        heads = [head for namespace in list(self._newest) if (head := self._newest_of(namespace))]
+        return min((head for head in heads if self._may_take(head[1][0])), default=(0.0, None))[1]
+
+    def _newest_of(self, namespace: str) -> tuple[float, Key] | None:
+        newest = self._newest[namespace]
+        while newest:
+            changed, key = newest[0]
             if self._changed_at.get(key) == -changed and key not in self._taken:
-                return key
-            heapq.heappop(self._newest)
+                return newest[0]
+            heapq.heappop(newest)
+        del self._newest[namespace]
         return None
