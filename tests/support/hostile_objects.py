@@ -8,7 +8,8 @@ import random
 import sys
 import threading
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
 
@@ -60,13 +61,19 @@ _TEXTS = (
     "[" * 900,
 )
 _CONSENTS = (*_TEXTS, "true", "h, i", "password", "tls.crt")
+#: labels, and annotations with their prefix, that are not read and are listed before those that are
+_ALIKE = {f"{prefix}/a{n}": "x" for prefix in ("app.kubernetes.io", "cdcsync.io") for n in range(40)}
 
 
 class HostileTenant:
-    """Writes into `namespace` until it is stopped; `written` counts what the API server took."""
+    """Writes into `namespace` until it is stopped; `written` counts what the API server took.
 
-    def __init__(self, api: Api, namespace: str, seed: int) -> None:
+    It begins with many objects of four syncs: `reports` of runs that are not there, and `shards` of
+    a megabyte with the tables of one of them; `flooding` while it does."""
+
+    def __init__(self, api: Api, namespace: str, seed: int, reports: int = 0, shards: int = 0) -> None:
         self._api, self._namespace = api, namespace
+        self._reports, self._shards, self.flooding = reports, shards, reports + shards > 0
         self._random = random.Random(seed)
         self._stopping = threading.Event()
         self.written = self.refused = 0
@@ -103,15 +110,52 @@ class HostileTenant:
             thread.join(600)
 
     def _write(self) -> None:
+        if self.flooding:
+            self._flood()
         while not self._stopping.is_set():
-            way = self._random.choice(self._ways)
-            try:
-                way()
-            except ApiError:
-                self.refused += 1
-            else:
-                self.written += 1
-                self.kinds[way.__name__.strip("_")] += 1
+            self._try(self._random.choice(self._ways))
+
+    def _try(self, way: Callable[..., None], *arguments: Any) -> None:
+        try:
+            way(*arguments)
+        except ApiError:
+            self.refused += 1
+        else:
+            self.written += 1
+            self.kinds[way.__name__.strip("_")] += 1
+
+    def _flood(self) -> None:
+        path, spec = _SYNCS.format(self._namespace), {"source": SOURCES[0], "sink": SINKS[0]}
+        bodies = [_KIND | {"metadata": {"name": f"flood-{n}"}, "spec": spec} for n in range(4)]
+        syncs = [self._api.create(path, body | {"spec": spec | {"tables": {"include": ["a.*"]}}}) for body in bodies]
+        with ThreadPoolExecutor(8) as pool:
+            for n in range(self._reports):
+                pool.submit(self._try, self._forged_report, syncs[n % 4], n)
+            for n in range(self._shards):
+                pool.submit(self._try, self._padded_shard, syncs[0], n)
+        counted = {"status": {"tables": {"total": self._shards}, "tableStatus": []}}
+        self._api.merge(f"{path}/flood-0/status", counted)
+        self.flooding = False
+
+    def _forged_report(self, sync: Object, number: int) -> None:
+        """A report of a run of its own, each second one not the first of the run."""
+        run = f"{sync['metadata']['name']}-{number:04x}-1"
+        about = {"name": f"{run}-report-{number // 4 % 2}", "labels": _ALIKE | {"cdcsync.io/run": run}}
+        self._create_owned(sync, "report", about | {"annotations": dict.fromkeys([*_ALIKE][-32:], "x" * 1000)}, {})
+
+    def _padded_shard(self, sync: Object, number: int) -> None:
+        """One with a single table of its status, and padding."""
+        entry = {"name": f"a.t{number:05d}", "phase": "Streaming", "message": "x" * (2**20 - 1000)}
+        data = {"tables": json.dumps([entry])}
+        self._create_owned(sync, "tables", {"name": f"{sync['metadata']['name']}-tables-{number}"}, data)
+
+    def _create_owned(self, sync: Object, part: str, about: Object, data: dict[str, str]) -> None:
+        of_sync = sync["metadata"]
+        labels = about.get("labels", {}) | {"cdcsync.io/sync": of_sync["name"], "cdcsync.io/part": part}
+        owner = _KIND | {"name": of_sync["name"], "uid": of_sync["uid"]}
+        about = about | {"labels": labels, "ownerReferences": [owner]}
+        body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": about, "data": data}
+        self._api.create(f"{self._core}/configmaps", body)
 
     def _name(self) -> str:
         return f"hostile-{self._random.randrange(100)}"
@@ -180,7 +224,8 @@ class HostileTenant:
         owner = self._random.choice([*self._uids] or ["hostile-0"])
         labels = {"cdcsync.io/sync": owner, "cdcsync.io/run": f"{owner}-{run}", "cdcsync.io/part": part}
         reference = _KIND | {"name": owner, "uid": self._uids.get(owner, "u"), "controller": True}
-        more = {f"label-{n}": "x" * 60 for n in range(self._random.choice((0, 0, 5_000)))}
+        many = {f"label-{n}": "x" * 60 for n in range(5_000)}
+        more = self._random.choice(({}, _ALIKE, many))
         return {"name": f"{owner}-{name}", "labels": labels | more, "ownerReferences": [reference]}
 
     def _report(self) -> None:
