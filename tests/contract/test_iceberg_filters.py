@@ -4,6 +4,7 @@ with the defaults of columns that a file lacks, before they read a row."""
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import date, datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ import pytest
 from pyiceberg.expressions import EqualTo
 from pyiceberg.table import StaticTable
 
-from cdcsync_core.tables.schema_change import Converted
+from cdcsync_core.tables.schema_change import Converted, Filled, Kept
 from cdcsync_spark.sinks.iceberg.catalog.port import CatalogTableName
 from cdcsync_spark.sinks.iceberg.replica.sink import IcebergSink
 from cdcsync_spark.sinks.lake.policy import CommitLimits, MaintenancePolicy
@@ -42,6 +43,16 @@ def by_polars(file: str, column: str, value: Any) -> list[int]:
 
 
 READERS: dict[str, Find] = {"DuckDB": by_duckdb, "PyIceberg": by_pyiceberg, "Polars": by_polars}
+#: columns that are added with a default: their types, and the values of rows that are there
+ADDED: dict[str, tuple[str, Any]] = {
+    "whole": ("int(11)", -7),
+    "word": ("varchar(20)", "dé"),
+    "price": ("decimal(9,2)", Decimal("-1.50")),
+    "raw": ("varbinary(9)", b"\0x"),
+    "day": ("date", date(1, 1, 1)),
+    "at": ("datetime(6)", datetime(2024, 2, 29, 1, 2, 3, 4)),
+}
+TEMPORAL = pytest.mark.xfail(strict=True, reason="PyIceberg 0.12 compares such a default as its text in JSON")
 NARROW = make_table(
     {"id": "int(11)", "small": "smallint(6)", "number": "int(11)", "price": "decimal(9,2)", "total": "decimal(9,2)"},
     ["id"],
@@ -101,3 +112,24 @@ def test_a_type_that_iceberg_widens_is_followed_without_a_rewrite(
                 for value in {r[place] for r in wide.rows.values()}:
                     expected = sorted(r[0] for r in wide.rows.values() if r[place] == value)
                     assert find(metadata_file(sink), name, value) == expected, (reader, name, value)
+
+
+@pytest.mark.parametrize(
+    ("reader", "name"),
+    [
+        pytest.param(reader, name, marks=[TEMPORAL] if reader == "PyIceberg" and name in ("day", "at") else [])
+        for reader in READERS
+        for name in ADDED
+    ],
+)
+def test_a_filter_finds_rows_by_the_default_that_their_files_lack(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reader: str, name: str
+) -> None:
+    monkeypatch.setenv("POLARS_ICEBERG_PLANNER", "pyiceberg")
+    sink, (kind, value) = iceberg_sink(open_store(str(tmp_path / "lake")), SYNC), ADDED[name]
+    target = sink.target(NARROW.id)
+    whole_snapshot(target, [(1,), (2,)], make_table({"id": "int(11)"}, ["id"]))
+    after = make_table({"id": "int(11)", name: kind}, ["id"])
+    target.commit(1, step(1, after, [Kept("id"), Filled(value)]))
+    target.commit(1, batch(2, Model(after).apply([(2, None), (3, value)], [])))
+    assert READERS[reader](metadata_file(sink), name, value) == [1, 3]
