@@ -65,9 +65,16 @@ def _left(context: RunContext) -> set[BinlogId]:
     sync follows; none where that is not known."""
     if not context.config.followed:
         return set()
-    states = [context.sink.target(a.table.id).last_commit() for a in context.config.tables]
-    were = {b for s in states if s is not None and s.snapshot_complete for b in s.identity.lineage.binlogs}
-    return were - {context.config.followed}
+    return set(_published_binlogs(context)) - {context.config.followed}
+
+
+def _published_binlogs(context: RunContext) -> Iterator[BinlogId]:
+    """A table whose target cannot be read is refused where it is opened."""
+    for assignment in context.config.tables:
+        with suppress(PermanentError):
+            state = context.sink.target(assignment.table.id).last_commit()
+            if state is not None and state.snapshot_complete:
+                yield from state.identity.lineage.binlogs
 
 
 def _stay_with_parts(

@@ -118,3 +118,17 @@ def test_a_server_that_was_left_is_not_read_on(hosts: _Hosts) -> None:
     hosts.has("mariadb:3", WHOLE)
     hosts.has("mariadb:3", BEGUN, generation=1)
     assert hosts.taken() == "one", "a server on which the table never was"
+
+
+def test_a_target_that_cannot_be_read_keeps_no_other_table_from_a_host(
+    hosts: _Hosts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its own table is refused where it is opened."""
+
+    def refuse(*_: object) -> None:
+        raise fail(Reason.SINK_CONFLICT, "another program took the table back", table="shop.t")
+
+    monkeypatch.setattr(hosts.sink.target(TABLE.id), "last_commit", refuse)
+    assert hosts.taken() == "one"
+    hosts.followed = "mariadb:1"
+    assert hosts.taken() == "one"
