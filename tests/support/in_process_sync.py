@@ -104,12 +104,13 @@ class InProcessSync:
         settings = OperatorSettings(Image("cdcsync/spark:test"), self.policy, identity="test")
         calls = SourceCalls(self.preflight, self.current, lambda r, s: nullcontext(self.splits))
         controller = KubeController(
-            api or self.api, settings, self.namespace, "shop", calls, self._now, lambda: None, rooms or Rooms()
+            api or self.api, settings, self.namespace, "shop", calls, self.now, lambda: None, rooms or Rooms()
         )
         self.controllers.append(controller)
         return controller
 
-    def _now(self) -> float:
+    def now(self) -> float:
+        """The controllers' clock, which real time moves, too."""
         return time.time() + self.clock_ahead
 
     def until(self, controller: KubeController, wanted: Callable[[Status], object], seconds: float = 120) -> Status:
