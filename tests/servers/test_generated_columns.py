@@ -13,10 +13,12 @@ from pymysql.err import MySQLError
 from cdcsync_core.errors import CdcError, Reason
 from cdcsync_mysql.readiness.preflight import preflight
 from cdcsync_spark.snapshot.splits.split_read import SplitReader
+from cdcsync_spark.stream.confirmation import CatalogTable, ask_catalog
 from support import small_sync
 from support.fixtures import FreshDatabase, variants
 from support.servers import Server
 from support.small_sync import SmallSync
+from support.verified import verify
 
 pytestmark = pytest.mark.server
 
@@ -170,6 +172,32 @@ def test_virtual_columns_of_the_session_are_refused(
     assert "again (it is computed from o0)" in error.found
     remedied = SmallSync(server, database, tmp_path / "some", excluded={"t": refused})
     assert preflight(remedied.source, remedied.resource.spec).tables[0].error is None
+
+
+@servers
+def test_a_table_that_was_captured_with_such_a_column_goes_on(
+    variant: str, request: pytest.FixtureRequest, fresh_database: FreshDatabase, tmp_path: Path
+) -> None:
+    """As an older release captured it: its definition is confirmed, and its rows are compared."""
+    server: Server = request.getfixturevalue(variant)
+    database = fresh_database(server)
+    server.run(
+        "CREATE TABLE t (id INT PRIMARY KEY, n INT, g INT AS (n DIV 1) VIRTUAL)",
+        "INSERT INTO t (id, n) VALUES (1, 1)",
+        db=database,
+    )
+    sync = SmallSync(server, database, tmp_path)
+    sync.copy()
+    server.run("SET sql_log_bin = 0", "ALTER TABLE t MODIFY g INT AS (n / 1) VIRTUAL", db=database)
+    server.run("INSERT INTO t (id, n) VALUES (2, 2)", db=database)
+    sync.catch_up()
+    state = sync.target("t").last_commit()
+    assert state is not None
+    shown = ask_catalog(sync.source, sync.facts.lineage, {"t": state.capture}).tables["t"]
+    assert isinstance(shown, CatalogTable)
+    assert shown.capture.source.recomputed == {"g"}
+    result = verify(sync)["t"]
+    assert (result.source_rows, result.equal) == (2, True)
 
 
 def test_a_key_of_the_session_is_refused(mysql97_gtid: Server, fresh_database: FreshDatabase, tmp_path: Path) -> None:
