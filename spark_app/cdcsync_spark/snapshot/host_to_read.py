@@ -6,8 +6,9 @@ status knows no binlog that the sync follows, so a connection takes the first ho
 
 A server that the sync has left since is not read on, an old primary that came back: its rows would
 take the place of the content that its successor is to give. A table of the run was on it, and the
-sync follows another one. Nor is a replica that may have left out changes of the tables: what is
-missing there would be missing on the next server, whose binlog is proved to lead on.
+sync follows another one. Nor is a replica that may have left out changes of the tables, unless the
+sync follows it: what is missing there would be missing on the next server, whose binlog is proved
+to lead on. Another host is taken then.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ from cdcsync_core.positions.lineage import BinlogId
 from cdcsync_mysql.readiness.left_out import read_left_out
 from cdcsync_mysql.readiness.proof import SourceSession, open_session
 from cdcsync_mysql.sessions.connection import Source, fetch_dicts
-from cdcsync_mysql.sessions.hosts import AGAIN_SECONDS, ASKED_SECONDS, PATIENT_SECONDS, is_demoted
+from cdcsync_mysql.sessions.hosts import AGAIN_SECONDS, ASKED_SECONDS, PATIENT_SECONDS, is_demoted, is_stalled
+from cdcsync_mysql.sessions.replication import shown_channels
 from cdcsync_spark.run.context import RunContext
 from cdcsync_spark.snapshot.table import unpublished
 
@@ -37,7 +39,8 @@ def choose_host_to_read(
     if context.others is None:
         return
     left = _left(context)
-    _stay_with_parts(context, set(_binlogs(context)) - left, open_host, patience)
+    begun = set(_binlogs(context)) - left
+    _stay_with_parts(context, begun, open_host, patience)
     if context.facts.log in left:
         raise fail(
             Reason.SOURCE_UNREACHABLE,
@@ -45,19 +48,45 @@ def choose_host_to_read(
             needed=f"{context.config.followed}, which it follows",
             remedy="start that server; to give it up, name another one alone as spec.source.host",
         )
-    _refuse_left_out(context, open_host or _open)
+    _go_where_nothing_is_left_out(context, left, begun, open_host or _open)
 
 
-def _refuse_left_out(context: RunContext, open_host: OpenSession) -> None:
+def _go_where_nothing_is_left_out(
+    context: RunContext, left: Collection[BinlogId], begun: Collection[BinlogId], open_host: OpenSession
+) -> None:
+    """Tables that were begun on the server that was reached are read on no other one."""
+    assert context.others is not None
     with open_host(context.source) as session:
-        left_out = read_left_out(session.unproved(), session.facts).of(a.table.id for a in context.config.tables)
-    if left_out:
-        raise fail(
-            Reason.SOURCE_UNREACHABLE,
-            f"{context.source.host}: {left_out}",
-            needed="a server that leaves out no change of the tables",
-            remedy="correct it, or leave it out of spec.source.hosts",
-        )
+        left_out = _left_out(context, session)
+    if not left_out:
+        return
+    others = context.others.hosts if context.facts.log not in begun else ()
+    for host in others:
+        with suppress(CdcError), open_host(context.source.of_hosts(host)) as session:
+            if session.facts.log not in left and _is_current(session) and not _left_out(context, session):
+                context.go_to(session.source, session.facts)
+                return
+    raise fail(
+        Reason.SOURCE_UNREACHABLE,
+        f"{context.source.host}: {left_out}",
+        needed="a server that leaves out no change of the tables",
+        remedy="correct it, or leave it out of spec.source.hosts",
+    )
+
+
+def _left_out(context: RunContext, session: SourceSession) -> str:
+    """What the server may have left out of the tables as a replica; empty for the one that the sync
+    follows, and for a sync that follows none yet on a server that is no replica: its rows are the
+    source's."""
+    connection, followed = session.unproved(), context.config.followed
+    if followed == session.facts.log or (not followed and shown_channels(connection, fetch_dicts) == []):
+        return ""
+    return read_left_out(connection, session.facts).of(a.table.id for a in context.config.tables)
+
+
+def _is_current(session: SourceSession) -> bool:
+    connection = session.unproved()
+    return not is_demoted(connection, fetch_dicts) and not is_stalled(connection, fetch_dicts)
 
 
 def _left(context: RunContext) -> set[BinlogId]:

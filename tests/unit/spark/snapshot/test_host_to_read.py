@@ -28,15 +28,19 @@ from support.memory_target import MemorySink
 
 TABLE = Capture(SourceTable(TableId("shop", "t"), (Column("id", SourceType.parse("int"), False),)), ("id",))
 BEGUN, WHOLE = Intervals((Split(None, (10,)),)), Intervals((Split(None, None),))
+SKIPPED, NOTHING = LeftOut(("slave_skip_errors=1062",), ()), LeftOut((), ())
 LOGS = {"one": "mariadb:1", "two": "mariadb:2", "three": "mariadb:3"}
 
 
 @dataclass
 class _Hosts:
-    """Three hosts, of which the first was reached; some are away, some were demoted."""
+    """Three hosts, of which the first was reached; some are away, some were demoted, some skip
+    errors."""
 
     away: set[str] = field(default_factory=set)
     demoted: set[str] = field(default_factory=set)
+    skipping: set[str] = field(default_factory=set)
+    primaries: set[str] = field(default_factory=set)
     sink: MemorySink = field(default_factory=MemorySink)
     asked: int = 0
     followed: str = ""
@@ -72,7 +76,9 @@ class _Hosts:
 def hosts(monkeypatch: pytest.MonkeyPatch) -> _Hosts:
     hosts = _Hosts()
     monkeypatch.setattr(host_to_read, "is_demoted", lambda host, _: host in hosts.demoted)
-    monkeypatch.setattr(host_to_read, "read_left_out", lambda *_: LeftOut((), ()))
+    monkeypatch.setattr(host_to_read, "is_stalled", lambda *_: False)
+    monkeypatch.setattr(host_to_read, "shown_channels", lambda host, _: [] if host in hosts.primaries else None)
+    monkeypatch.setattr(host_to_read, "read_left_out", lambda host, _: SKIPPED if host in hosts.skipping else NOTHING)
     return hosts
 
 
@@ -132,3 +138,27 @@ def test_a_target_that_cannot_be_read_keeps_no_other_table_from_a_host(
     assert hosts.taken() == "one"
     hosts.followed = "mariadb:1"
     assert hosts.taken() == "one"
+
+
+def test_another_host_is_read_on_where_the_first_may_have_left_out_changes(hosts: _Hosts) -> None:
+    hosts.skipping, hosts.demoted = {"one"}, {"two"}
+    assert hosts.taken() == "three"
+    hosts.has("mariadb:1", BEGUN)
+    with pytest.raises(TransientError, match="one: slave_skip_errors=1062"):
+        hosts.taken()
+
+
+def test_a_server_whose_rows_are_the_source_s_has_left_out_nothing(hosts: _Hosts) -> None:
+    """The server that the sync follows; before it follows one, any server that is no replica."""
+    hosts.skipping = set(LOGS)
+    with pytest.raises(TransientError, match="one: slave_skip_errors=1062"):
+        hosts.taken()
+    hosts.followed = "mariadb:1"
+    assert hosts.taken() == "one"
+    hosts.followed, hosts.primaries = "", {"one"}
+    assert hosts.taken() == "one"
+    hosts.followed = "mariadb:2"
+    assert hosts.taken() == "two"
+    hosts.away = {"two"}
+    with pytest.raises(TransientError, match="one: slave_skip_errors=1062"):
+        hosts.taken()
