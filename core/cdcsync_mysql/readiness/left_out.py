@@ -83,8 +83,10 @@ class LeftOut:
 
     def of(self, tables: Iterable[TableId]) -> str:
         """The first setting or filter that may have left out changes of one of the tables; empty
-        where none may."""
+        where none may, as of no table."""
         concerned = list(tables)
+        if not concerned:
+            return ""
         filters = [f"{f.name}={f.rules}" for f in self.filters if any(map(f.may_leave_out, concerned))]
         return next(iter([*self.settings, *filters]), "")
 

@@ -28,5 +28,8 @@ def test_a_filter_that_may_concern_the_table(name: str, rules: str, concerns: bo
     assert left_out.of([TableId("shop", "orders")]) == (f"{name}={rules}" if concerns else "")
 
 
-def test_a_setting_concerns_all_tables() -> None:
-    assert LeftOut(("slave_skip_errors=1062",), ()).of([TableId("shop", "orders")]) == "slave_skip_errors=1062"
+def test_a_setting_concerns_all_tables_that_there_are() -> None:
+    """A server that all tables are on is asked of none."""
+    left_out = LeftOut(("slave_skip_errors=1062",), ())
+    assert left_out.of([TableId("shop", "orders")]) == "slave_skip_errors=1062"
+    assert not left_out.of([])
