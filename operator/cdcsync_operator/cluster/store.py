@@ -248,7 +248,7 @@ class KubeTableShards:
         if is_whole(status):
             return status
         self._shards = dict(self._listed())
-        count = count_shards(status.table_digest, itertools.islice(self._texts(), _MOST_SHARDS))
+        count = count_shards(status, itertools.islice(self._texts(), _MOST_SHARDS))
         complete = with_shards(status, itertools.islice(self._texts(), count))
         tables = sorted(complete.table_status, key=lambda t: t.name) if complete else ()
         return status.with_(table_status=tuple(tables), table_digest="")

@@ -123,6 +123,30 @@ def test_an_operator_that_died_between_the_tables_and_the_status_is_not_believed
     assert store(api).load()[1].table_status == ()
 
 
+def written_by_an_older_release(api: FakeApi) -> None:
+    """One whose status has no digest of its tables."""
+    before = store(api)
+    before.load()
+    before.save(many())
+    del api.objects[f"{SYNCS}/shop"]["status"]["tableDigest"]
+
+
+def test_the_tables_of_an_older_release_are_taken_by_their_number(api: FakeApi) -> None:
+    written_by_an_older_release(api)
+    updated = store(api)
+    loaded = updated.load()[1]
+    assert loaded == many()
+    updated.save(loaded)
+    assert api.objects[f"{SYNCS}/shop"]["status"]["tableDigest"]
+
+
+@pytest.mark.parametrize("text", ["[", "{}", "[1]", "[" * 100_000, '[{"name": "shop.t0000"}]'])
+def test_what_is_not_all_tables_of_an_older_release_counts_as_lost(api: FakeApi, text: str) -> None:
+    written_by_an_older_release(api)
+    api.objects["/api/v1/namespaces/lake/configmaps/shop-tables-0"]["data"]["tables"] = text
+    assert store(api).load()[1].table_status == ()
+
+
 def test_large_texts_in_the_place_of_the_tables_are_not_kept(api: FakeApi, monkeypatch: pytest.MonkeyPatch) -> None:
     """Who may create ConfigMaps knows the owner, too, and a status may count many tables."""
     mine = store(api)
