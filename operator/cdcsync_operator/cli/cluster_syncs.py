@@ -3,6 +3,7 @@ may have few. What the API server refuses is an error in words."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,12 +18,15 @@ from cdcsync_kube.client import Api, ApiError, Object
 from cdcsync_operator.cli.views.sync_view import ShownSync
 from cdcsync_operator.cluster.objects.run_objects import PART_LABEL, SYNC_LABEL
 from cdcsync_operator.cluster.store import KubeTableShards, owner_of
+from cdcsync_operator.reconcile.table_shards import is_whole
 
 _GROUP = f"/apis/{API_VERSION}"
 #: the first is the pod of a run, the second one that ended, of which the log is kept
 _DRIVERS = ("driver", "kept-driver")
 #: bytes of a log that are asked for at most; less than an answer may have
 _LOG_BYTES = 4 * 2**20
+#: readings of tables that do not fit their status, and seconds between them
+_READINGS, _PAUSE = 5, 0.5
 
 
 @dataclass(frozen=True)
@@ -61,16 +65,32 @@ class ClusterSyncs:
 
     def all_tables(self, sync: Object) -> Status:
         """The status with the tables that the resource has no room for; those that need most
-        attention where the user may not read the ConfigMaps of the others."""
+        attention where the user may not read the ConfigMaps of the others. The operator writes
+        these before the resource, so they are read again with it where they do not fit."""
+        status = status_of(sync)
+        for attempt in range(_READINGS):
+            try:
+                status = status_of(self._read_again(sync)) if attempt else status
+                complete = self._shards(sync).read(status)
+                if is_whole(complete):
+                    return complete
+            except ApiError as error:
+                if error.status in (401, 403):
+                    break
+            except ValidationError:  # of an entry
+                pass
+        return status
+
+    def _read_again(self, sync: Object) -> Object:
+        time.sleep(_PAUSE)
+        about = sync["metadata"]
+        return self.api.get(f"{_GROUP}/namespaces/{about['namespace']}/cdcsyncs/{about['name']}")
+
+    def _shards(self, sync: Object) -> KubeTableShards:
         about = sync["metadata"]
         shards = KubeTableShards(self.api, about["namespace"], about["name"])
         shards.owner = owner_of(sync)
-        status = status_of(sync)
-        try:
-            complete = shards.read(status)
-        except ApiError:
-            return status
-        return complete if complete.table_status else status
+        return shards
 
     def events(self, name: str, most: int = 10) -> list[Object]:
         """The last ones, the newest last."""

@@ -17,6 +17,10 @@ from cdcsync_core.runs.run import TablePhase
 from cdcsync_core.runs.status import Phase, Status, TableStatus, only_tables
 from cdcsync_core.runs.status_part import StatusPosition
 from cdcsync_kube.client import ApiError, Object
+from cdcsync_operator.cli import cluster_syncs
+from cdcsync_operator.cli.cluster_syncs import ClusterSyncs
+from cdcsync_operator.cli.kubectl.changes import check_names
+from cdcsync_operator.cli.views.output import Output
 from cdcsync_operator.cluster.controller import KubeController
 from cdcsync_operator.cluster.objects.driver_pod import Image
 from cdcsync_operator.cluster.policy.pod_policy import PodPolicy
@@ -232,3 +236,50 @@ def test_a_map_of_its_tables_that_another_one_made_is_left_alone(api: FakeApi) -
     with pytest.raises(CdcError, match="that is not this sync's"):
         again.save(many())
     assert api.objects[path]["data"] == {"tables": "[]"}
+
+
+# ---- with a command that reads them meanwhile
+
+
+@pytest.fixture
+def read_before(api: FakeApi, monkeypatch: pytest.MonkeyPatch) -> Object:
+    """As it was read just before the operator wrote its progress."""
+    monkeypatch.setattr(cluster_syncs, "_PAUSE", 0.0)
+    operator = store(api)
+    operator.load()
+    operator.save(many())
+    before = api.get(f"{SYNCS}/shop")
+    operator.save(progress())
+    return before
+
+
+def progress() -> Status:
+    return only_tables(many(), [t.model_copy(update={"rows": 9}) for t in many().table_status])
+
+
+def test_tables_that_were_written_meanwhile_are_read_with_their_status(api: FakeApi, read_before: Object) -> None:
+    assert ClusterSyncs(api, "lake").all_tables(read_before).table_status == progress().table_status
+
+
+def test_a_name_that_is_no_tables_is_refused_though_they_were_written_meanwhile(
+    api: FakeApi, read_before: Object
+) -> None:
+    with pytest.raises(CdcError, match=r"shop\.no_such: no table of this CdcSync"):
+        check_names(Output(as_json=False), ClusterSyncs(api, "lake"), read_before, ("shop.no_such",))
+
+
+@pytest.mark.parametrize(("status", "readings"), [(403, 1), (404, 5), (500, 5)])
+def test_what_may_not_be_read_is_not_asked_for_again(
+    api: FakeApi, read_before: Object, status: int, readings: int
+) -> None:
+    asked: list[str] = []
+
+    def refuse(method: str, path: str) -> ApiError | None:
+        if "/configmaps" not in path:
+            return None
+        asked.append(path)
+        return ApiError(status, "", "not now")
+
+    api.refuse = refuse
+    assert 0 < len(ClusterSyncs(api, "lake").all_tables(read_before).table_status) < MANY
+    assert len(asked) == readings

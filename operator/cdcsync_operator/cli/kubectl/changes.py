@@ -96,7 +96,10 @@ def check_names(output: Output, syncs: ClusterSyncs, sync: Object, tables: tuple
     if not unknown:
         return
     if status.tables.total + status.tables.unassigned > len(names):
-        output.warn(f"{unknown}: perhaps no table of this CdcSync; some names are in ConfigMaps that you may not read")
+        output.warn(
+            f"{unknown}: perhaps no table of this CdcSync; some names are in ConfigMaps that you may not read, "
+            "or that do not fit the status"
+        )
         return
     raise fail(
         Reason.SPEC_INVALID,

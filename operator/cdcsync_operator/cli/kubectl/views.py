@@ -45,5 +45,5 @@ def tables(output: Output, syncs: ClusterSyncs, name: str, failed: bool) -> Exit
     data = [t.model_dump(by_alias=True, mode="json") for t in rows]
     output.data(data, lambda console: console.print(tables_of(rows, tables)))
     if left > 0:
-        output.warn(f"{left:,} more tables are in ConfigMaps that you may not read")
+        output.warn(f"{left:,} more tables are in ConfigMaps that you may not read, or that do not fit the status")
     return ExitCode.DONE
