@@ -119,3 +119,43 @@ def test_a_paused_sync_waits_for_nothing() -> None:
     harness.change(snapshot=NIGHTLY, state="paused")
     harness.steps()
     assert harness.status.snapshot.throttled == ""
+
+
+def streaming_without_its_tables() -> ControllerHarness:
+    """Outside of the windows, with a status that has lost its tables, as where the operator died
+    between its writes of their ConfigMaps and of the status."""
+    harness = at_noon()
+    until(harness, NOON + 10 * HOUR)
+    harness.to_streaming()
+    until(harness, NOON + 13 * HOUR)
+    harness.flow(*harness.tables)
+    harness.status = harness.status.with_(table_status=())
+    harness.steps()
+    assert harness.live(STREAM).stop_asked
+    harness.end(STREAM)
+    harness.steps()
+    return harness
+
+
+def test_tables_that_the_status_has_lost_wait_for_no_window() -> None:
+    """R4: the snapshot run asks the targets, and says at once that they are complete."""
+    harness = streaming_without_its_tables()
+    assert harness.kinds() == {"snapshot"}
+    assert harness.status.snapshot.throttled == ""
+    assert not harness.live(SNAPSHOT).stop_asked
+    harness.read(*harness.tables)
+    harness.end(SNAPSHOT)
+    harness.steps()
+    assert harness.kinds() == {"stream"}
+
+
+def test_of_lost_tables_those_that_were_not_read_wait_for_the_window() -> None:
+    harness = streaming_without_its_tables()
+    harness.read("shop.a")
+    harness.say(SNAPSHOT, tables=[{"name": "shop.b", "phase": "Snapshotting"}])
+    harness.steps()
+    assert harness.live(SNAPSHOT).stop_asked
+    harness.end(SNAPSHOT)
+    harness.steps()
+    assert SNAPSHOT.value not in harness.kinds()
+    assert harness.status.snapshot.throttled.endswith("2026-06-02T22:00:00Z")

@@ -104,9 +104,11 @@ def _snapshot(s: Situation) -> tuple[Generations, str]:
 
 
 def _is_outside_windows(s: Situation, run: ObservedRun) -> str:
+    """Not before it has reported which tables it reads, because it asks their targets first."""
     if s.spec.snapshot.closed_until(s.now) is None:
         return ""
-    reads = any(is_read_from_source(s, t.name, run.generations[t.name]) for t in unfinished(s, run))
+    reported = [t for t in unfinished(s, run) if t.phase is not TablePhase.PENDING]
+    reads = any(is_read_from_source(s, t.name, run.generations[t.name]) for t in reported)
     return "the window of spec.snapshot.windows is over" if reads else ""
 
 
