@@ -21,6 +21,7 @@ from cdcsync_core.tables.source_table import TableId
 from cdcsync_mysql.checks import Level
 from cdcsync_mysql.readiness.expected_failover import expected_failovers
 from cdcsync_mysql.readiness.hosts import check_hosts
+from cdcsync_mysql.readiness.left_out import GLOBAL_FILTERS, read_left_out
 from cdcsync_mysql.readiness.proof import SourceMoved, open_session
 from cdcsync_mysql.server import read_facts
 from cdcsync_mysql.sessions import hosts
@@ -155,6 +156,8 @@ def test_a_replica_that_leaves_out_changes_is_not_taken(pair: tuple[Server, Serv
             assert refused.value.reason is Reason.SOURCE_UNREACHABLE
             assert "127.0.0.2: replicate_ignore_table=h.t" in refused.value.found
             assert "replicate_ignore_table=h.t" in _unmoved(step)
+        if new.flavor == "mysql":
+            _shows_filters_by_a_grant(new, step)
         _ignore(new, "h.other")
         mode = "replica_exec_mode" if new.flavor == "mysql" else "slave_exec_mode"
         new.run(f"SET GLOBAL {mode} = 'IDEMPOTENT'")
@@ -164,6 +167,21 @@ def test_a_replica_that_leaves_out_changes_is_not_taken(pair: tuple[Server, Serv
         context = _context(step, first.port, hosts, log)
         choose_host(context)
         assert context.facts.log == step.facts.log
+
+
+def _shows_filters_by_a_grant(promoted: Server, step: Stepwise) -> None:
+    """The account that docs/source.md begins with; `check` warns without the further one."""
+    promoted.create_user("plain", _PASSWORD, ["REPLICATION SLAVE", "REPLICATION CLIENT"])
+    promoted.run("GRANT SELECT ON h.* TO plain")
+    step.source.username_file.write_text("plain")
+    for level, filters in ((Level.WARN, ""), (Level.OK, "replicate_ignore_table=h.t")):
+        with connect(step.source) as connection:
+            facts = read_facts(connection)
+            used, _ = check_hosts(replace(step.source, others=("127.0.0.2",)), connection, facts)
+            assert used.level is level
+            assert read_left_out(connection, facts).of([TableId("h", "t")]) == filters
+        promoted.run(f"GRANT SELECT ON {GLOBAL_FILTERS} TO plain")
+    step.source.username_file.write_text(_ACCOUNT)
 
 
 def _ignore(replica: Server, table: str) -> None:

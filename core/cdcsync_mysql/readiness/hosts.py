@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING, cast
 
 from cdcsync_core.errors import CdcError, Reason, TransientError
 from cdcsync_mysql.checks import Check, failed, passed, refused, warned
+from cdcsync_mysql.readiness.left_out import GLOBAL_FILTERS, shows_global_filters
 from cdcsync_mysql.readiness.load import check_load
 from cdcsync_mysql.readiness.replica_check import NAME as REPLICA
 from cdcsync_mysql.readiness.replica_check import replica_faults
 from cdcsync_mysql.readiness.replica_gtids import applied, errant, errant_error
 from cdcsync_mysql.server import ServerFacts, read_facts
 from cdcsync_mysql.sessions.connection import Connection, Source, connect, fetch_dicts
+from cdcsync_mysql.sessions.failures import grant
 from cdcsync_mysql.sessions.hosts import ASKED_SECONDS, is_demoted, is_stalled
 from cdcsync_mysql.sessions.pymysql_adapter import SourceConnection
 
@@ -29,8 +31,7 @@ def check_hosts(source: Source, connection: Connection, facts: ServerFacts) -> l
         return []
     if facts.flavor == "mysql" and not facts.gtid:
         return [_without_gtids()]
-    used = f"{cast(SourceConnection, connection).source.host} is used ({facts.log})"
-    return [passed(_NAME, used), *(_of_other(others.of_hosts(host), facts) for host in others.hosts)]
+    return [_used(connection, facts), *(_of_other(others.of_hosts(host), facts) for host in others.hosts)]
 
 
 def check_snapshot_host(replica: Source, connection: Connection, facts: ServerFacts, most: MaxLoad) -> list[Check]:
@@ -51,6 +52,14 @@ def check_snapshot_host(replica: Source, connection: Connection, facts: ServerFa
     if own:
         return [refused(REPLICA, errant_error(replica.host, own, facts.flavor))]
     return [passed(REPLICA, f"{replica.host} is a replica of the source ({of_replica.log})"), *load]
+
+
+def _used(connection: Connection, facts: ServerFacts) -> Check:
+    used = f"{cast(SourceConnection, connection).source.host} is used ({facts.log})"
+    if shows_global_filters(connection, facts):
+        return passed(_NAME, used)
+    found = f"{used}, and the account does not see the filters of a replica that was promoted"
+    return warned(_NAME, found, f"SELECT on {GLOBAL_FILTERS}", grant("SELECT", GLOBAL_FILTERS))
 
 
 def _of_other(source: Source, taken: ServerFacts) -> Check:

@@ -46,7 +46,8 @@ _FILTER_VARIABLES = (
     "replicate_wild_ignore_table",
 )
 _OF_A_FILTER = "REPLICATE_"
-_GLOBAL_FILTERS = "SELECT FILTER_NAME, FILTER_RULE FROM performance_schema.replication_applier_global_filters"
+#: MySQL's, which outlive the channels of a replica that was promoted
+GLOBAL_FILTERS = "performance_schema.replication_applier_global_filters"
 
 
 @dataclass(frozen=True)
@@ -109,9 +110,25 @@ def _of_channels(connection: Connection, facts: ServerFacts) -> list[tuple[str, 
         (name.lower(), str(rules or "")) for row in rows for name, rules in row.items() if name.startswith(_OF_A_FILTER)
     ]
     if facts.flavor == "mysql":
-        rows = _shown(lambda: fetch_dicts(connection, _GLOBAL_FILTERS))
+        rows = _shown(lambda: _global_filters(connection))
         filters += [(str(row["FILTER_NAME"]).lower(), str(row["FILTER_RULE"])) for row in rows]
     return filters
+
+
+def shows_global_filters(connection: Connection, facts: ServerFacts) -> bool:
+    """Whether the account may see them; MariaDB has no such table."""
+    try:
+        if facts.flavor == "mysql":
+            _global_filters(connection)
+    except CdcError as e:
+        if e.reason is Reason.SOURCE_UNREACHABLE:
+            raise
+        return False
+    return True
+
+
+def _global_filters(connection: Connection) -> list[Row]:
+    return fetch_dicts(connection, f"SELECT FILTER_NAME, FILTER_RULE FROM {GLOBAL_FILTERS}")
 
 
 def _shown(ask: Callable[[], list[Row]]) -> list[Row]:
