@@ -58,6 +58,8 @@ _IDLE_COMMIT_SECONDS = 6 * 3600.0
 _IDLE_SECONDS = 60.0
 #: seconds between two checks of the batches and the lag; where the stream is quiet
 _PAUSE, _QUIET_PAUSE = 0.2, 2.0
+#: seconds after which no more tables are seen to before the next report
+_TURN_SECONDS = 5.0
 
 
 def run_stream(context: RunContext, open_engine: OpenEngine) -> None:
@@ -241,6 +243,8 @@ class StreamRun:
         )
         self._watch = TargetWatch(self.tables, self.clock)
         self._binlog = BinlogWatch(self.ask_kept, self.clock) if self.ask_kept else None
+        #: of the answer whose old files tables may still have to leave; 0: of none
+        self._safe_from = 0
         tables = {t.name: t for t in self.tables}
         self.applier = Applier(
             tables,
@@ -309,20 +313,27 @@ class StreamRun:
 
     def _settle(self) -> None:
         """Judges the catalog's answers, and notes what other programs did to the targets, and the
-        server to its binlog."""
+        server to its binlog. What takes longer than a turn goes on in the next one: between two of
+        them `run` reports, and a stream that does not report for long counts as lost."""
         self._confirm()
+        until = self.clock() + _TURN_SECONDS
         for table in self._watch.news():
             self.applier.note_others(table)
+            if self.clock() >= until:
+                return
         self._watch.begin()
-        self._note_kept()
+        self._note_kept(until)
 
-    def _note_kept(self) -> None:
+    def _note_kept(self, until: float) -> None:
         """Positions of idle tables are committed before their binlog files are purged."""
         if self._binlog is None:
             return
         if binlog := self._binlog.news():
             self.idle_commit_seconds = _idle_commit_seconds(binlog.seconds)
-            self.applier.checkpoint_idle(self.clock() - self.idle_commit_seconds, binlog.safe_from)
+            self._safe_from = binlog.safe_from
+        older_than = self.clock() - self.idle_commit_seconds
+        if self._safe_from and self.applier.checkpoint_idle(older_than, self._safe_from, until):
+            self._safe_from = 0
         self._binlog.begin()
 
     def _confirm(self) -> None:

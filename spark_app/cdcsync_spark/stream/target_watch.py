@@ -10,7 +10,7 @@ commit.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 
 from cdcsync_spark.stream.apply.stream_table import StreamTable
@@ -58,7 +58,10 @@ class TargetWatch:
             with self._counting:
                 self._asking -= 1
 
-    def news(self) -> list[StreamTable]:
-        """The tables whose targets have commits of others since the last call."""
-        changed = [self._found.pop() for _ in range(len(self._found))]
-        return [table for table in changed if table.flowing]
+    def news(self) -> Iterator[StreamTable]:
+        """The tables whose targets have commits of others since the last call; what a caller leaves
+        comes with the next one."""
+        while self._found:
+            table = self._found.pop()
+            if table.flowing:
+                yield table

@@ -144,9 +144,9 @@ class Applier:
             return position.has_reached(high)
         return self.reader.has_reached(high) and table.flowing
 
-    def checkpoint_idle(self, older_than: float, safe_from: int = 0) -> None:
+    def checkpoint_idle(self, older_than: float, safe_from: int = 0, until: float = float("inf")) -> bool:
         """See `IdleCheckpoints.commit`."""
-        self._idle.commit(self.tables.values(), self.reader, older_than, safe_from)
+        return self._idle.commit(self.tables.values(), self.reader, older_than, safe_from, until)
 
     def note_others(self, table: StreamTable) -> None:
         """Takes note of what other programs did to a target between our commits; one that they

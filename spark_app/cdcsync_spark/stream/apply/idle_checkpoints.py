@@ -26,20 +26,30 @@ class IdleCheckpoints:
     commits: TableCommits
     events: bool
 
-    def commit(self, tables: Iterable[StreamTable], reader: Position, older_than: float, safe_from: int = 0) -> None:
+    def commit(
+        self,
+        tables: Iterable[StreamTable],
+        reader: Position,
+        older_than: float,
+        safe_from: int = 0,
+        until: float = float("inf"),
+    ) -> bool:
         """Commits the position of flowing tables whose last commit is older than this (on the
         commits' clock), or than their target lets it be, or names a binlog file before the number
-        `safe_from`."""
+        `safe_from`. Begins no commit after `until`; returns whether none was left out."""
         now = self.commits.clock()
         for table in tables:
             due = table.committed < max(older_than, now - table.target.status.max_idle_seconds)
             due = due or (table.committed < now - _LEAST_SECONDS and _leaves(table, reader, safe_from))
             if table.flowing and (due or self._publishes(table, reader)):
+                if self.commits.clock() >= until:
+                    return False
                 gate("before-stamp")
                 with self.commits.stopping_alone(table):
                     self.commits.commit(table, partial(self._advance, table, reader))
                 # also where there was nothing to commit: it is not opened again for each batch
                 table.committed = self.commits.clock()
+        return True
 
     def _publishes(self, table: StreamTable, reader: Position) -> bool:
         """Whether a commit of the position alone makes a table of a sink that takes events

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -44,22 +46,56 @@ def test_the_newer_half_of_the_files_is_safe(oldest: int, newest: int, safe_from
     assert KeptBinlog(oldest, newest, 0.0).safe_from == safe_from
 
 
+class StreamBesideBinlog:
+    """A stream of idle `tables` at `END`, whose source has `binlog`; `now` is its clock."""
+
+    END = FilePosition(LogOffset("binlog.000006", 200))
+
+    def __init__(self, *names: str, binlog: KeptBinlog = _KEPT) -> None:
+        self.now, self.tables = 0.0, [stream_table(name) for name in names]
+        context: Any = SimpleNamespace(
+            resource=resource("shop"),
+            reporter=SimpleNamespace(report=lambda **_: None),
+            config=SimpleNamespace(kind=RunKind.STREAM),
+        )
+        engine: Any = None
+        clock = partial(getattr, self, "now")
+        self.run = StreamRun(context, self.tables, 1, engine, 3600.0, clock, lambda: 0.0, ask_kept=lambda: binlog)
+        self.run.apply(BinlogBatch(at(100), self.END, None, "", ()))
+
+    @property
+    def advanced(self) -> int:
+        """How many tables were committed at the stream's position."""
+        return sum(table.state.position == self.END for table in self.tables)
+
+    def turn(self, advanced: int) -> None:
+        """Turns, until so many tables have advanced."""
+        deadline = time.monotonic() + 60
+        while self.advanced < advanced:
+            assert time.monotonic() < deadline
+            self.run._settle()
+            time.sleep(0.01)
+
+
 def test_a_stream_takes_idle_tables_out_of_old_files_and_notes_another_retention() -> None:
     """No batch comes: nothing but the answer is new."""
-    now, table = [0.0], stream_table("orders")
-    context: Any = SimpleNamespace(
-        resource=resource("shop"),
-        reporter=SimpleNamespace(report=lambda **_: None),
-        config=SimpleNamespace(kind=RunKind.STREAM),
-    )
-    engine: Any = None
-    run = StreamRun(context, [table], 1, engine, 3600.0, lambda: now[0], lambda: 0.0, ask_kept=lambda: _KEPT)
-    end = FilePosition(LogOffset("binlog.000006", 200))
-    run.apply(BinlogBatch(at(100), end, None, "", ()))
-    now[0] = 700.0
-    deadline = time.monotonic() + 60
-    while table.state.position != end:
-        assert time.monotonic() < deadline
-        run._settle()
-        time.sleep(0.01)
-    assert run.idle_commit_seconds == 10.0
+    stream = StreamBesideBinlog("orders")
+    stream.now = 700.0
+    stream.turn(advanced=1)
+    assert stream.run.idle_commit_seconds == 10.0
+
+
+def test_commits_that_take_long_leave_the_rest_to_the_next_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = StreamBesideBinlog("a", "b", "c", binlog=replace(_KEPT, seconds=40_000.0))
+    commits = stream.run.applier._idle.commits
+    commit = commits.commit
+
+    def slow(*args: Any) -> None:
+        commit(*args)
+        stream.now += 300.0
+
+    monkeypatch.setattr(commits, "commit", slow)
+    stream.now = 700.0
+    for advanced in (1, 2, 3):
+        stream.turn(advanced)
+        assert stream.advanced == advanced
