@@ -27,6 +27,7 @@ from cdcsync_core.runs.status import Phase, Status, with_condition
 from cdcsync_core.timestamps import unix_time
 from cdcsync_kube.client import Api, ApiError
 from cdcsync_operator.cluster.events import EventPoster
+from cdcsync_operator.cluster.quota.report_bounds import TOO_MANY_REPORTS
 from cdcsync_operator.cluster.quota.room import Rooms
 from cdcsync_operator.cluster.runs.drivers import KubeDrivers
 from cdcsync_operator.cluster.settings import OperatorSettings
@@ -213,7 +214,7 @@ class KubeController:
         self.failures += 1
         if not error.conflict:
             self._drivers.api_failed()
-        if self.failures >= _MANY_ERRORS and not error.conflict:
+        if self.failures >= _MANY_ERRORS and not error.conflict and error.reason != TOO_MANY_REPORTS:
             self._show_fault(f"the API server refuses what the operator asks for: {error.message}")
         if error.unreadable and error.message != self._unreadable:
             self._unreadable = error.message

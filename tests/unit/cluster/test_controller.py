@@ -257,6 +257,20 @@ def test_a_sync_of_which_the_api_server_refuses_a_part_for_long_is_not_ready(
     assert cluster.status.condition("Ready").status == "True"
 
 
+def test_reports_that_wait_for_the_operators_memory_are_no_refusal_of_the_api_server(
+    cluster: PlannedCluster, start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The bytes of another namespace's reports are being merged meanwhile."""
+    controller = start()
+    to_streaming(cluster, controller)
+    cluster.report(2, "shop.a", "shop.b")
+    monkeypatch.setattr(controller.rooms.read_reports, "put", lambda *_: False)
+    for _ in range(10):
+        controller.reconcile()
+    assert controller.failures == 10
+    assert cluster.status.condition("Ready").status == "True"
+
+
 # ---- a driver that reports nothing
 
 

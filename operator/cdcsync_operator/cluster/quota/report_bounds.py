@@ -21,6 +21,8 @@ from cdcsync_operator.cluster.quota.room import Room, Rooms
 
 #: bytes of all reports of one run: those of 50,000 tables have about half of it
 MOST_BYTES = 64 * 2**20
+#: reason of an ApiError that is the operator's own: reports wait for room in its memory
+TOO_MANY_REPORTS = "TooManyReports"
 #: what one takes at least, with its names and labels
 _LEAST = 4096
 
@@ -74,7 +76,7 @@ class ReportBounds:
             raise self._no_room(run, size)
         self._reading.add(run)
         if not self.rooms.read_reports.put(self.namespace, run, size):
-            raise ApiError(429, "TooManyReports", f"the reports of {run} wait until those of other syncs are merged")
+            raise ApiError(429, TOO_MANY_REPORTS, f"the reports of {run} wait until those of other syncs are merged")
 
     def _no_room(self, run: str, size: int) -> CdcError:
         return fail(
