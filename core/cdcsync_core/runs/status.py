@@ -357,7 +357,7 @@ class Status(StatusPart):
     @property
     def followed(self) -> BinlogId:
         """The binlog that most tables are in, of those that did not fail, and of those that are
-        to be resnapshotted only where there are no others; Empty where none is in one."""
+        to be resnapshotted only where there are no others; empty where none is in one."""
         placed = [t for t in self.table_status if t.binlog and not t.failed]
         staying = [t for t in placed if not t.is_resnapshotted]
         counts = Counter(t.binlog for t in staying or placed)
