@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
+from typing import ClassVar
 
 from cdcsync_operator.cluster.syncs.work_queue import WorkQueue
 
@@ -93,8 +95,8 @@ def test_the_syncs_of_a_namespace_delay_those_of_another_by_one_turn() -> None:
     for n in range(1000):
         queue.add(("tenant", f"s{n:03}"))
     clock.now = 60.0
-    for key in (A, B, ("other", "c")):
-        queue.add(key)
+    for due in (A, B, ("other", "c")):
+        queue.add(due)
     taken = [queue.take() for _ in range(7)]
     assert taken == [
         ("tenant", "s000"), A, ("other", "c"), ("tenant", "s001"), B, ("tenant", "s002"), ("tenant", "s003")
@@ -118,6 +120,63 @@ def test_a_namespace_has_half_of_the_workers_at_most() -> None:
     (first, *_) = filter(None, evil)
     threading.Timer(0.01, queue.done, (first, None)).start()
     assert queue.take() in {("evil", f"s{n}") for n in range(10)} - evil
+
+
+def test_the_only_namespace_has_all_workers() -> None:
+    """And has them again when the last key of the others is gone, without a further event."""
+    queue = WorkQueue(QueueClock(), 4)
+    queue.add(A)
+    queue.add(("lake", "shop"))
+    assert {queue.take(), queue.take()} == {A, ("lake", "shop")}
+    for n in range(9):
+        queue.add(("ns", f"s{n}"), changed_at=float(n))
+    with ThreadPoolExecutor(3) as pool:
+        taken = [pool.submit(queue.take) for _ in range(3)]
+        queue.done(("lake", "shop"), None)
+        try:
+            assert len({future.result(60) for future in taken}) == 3
+        finally:
+            queue.close()
+
+
+def test_half_of_the_workers_wait_for_a_namespace_whose_syncs_are_at_rest() -> None:
+    queue = WorkQueue(QueueClock(), 4)
+    queue.add(("lake", "shop"))
+    queue.done(queue.take() or A, 300)
+    for n in range(9):
+        queue.add(("evil", f"s{n}"))
+    assert {queue.take(), queue.take()} == {("evil", "s0"), ("evil", "s1")}
+    threading.Timer(0.01, queue.add, (("lake", "shop"),)).start()
+    assert queue.take() == ("lake", "shop")
+
+
+class HashedName(str):
+    """Counts how often names are hashed."""
+
+    __slots__ = ()
+    hashes: ClassVar[int] = 0
+
+    def __hash__(self) -> int:
+        HashedName.hashes += 1
+        return super().__hash__()
+
+
+def test_a_choice_among_thousands_of_namespaces_is_cheap() -> None:
+    """As at a start, where each has a change; one of them has all the workers it may have."""
+    queue = WorkQueue(QueueClock(), 4)
+    for n in range(2000):
+        queue.add((HashedName(f"ns{n}"), "a"), changed_at=float(n))
+    for n in range(2000):
+        queue.add((HashedName("evil"), f"s{n:04}"), changed_at=1e9 + n)
+    evil = [key for _ in range(4) if (key := queue.take()) and key[0] == "evil"]
+    assert len(evil) == 2
+    HashedName.hashes = 0
+    for _ in range(1000):
+        key = queue.take()
+        assert key is not None
+        assert key[0] != "evil"
+        queue.done(key, None)
+    assert HashedName.hashes < 1000 * 50
 
 
 def test_one_worker_serves_all() -> None:

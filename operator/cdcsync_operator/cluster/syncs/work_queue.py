@@ -7,8 +7,8 @@ because a key is due once. Of a backlog, as at a start, the newest changes of sp
 that are due for longest are taken in turns: so a person's change does not wait for thousands of
 syncs at rest, and who changes a spec again and again takes half of the turns at most. Namespaces
 with due keys take turns, so the syncs of one, however many are due, delay those of another by one.
-One namespace has half of the workers at most: so a tenant whose objects make a reconciliation slow,
-whatever they are, leaves as many to the others.
+While others have keys, due now or later, a namespace has half of the workers at most: so a tenant
+whose objects make a reconciliation slow, whatever they are, leaves as many to the others.
 """
 
 from __future__ import annotations
@@ -27,6 +27,8 @@ class WorkQueue:
     def __init__(self, clock: Callable[[], float], workers: int) -> None:
         self._clock, self._workers = clock, workers
         self._changed = threading.Condition()
+        #: by namespace, those that are due, now or later, or taken
+        self._keys: dict[str, set[Key]] = {}
         self._due: dict[Key, float] = {}
         self._changed_at: dict[Key, float] = {}
         #: entries that `_due` and `_changed_at` do not have any more are left over
@@ -34,8 +36,9 @@ class WorkQueue:
         #: by namespace, those whose time has come; and the namespaces, the next one first
         self._ready: dict[str, deque[tuple[float, Key]]] = {}
         self._turns: deque[str] = deque()
-        #: by namespace, the newest one first
+        #: by namespace, the newest one first; and those that are the first ones, or were
         self._newest: dict[str, list[tuple[float, Key]]] = {}
+        self._heads: list[tuple[float, Key]] = []
         self._taken: set[Key] = set()
         self._working: Counter[str] = Counter()
         self._newest_next = True
@@ -45,6 +48,7 @@ class WorkQueue:
         """Due in `delay` seconds, or earlier if it is due earlier already. `changed_at` is when its
         spec changed, where that is why."""
         with self._changed:
+            self._keys.setdefault(key[0], set()).add(key)
             at = self._clock() + delay
             if at < self._due.get(key, float("inf")):
                 self._due[key] = at
@@ -78,9 +82,11 @@ class WorkQueue:
                 heapq.heappush(self._by_time, (self._due[key], key))
             if key in self._changed_at:
                 self._push_newest(key)
-            self._changed.notify()
-        if again_in is not None:
-            self.add(key, again_in)
+            if again_in is not None:
+                self.add(key, again_in)
+            elif key not in self._due:
+                self._remove(key)
+            self._changed.notify_all()
 
     def close(self) -> None:
         with self._changed:
@@ -89,6 +95,11 @@ class WorkQueue:
 
     def __len__(self) -> int:
         return len(self._due) + len(self._taken)
+
+    def _remove(self, key: Key) -> None:
+        self._keys[key[0]].discard(key)
+        if not self._keys[key[0]]:
+            del self._keys[key[0]]
 
     def _next(self) -> Key | None:
         longest = self._due_for_longest()
@@ -101,13 +112,14 @@ class WorkQueue:
         return key
 
     def _may_take(self, namespace: str) -> bool:
-        return self._working[namespace] < max(1, self._workers // 2)
+        return len(self._keys) == 1 or self._working[namespace] < (self._workers + 1) // 2
 
     def _due_for_longest(self) -> Key | None:
         """The key that is due for longest in the first namespace, by turns, that may have a
         worker."""
         self._make_ready()
-        for namespace in list(self._turns):
+        for _ in range(len(self._turns)):
+            namespace = self._turns[0]
             key = self._first_ready(namespace)
             if key is None:
                 self._turns.popleft()
@@ -138,18 +150,36 @@ class WorkQueue:
             self._ready[key[0]].append((at, key))
 
     def _push_newest(self, key: Key) -> None:
-        heapq.heappush(self._newest.setdefault(key[0], []), (-self._changed_at[key], key))
+        newest = self._newest.setdefault(key[0], [])
+        heapq.heappush(newest, (-self._changed_at[key], key))
+        if newest[0][1] == key:
+            heapq.heappush(self._heads, newest[0])
 
     def _newest_change(self) -> Key | None:
-        heads = [head for namespace in list(self._newest) if (head := self._newest_of(namespace))]
-        return min((head for head in heads if self._may_take(head[1][0])), default=(0.0, None))[1]
+        """The newest change of a namespace that may have a worker. Few may not: each of them has
+        half of the workers."""
+        heads, chosen = set[tuple[float, Key]](), None
+        while self._heads and chosen is None:
+            head = heapq.heappop(self._heads)
+            if self._is_head(head):
+                heads.add(head)
+                chosen = head[1] if self._may_take(head[1][0]) else None
+        for head in heads:
+            heapq.heappush(self._heads, head)
+        return chosen
 
-    def _newest_of(self, namespace: str) -> tuple[float, Key] | None:
-        newest = self._newest[namespace]
-        while newest:
-            changed, key = newest[0]
-            if self._changed_at.get(key) == -changed and key not in self._taken:
-                return newest[0]
-            heapq.heappop(newest)
-        del self._newest[namespace]
-        return None
+    def _is_head(self, head: tuple[float, Key]) -> bool:
+        """Whether it is the newest change of its namespace; what is no change any more makes room
+        for the next one."""
+        changed, key = head
+        newest = self._newest.get(key[0])
+        if newest is None or newest[0] != head:
+            return False
+        if self._changed_at.get(key) == -changed and key not in self._taken:
+            return True
+        heapq.heappop(newest)
+        if newest:
+            heapq.heappush(self._heads, newest[0])
+        else:
+            del self._newest[key[0]]
+        return False
