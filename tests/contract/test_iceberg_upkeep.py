@@ -206,6 +206,44 @@ def test_orphans_of_many_snapshots_are_looked_for_in_parts(
     assert rows_at(sink, metadata_of(sink)["snapshots"][0]["snapshot-id"]) == [(1, "first")]
 
 
+def test_orphans_are_looked_for_again_after_another_program_expired_what_was_being_read(
+    sink: IcebergSink, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(expiry, "NEWEST", 1000)
+    monkeypatch.setattr(unnamed_files, "FILES_AT_A_TIME", 5)
+    sink = replace(sink, policy=replace(POLICY, retry_seconds=0.0))
+    target, model = sink.target(ORDERS.id), Model(ORDERS, {(1,): (1, "first")})
+    whole_snapshot(target, model.rows.values())
+    left = Path(metadata_of(sink)["location"]) / "data" / f"stream-{'a' * 32}.zstd.parquet"
+    left.touch()
+    os.utime(left, (1, 1))
+    writer = target.writer(tmp_path)
+    for number in range(1, 11):
+        writer.commit(1, batch(number, model.apply([(number, f"by {number}")], [])))
+    while writer.maintain() != "remove orphans":
+        pass
+    expire_all_but_newest(sink)
+    writer.commit(1, batch(11, model.apply([(11, "between")], [])))
+    before, after = list(iter(writer.maintain, "")), list(iter(writer.maintain, ""))
+    assert ("remove orphans" in before, "remove orphans" in after) == (False, True)
+    assert not left.exists()
+    assert content(target) == model.content
+
+
+def expire_all_but_newest(sink: IcebergSink) -> None:
+    """As another program does it, which removes the lists and manifests at once."""
+    table = StaticTable.from_metadata(catalog_of(sink).metadata_file(NAME))
+    newest = table.current_snapshot()
+    assert newest is not None
+    named = {newest.manifest_list, *(m.manifest_path for m in newest.manifests(table.io))}
+    gone = [s.snapshot_id for s in table.snapshots() if s is not newest]
+    catalog_of(sink).commit(NAME, [], [{"action": "remove-snapshots", "snapshot-ids": gone}])
+    names = {Path(path).name for path in named}
+    for file in (Path(metadata_of(sink)["location"]) / "metadata").glob("*.avro"):
+        if file.name not in names:
+            file.unlink()
+
+
 @dataclass(frozen=True)
 class OneFolder(FolderCatalog):
     """Has the metadata of its tables in a folder, and says of each that it lies at `location`."""

@@ -71,17 +71,20 @@ class IcebergExpiry:
         return MaintenanceStep("remove files", files_removed=len(chosen))
 
     def _remove_orphans(self, version: IcebergVersion) -> MaintenanceStep | None:
-        """In parts, each of which is a step, because a table may have thousands of snapshots."""
+        """In parts, each of which is a step, because a table may have thousands of snapshots. Where
+        another program expires some in between, a file is not there, and all begins again."""
         if self._folder.staged or not self._writing.has_written():
             return None
         unnamed, self._unnamed = self._unnamed, None
         if unnamed is None:
             if not self._orphans_due(version):
                 return None
-            self._orphans_removed, self._waves_removed = time.monotonic(), _snapshot_done(version)
+            self._orphans_removed, self._waves_removed = None, _snapshot_done(version)
             unnamed = UnnamedFiles(self._folder, aged(self._folder, version))
         if unnamed.read(version.metadata):
-            return self._remove_unnamed(version, unnamed)
+            step = self._remove_unnamed(version, unnamed)
+            self._orphans_removed = time.monotonic()
+            return step
         self._unnamed = unnamed
         return MaintenanceStep("remove orphans")
 
