@@ -4,16 +4,28 @@ and whoever changes the table, or the table is refused or stops (R1, R9)."""
 from __future__ import annotations
 
 import re
-from contextlib import suppress
+import threading
+from concurrent.futures import Future
+from contextlib import nullcontext, suppress
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
 from pymysql.err import MySQLError
 
 from cdcsync_core.errors import CdcError, Reason
+from cdcsync_core.runs.run import LOG_END, RunConfig, RunKind, TableAssignment
+from cdcsync_core.state import TableState
 from cdcsync_mysql.readiness.preflight import preflight
+from cdcsync_spark.app.driver import complete
+from cdcsync_spark.engine.process_engine import ProcessEngine
+from cdcsync_spark.run.context import RunContext, open_context
+from cdcsync_spark.run.progress import Reporter
+from cdcsync_spark.sinks.contract.changes import Append, Commit
 from cdcsync_spark.snapshot.splits.split_read import SplitReader
 from cdcsync_spark.stream.confirmation import CatalogTable, ask_catalog
+from cdcsync_spark.stream.run import run_stream
 from support import small_sync
 from support.fixtures import FreshDatabase, variants
 from support.servers import Server
@@ -286,6 +298,49 @@ def test_what_computes_no_column_again_is_followed(
         target = sync.target(table).open_snapshot().scan().read_all().sort_by("id").select(["id", "g"])
         selected = server.query(f"SELECT id, g FROM {table} ORDER BY id", db=database)
         assert [tuple(row.values()) for row in target.to_pylist()] == [tuple(row) for row in selected]
+
+
+def test_what_an_older_release_did_not_record_is_read_by_the_stream(
+    mysql97_gtid: Server, fresh_database: FreshDatabase, tmp_path: Path
+) -> None:
+    """So a rebuild stops only the table whose column it may compute again, and one that is not any
+    more as it was captured."""
+    database = fresh_database(mysql97_gtid)
+    proved = "a INT, g INT AS (a + 1) VIRTUAL"
+    for table, columns in {"proved": proved, "altered": proved, "session": _TIME}.items():
+        mysql97_gtid.run(f"CREATE TABLE {table} (id INT PRIMARY KEY, {columns})", db=database)
+    sync = SmallSync(mysql97_gtid, database, tmp_path)
+    sync.copy()
+    for target in sync.targets.values():
+        target.commit(1, _as_older_release)
+    mysql97_gtid.run("OPTIMIZE TABLE proved, altered, session", "ALTER TABLE altered ADD z INT", db=database)
+    mysql97_gtid.run("INSERT INTO proved (id, a) VALUES (1, 1)", db=database)
+    context = _catch_up_by_a_run(sync)
+    assert {name: e.reason for name, e in context.failed.items()} == {
+        f"{database}.altered": Reason.SCHEMA_CHANGE_REFUSED,
+        f"{database}.session": Reason.SCHEMA_CHANGE_REFUSED,
+    }
+    assert sync.target("proved").open_snapshot().scan().read_all().num_rows == 1
+
+
+def _as_older_release(found: TableState) -> Commit:
+    source = replace(found.capture.source, recomputed=None)
+    return Commit(replace(found, capture=found.capture.of(source), commit_number=found.commit_number + 1), Append(()))
+
+
+def _catch_up_by_a_run(sync: SmallSync) -> RunContext:
+    """The context of a run that has ended at the binlog's end, without Spark."""
+    states = [state for target in sync.targets.values() if (state := target.last_commit())]
+    tables = tuple(TableAssignment(state.capture) for state in states)
+    resource, scratch = sync.resource.model_dump(by_alias=True, mode="json"), sync.folder / "scratch"
+    scratch.mkdir()
+    config = RunConfig(
+        "r", 1, RunKind.CATCH_UP, resource, tables, "", str(sync.secrets_dir), str(scratch), stop_at=LOG_END
+    )
+    context = open_context(config, Reporter("r", -1), threading.Event(), Future())
+    error = complete(context, partial(run_stream, open_engine=lambda: nullcontext(ProcessEngine())))
+    assert error in (None, *context.failed.values()), error
+    return context
 
 
 @servers

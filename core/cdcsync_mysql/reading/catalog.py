@@ -10,7 +10,7 @@ so is a name that the binlog spells differently: its changes would pass by unsee
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from cdcsync_core.errors import CdcError, PermanentError, Reason, fail
@@ -154,7 +154,21 @@ def as_planned(connection: Connection, table: Capture) -> bool:
     default that was wrong meanwhile gives a text column another character set than the one that
     `TABLE_MAP` and the catalog show, and a difference there leads to a resnapshot. The indexes
     decide only by which reason a table stops when its key changes."""
+    return _as_planned(table, read_again(connection, table))
+
+
+def with_recomputed(connection: Connection, table: Capture) -> Capture:
+    """The table with the columns that a rebuild may compute again, which older releases did not
+    record; as it is, unless `as_planned`. Raises as `read_again`.
+
+    No followed statement changes a generated column, or the types and collations that it is
+    computed from: until the next one that is not followed, the expressions of now are those of
+    every statement."""
     now = read_again(connection, table)
+    return table.of(replace(table.source, recomputed=now.source.recomputed)) if _as_planned(table, now) else table
+
+
+def _as_planned(table: Capture, now: Capture) -> bool:
     planned, shown = table.source, now.source
     same = (planned.generated, planned.auto_increment) == (shown.generated, shown.auto_increment)
     return table.reads_as(now) and (planned.generated is None or same)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -23,9 +24,11 @@ from cdcsync_core.positions.position import LogOffset, Place, Position, meet_all
 from cdcsync_core.resource.spec import CdcSync, replica_ids
 from cdcsync_core.runs.run import LOG_END, RunKind, TableAssignment, TablePhase
 from cdcsync_core.state import Identity, TableState
+from cdcsync_mysql.lock_budget import LockBudget
 from cdcsync_mysql.positions import watermark
 from cdcsync_mysql.readiness.proof import SourceSession, may_lead_on, open_session
 from cdcsync_mysql.readiness.retention import kept_binlog
+from cdcsync_mysql.reading.catalog import with_recomputed
 from cdcsync_mysql.server import log_retention_seconds
 from cdcsync_spark.binlog.batch import BinlogBatch
 from cdcsync_spark.binlog.dump.reader_health import ReceivedFile
@@ -73,6 +76,7 @@ def run_stream(context: RunContext, open_engine: OpenEngine) -> None:
         failover = Failover(context.source, session, ids, context.config.epoch)
         tables = [t for t in (_open(context, session, failover, a) for a in context.config.tables) if t]
         connection = session.proved(context.facts.lineage)
+        _complete_definitions(connection, tables)
         retention = log_retention_seconds(connection)
         goal = _goal(context, connection)
     if tables:
@@ -209,6 +213,17 @@ def _is_elsewhere(session: SourceSession, state: TableState) -> bool:
     """Whether the table is on another server, from which this one may be proved to lead on."""
     lineage = state.identity.lineage
     return not lineage.accepts(session.facts.log) and may_lead_on(session.facts, lineage)
+
+
+def _complete_definitions(connection: Connection, tables: list[StreamTable]) -> None:
+    """Reads what an older release did not record of tables with generated columns. Without it, each
+    statement that may rebuild such a table leads to a resnapshot."""
+    locks = LockBudget()
+    for table in tables:
+        capture = table.state.capture
+        if capture.source.generated and capture.source.recomputed is None:
+            with suppress(PermanentError, TableBusyError), locks.asking(connection, capture.id):
+                table.state = replace(table.state, capture=with_recomputed(connection, capture))
 
 
 @dataclass
