@@ -262,7 +262,7 @@ CHANGES = [
 ]  # fmt: skip
 
 _BAG = (TABLE[0].replace("PRIMARY KEY (id), UNIQUE KEY u (n)", "UNIQUE KEY u (i)"), *TABLE[1:])
-#: tables without a key: none of their indexes tells rows apart
+#: tables without a key: none of their indexes is a key
 KEYLESS = [
     nothing(A + "DROP INDEX kv", A + "DROP KEY u", table=_BAG), nothing("DROP INDEX kv ON t", "DROP INDEX u ON t", table=_BAG),
     nothing(A + "RENAME INDEX kv TO kw, ADD INDEX k (v), DROP INDEX u, COMMENT 'x'", table=_BAG),
