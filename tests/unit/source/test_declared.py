@@ -72,6 +72,7 @@ def test_a_key_of_the_table_is_the_key() -> None:
 
 
 @pytest.mark.parametrize("index", ["PRIMARY", "by_word"])
-def test_no_index_is_a_declared_key(index: str) -> None:
+def test_no_index_is_a_declared_key_or_that_of_a_table_without_one(index: str) -> None:
     assert not may_be_key(index, declare(BAG, ("a",)))
-    assert may_be_key(index, BAG)
+    assert not may_be_key(index, BAG)
+    assert may_be_key(index, replace(BAG, key=("a",)))
