@@ -301,8 +301,8 @@ def test_a_bundle_has_no_secret(sync: InProcessSync, call: Call, tmp_path: Path)
         "lastTransitionTime": "2026-01-01T00:00:00Z", "observedGeneration": 1,
     }  # fmt: skip
     reading = {"name": "shop.a", "phase": "Snapshotting", "finished": [{"start": None, "end": [hidden.encode().hex()]}]}
-    found = (status.get("status") or {}) | {"conditions": [stalled], "tableStatus": [reading]}
-    sync.api.replace(f"{sync.syncs}/shop/status", status | {"status": found})
+    stalled_status = (status.get("status") or {}) | {"conditions": [stalled], "tableStatus": [reading]}
+    sync.api.replace(f"{sync.syncs}/shop/status", status | {"status": stalled_status})
     target = tmp_path / "bundle.tar.gz"
     result = call("report", "shop", "--to", str(target))
     assert result.exit_code == 0, result.output

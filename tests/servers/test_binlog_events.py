@@ -372,8 +372,8 @@ def test_rows_too_large_to_unpack_are_a_defect_of_their_table(
         "COMMIT",
         "INSERT INTO small VALUES (2)",
     )
-    found = [(f.table.name, f.defect.reason if f.defect else None) for f in facts if isinstance(f, RowsEvent)]
-    assert found == [("t", Reason.TYPE_UNSUPPORTED), ("small", None), ("small", None)]
+    defects = [(f.table.name, f.defect.reason if f.defect else None) for f in facts if isinstance(f, RowsEvent)]
+    assert defects == [("t", Reason.TYPE_UNSUPPORTED), ("small", None), ("small", None)]
 
 
 @pytest.mark.parametrize(("verb", "committed"), [("COMMIT", True), ("ROLLBACK", False)])

@@ -323,9 +323,9 @@ def test_what_an_older_release_did_not_record_is_read_by_the_stream(
     assert sync.target("proved").open_snapshot().scan().read_all().num_rows == 1
 
 
-def _as_older_release(found: TableState) -> Commit:
-    source = replace(found.capture.source, recomputed=None)
-    return Commit(replace(found, capture=found.capture.of(source), commit_number=found.commit_number + 1), Append(()))
+def _as_older_release(state: TableState) -> Commit:
+    source = replace(state.capture.source, recomputed=None)
+    return Commit(replace(state, capture=state.capture.of(source), commit_number=state.commit_number + 1), Append(()))
 
 
 def _catch_up_by_a_run(sync: SmallSync) -> RunContext:

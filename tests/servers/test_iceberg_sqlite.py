@@ -186,8 +186,8 @@ def test_iceberg_itself_reads_and_changes_the_tables_of_the_file(
     ours.commit(table, COMMITS[0][0], timed(COMMITS[0][1]))
     behind = write_with_a_clock_behind(ours, tmp_path, monkeypatch)
     for times in ("snapshots", "snapshot-log", "metadata-log"):
-        found = [entry["timestamp-ms"] for entry in behind[times]]
-        assert found == sorted(set(found)), f"{times} with two of one time, or in another order"
+        milliseconds = [entry["timestamp-ms"] for entry in behind[times]]
+        assert milliseconds == sorted(set(milliseconds)), f"{times} with two of one time, or in another order"
     (tmp_path / "server").mkdir()
     server = IcebergCatalog(tmp_path / "server", database=tmp_path / "catalog.db").start()
     try:

@@ -28,7 +28,7 @@ def digest_of(shards: Iterable[str]) -> str:
 
 def count_shards(status: Status, shards: Iterable[str]) -> int:
     """How many of the first shards the status was written with; 0 where they are others. One text
-    is in memory at a time, because whoever may write ConfigMaps can write many large ones."""
+    is in memory at a time, because an account that may write ConfigMaps can write many."""
     first = _FirstShards(status)
     return next((count for count, text in enumerate(shards, 1) if first.complete_with(text)), 0)
 

@@ -1,4 +1,4 @@
-"""Whether a generated column has one value for one row, whoever asks for it.
+"""Whether a generated column has one value for one row, in every session.
 
 A SELECT computes a VIRTUAL column in the session of its reader, the binlog has it as the session of
 the writer did, and a rebuild of the table computes a STORED one in its own session.

@@ -101,11 +101,11 @@ def test_a_tail_of_several_sources_is_cut() -> None:
     witnesses = (witness(9, tagged, others=113), witness(9, OLD, others=106))
     table = Copied(TABLE, GtidPosition(ours, place, Anchor(place, 77), witnesses), old("1-4"), consistent=True)
     executed, purged = GtidSet.parse(f"{OLD}:1-12,{tagged}:1-8,{NEW}:1-100"), GtidSet.parse(f"{OLD}:1-3,{NEW}:1-99")
-    found = asked(table, executed, purged)
-    assert found.witness == witnesses[1]
-    assert found.awaited == GtidSet.parse(f"{OLD}:9-12,{tagged}:7-8,{NEW}:100")
+    question = asked(table, executed, purged)
+    assert question.witness == witnesses[1]
+    assert question.awaited == GtidSet.parse(f"{OLD}:9-12,{tagged}:7-8,{NEW}:100")
     last = witness(8, tagged, others=112)
-    moved = judge(table, found, answer(committed=9_000_000, last=last))
+    moved = judge(table, question, answer(committed=9_000_000, last=last))
     assert isinstance(moved, MovedPosition)
     assert (moved.position.gtids, moved.cut) == (executed, GtidSet.parse(f"{OLD}:13,{tagged}:9"))
     touching = replace(table, touched=GtidSet.parse(f"{tagged}:9"))

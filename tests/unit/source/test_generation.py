@@ -24,8 +24,8 @@ _COLUMNS = {
 def reasons(kind: str, *expressions: str) -> list[str]:
     columns = [Column(f"g{i}", SourceType.parse(kind)) for i in range(len(expressions))]
     generated = {c.name: Generated(c, text, stored=False) for c, text in zip(columns, expressions, strict=True)}
-    found = unproved(generated, _COLUMNS | {c.name: c for c in columns})
-    return [found.get(c.name, "") for c in columns]
+    by_column = unproved(generated, _COLUMNS | {c.name: c for c in columns})
+    return [by_column.get(c.name, "") for c in columns]
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
 """What the reports of a run hold, checked.
 
-Why it exists: whoever may write ConfigMaps can write anything there, and a driver of another
-version has more parts or fewer; what is not of its type would else fail wherever it is used first.
+Why it exists: an account that may write ConfigMaps can write anything there, and a driver of
+another version has more parts or fewer; what is not of its type would else fail where it is used.
 Pure.
 """
 

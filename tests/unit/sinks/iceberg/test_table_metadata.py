@@ -108,17 +108,17 @@ def test_rows_that_another_program_changed_are_noted(operation: str) -> None:
 
 def test_upkeep_of_others_keeps_the_state_when_ours_has_expired() -> None:
     """And so does another program's first snapshot in a table without one of ours."""
-    kept = snapshot(4, 2, operation="replace")
-    assert found_state(table([kept], 4, recorded(STATE, 2)), "main") == STATE
+    rewritten = snapshot(4, 2, operation="replace")
+    assert found_state(table([rewritten], 4, recorded(STATE, 2)), "main") == STATE
     for properties in (recorded(STATE, 0), recorded_without_id(STATE, 0)):
-        found = found_state(table([snapshot(1, None, 5000)], 1, properties), "main")
-        assert found == replace(STATE, written=SinkWrite(1, operation="append", at=5))
+        state = found_state(table([snapshot(1, None, 5000)], 1, properties), "main")
+        assert state == replace(STATE, written=SinkWrite(1, operation="append", at=5))
 
 
 def test_rows_that_another_program_changed_are_noted_when_ours_has_expired() -> None:
-    theirs = [snapshot(3, 2, 5000, operation="delete"), snapshot(4, 3, operation="replace")]
-    found = found_state(table(theirs, 4, recorded(STATE, 2)), "main")
-    assert found == replace(STATE, written=SinkWrite(3, operation="delete", at=5))
+    changes = [snapshot(3, 2, 5000, operation="delete"), snapshot(4, 3, operation="replace")]
+    state = found_state(table(changes, 4, recorded(STATE, 2)), "main")
+    assert state == replace(STATE, written=SinkWrite(3, operation="delete", at=5))
 
 
 UNSEEN = {
@@ -133,9 +133,9 @@ UNSEEN = {
 @pytest.mark.parametrize("case", UNSEEN)
 def test_what_no_snapshot_shows_is_noted(case: str) -> None:
     """A DELETE whose snapshot has expired with ours, or none."""
-    found = found_state(UNSEEN[case], "main")
-    assert found is not None
-    assert (found.written, replace(found, written=None)) == (
+    state = found_state(UNSEEN[case], "main")
+    assert state is not None
+    assert (state.written, replace(state, written=None)) == (
         SinkWrite(4, operation="not known: snapshots before it have expired", at=5),
         STATE,
     )

@@ -67,9 +67,9 @@ def test_counts_add_up_by_table_and_leave_what_was_seen_alone() -> None:
 def test_a_tasks_result_comes_back_as_it_was() -> None:
     error = fail(Reason.SOURCE_UNREACHABLE, "gone", table="shop.orders")
     failed = _parse(json.dumps({"error": error.to_json(), "rows": 3, "size": 9}))
-    found = failed.error
-    assert found is not None
-    assert (type(found), found.message, failed.rows, failed.size) == (type(error), error.message, 3, 9)
+    returned = failed.error
+    assert returned is not None
+    assert (type(returned), returned.message, failed.rows, failed.size) == (type(error), error.message, 3, 9)
     assert _parse(
         '{"staged": [{"kind": "memory", "rows": 2, "body": "a"}], "rows": 2, "nulled": 1, "size": 9}'
     ) == SplitResult((StagedPart("memory", 2, "a"),), 2, 1, size=9)

@@ -38,7 +38,7 @@ def test_it_is_asked_once_a_minute_and_an_answer_is_news_once() -> None:
         watch.begin()
         news.append(watch.news())
     assert asked == [60.0, 120.0, 180.0]
-    assert [(second, kept) for second, kept in enumerate(news) if kept] == [(60, _KEPT), (180, _KEPT)]
+    assert [(second, binlog) for second, binlog in enumerate(news) if binlog] == [(60, _KEPT), (180, _KEPT)]
 
 
 @pytest.mark.parametrize(("oldest", "newest", "safe_from"), [(7, 7, 7), (7, 8, 8), (3, 6, 5), (1, 101, 51)])

@@ -407,6 +407,6 @@ def test_statements_on_a_declared_key(sql: str, expected: Kind) -> None:
     ],
 )
 def test_statements_on_a_table_without_a_key(sql: str, expected: Kind) -> None:
-    found = apply_to(replace(definition(MYSQL), key=(), key_index=""), Statement("shop", sql, MYSQL))
-    assert found is not None
-    assert found.kind is expected
+    effect = apply_to(replace(definition(MYSQL), key=(), key_index=""), Statement("shop", sql, MYSQL))
+    assert effect is not None
+    assert effect.kind is expected
