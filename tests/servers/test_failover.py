@@ -102,9 +102,9 @@ def test_a_lost_tail_and_an_errant_transaction_stop_their_own_tables(
     proves the rest. Transactions with a tag and without are mixed."""
     old, new = pair
     old.run("CREATE DATABASE h")
-    _make(old, "plain", "idle", "tail", "errant", "late")
+    _make(old, "plain", "idle", "tail", "errant", "late", "dropped")
     step = Stepwise(old, "h", tmp_path)
-    for name in ("plain", "idle", "tail", "errant"):
+    for name in ("plain", "idle", "tail", "errant", "dropped"):
         step.snapshot(name)
     for number in range(10, 20):
         old.run(*[_TAGGED][: number % 2], f"INSERT INTO h.plain VALUES ({number}, {number})")
@@ -123,6 +123,7 @@ def test_a_lost_tail_and_an_errant_transaction_stop_their_own_tables(
     step.follow()
     step.targets |= held
     new.run("INSERT INTO h.plain VALUES (30, 30)", "INSERT INTO h.tail VALUES (4, 33)", "DELETE FROM h.idle")
+    new.run("DELETE FROM h.dropped WHERE id = 1", "DROP TABLE h.dropped")
 
     step.reach(new)
     refused = _refused(step, "tail")
@@ -144,10 +145,12 @@ def test_a_lost_tail_and_an_errant_transaction_stop_their_own_tables(
         step.move("plain")
     assert _gtids(step, "plain") == shared
     assert step.state("plain").identity.lineage.newest == step.facts.log
-    step.move("idle")
+    step.move("idle", "dropped")
     for name in ("tail", "errant", "late"):
         del step.targets[name]
-    assert {t.error for t in step.follow().values()} == {None}
+    stopped = {name: table.error.reason for name, table in step.follow().items() if table.error}
+    assert stopped == {"dropped": Reason.SCHEMA_CHANGE_REFUSED}
+    assert step.targets.pop("dropped").open_snapshot().scan().read_all()["id"].to_pylist() == [2]
     for name in ("plain", "idle"):
         assert not step.difference(name), step.difference(name)
         assert step.state(name).consistent

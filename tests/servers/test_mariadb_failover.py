@@ -14,8 +14,10 @@ from cdcsync_core.gates import observed
 from cdcsync_core.positions.failover import diverged_at
 from cdcsync_core.positions.position import FilePosition
 from cdcsync_core.runs.run import ExitCode
+from cdcsync_demo.embedded import OptionValue
+from cdcsync_spark.binlog.schema.steps import FollowPolicy
 from support.relay import relay_to
-from support.servers import VARIANTS, OptionValue, Server
+from support.servers import VARIANTS, Server
 from support.stepwise import Stepwise
 from support.sync_process import GRANTS, Gate, Sync
 from support.table_status import entry
@@ -160,28 +162,41 @@ def test_a_lost_tail_stops_its_own_tables(start_pair: StartPair, tmp_path: Path,
 
 
 def test_a_server_that_has_the_table_by_another_name_is_refused(start_pair: StartPair, tmp_path: Path) -> None:
-    """Or not at all: its changes would pass by unseen."""
+    """Or not at all: its changes would pass by unseen. What its binlog drops or changes behind the
+    copy's position goes on up to there."""
+    names = ("plain", "Named", "Left", "gone", "dropped", "engine")
     old, new = start_pair(lower_case_table_names=1)
-    _make(old, "plain", "Named", "gone")
+    _make(old, *names)
     step = Stepwise(old, "h", tmp_path)
-    for name in ("plain", "Named", "gone"):
+    for name in names:
         step.snapshot(name)
-    old.run("INSERT INTO h.plain VALUES (3, 3)", "INSERT INTO h.Named VALUES (3, 3)")
+    old.run(*(f"INSERT INTO h.{name} VALUES (3, 3)" for name in names))
     step.follow()
     _await_replica(old, new)
     _promote(new)
     new.run("SET SQL_LOG_BIN = 0", "DROP TABLE h.gone")
-    new.run("UPDATE h.named SET v = 4", "UPDATE h.plain SET v = 4")
+    new.run(*(f"UPDATE h.{name} SET v = 4" for name in ("plain", "named", "dropped", "engine")))
+    new.run("DROP TABLE h.left", "ALTER TABLE h.dropped ADD COLUMN w INT", "DROP TABLE h.dropped")
+    new.run("ALTER TABLE h.engine ENGINE=MyISAM", "UPDATE h.engine SET v = 5")
     step.reach(new)
     named = _refused(step, "Named")
     assert named.reason is Reason.LOG_INCOMPLETE
     assert "the binlog spells the table h.named" in named.found
-    assert _refused(step, "gone").reason is Reason.NO_SUCH_TABLE
-    step.move("plain")
-    for name in ("Named", "gone"):
+    for name in ("gone", "Left"):
+        assert _refused(step, name).reason is Reason.NO_SUCH_TABLE
+    step.move("plain", "dropped", "engine")
+    for name in ("Named", "Left", "gone"):
         del step.targets[name]
-    step.follow()
+    step.policy = FollowPolicy(follow=True)
+    tables = step.follow()
     assert not step.difference("plain")
+    stops = {"dropped": Reason.TABLE_GONE, "engine": Reason.ENGINE_UNSUPPORTED}
+    for name, reason in stops.items():
+        error = tables[name].error
+        assert error is not None
+        assert error.reason is reason
+        target = step.targets[name].open_snapshot().scan().read_all()
+        assert sorted(zip(target["id"].to_pylist(), target["v"].to_pylist(), strict=True)) == [(1, 4), (2, 4), (3, 4)]
 
 
 @pytest.mark.long

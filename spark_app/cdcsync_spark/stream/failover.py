@@ -12,7 +12,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from cdcsync_core.errors import CdcError, Reason, fail
+from cdcsync_core.errors import CdcError, PermanentError, Reason, fail
 from cdcsync_core.gates import gate
 from cdcsync_core.positions.failover import (
     Copied,
@@ -27,7 +27,7 @@ from cdcsync_core.positions.failover import (
     question,
 )
 from cdcsync_core.positions.gtid import Gtid, GtidSet
-from cdcsync_core.positions.position import FilePosition, GtidPosition
+from cdcsync_core.positions.position import FilePosition, GtidPosition, Position
 from cdcsync_core.positions.witness import Witness
 from cdcsync_core.remedies import resnapshot
 from cdcsync_core.state import TableState
@@ -40,10 +40,14 @@ from cdcsync_mysql.server import global_variables
 from cdcsync_mysql.sessions.connection import Source
 from cdcsync_spark.binlog.search.numbered_server import ask_numbered
 from cdcsync_spark.binlog.search.other_server import ask, executed_and_purged, not_applied_yet
+from cdcsync_spark.binlog.search.stopping_statement import statements_behind, stops
 from cdcsync_spark.logs import get_logger
 from cdcsync_spark.sinks.contract.changes import AdvancePosition, Commit
 from cdcsync_spark.sinks.contract.writer import Writer
+from cdcsync_spark.wire.sql.syntax.text import Statement
 
+#: what the stream says itself of a table that was dropped or changed behind the copy's position
+_CHANGED_SINCE = frozenset({Reason.NO_SUCH_TABLE, Reason.ENGINE_UNSUPPORTED})
 _log = get_logger()
 
 
@@ -63,6 +67,7 @@ class Failover:
         self._numbered: dict[
             tuple[FilePosition, tuple[Witness, ...]], tuple[WitnessQuestion, WitnessAnswer] | Unproved
         ] = {}
+        self._statements: dict[Position, tuple[Statement, ...]] = {}
 
     def move(self, target: Writer, state: TableState) -> TableState:
         """The state of the table there. Raises PositionLost where it is not proved that the
@@ -74,7 +79,7 @@ class Failover:
             raise _unproved(moved, self.session.facts.log, state)
         if isinstance(moved, Diverged):
             raise _diverged(moved, self.session.facts.log, state)
-        check_kind(self.session.unproved(), state.capture.id)
+        self._check_table(state, moved.position)
         after = self._commit(target, state, moved)
         gate("table-moved")
         _log.warning(
@@ -85,6 +90,25 @@ class Failover:
             cut=str(moved.cut),
         )
         return after
+
+    def _check_table(self, state: TableState, position: Position) -> None:
+        """A table that the server has dropped or changed behind `position` is one until there, and
+        the stream stops it there."""
+        table = state.capture.id
+        try:
+            check_kind(self.session.unproved(), table)
+        except PermanentError as e:
+            if e.reason not in _CHANGED_SINCE or not self._spells(table):
+                raise
+            if position not in self._statements:
+                self._statements[position] = statements_behind(self.source, self.session.facts, position, self.tables)
+            if not stops(state.capture, self._statements[position]):
+                raise
+
+    def _spells(self, table: TableId) -> bool:
+        """Whether the server's binlog has the name as it is."""
+        spelling = global_variables(self.session.unproved(), "lower_case_table_names")
+        return spelling.get("lower_case_table_names") == "0" or str(table) == str(table).lower()
 
     def _judged(self, state: TableState) -> MovedPosition | Unproved | Diverged:
         copied, connection = state.copied, self.session.unproved()
