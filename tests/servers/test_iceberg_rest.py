@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
@@ -16,16 +17,32 @@ from pyiceberg.catalog.rest import RestCatalog as PyIcebergCatalog
 from cdcsync_core.errors import CdcError, PermanentError, Reason
 from cdcsync_core.state import TableState
 from cdcsync_spark.sinks.contract.changes import Commit, Upsert
+from cdcsync_spark.sinks.contract.writer import Writer
 from cdcsync_spark.sinks.iceberg.catalog.port import CatalogTableName, NewTable
 from cdcsync_spark.sinks.iceberg.catalog.rest import RestCatalog, RestSettings
 from cdcsync_spark.sinks.iceberg.catalog.sigv4 import SigV4
-from cdcsync_spark.sinks.iceberg.replica.commit import VersionPublication
+from cdcsync_spark.sinks.iceberg.replica.commit import EXPIRED_TOGETHER, VersionPublication
 from cdcsync_spark.sinks.iceberg.replica.sink import IcebergSink
+from cdcsync_spark.sinks.iceberg.table import expiry
+from cdcsync_spark.sinks.iceberg.table.expiry import MOST_AGE
 from contract import crashing, stepping
-from contract.sinkcase import ORDERS, SYNC, Row, batch, content, first_state, in_order, keys_of, rows_of, whole_snapshot
+from contract.sinkcase import (
+    ORDERS,
+    SYNC,
+    Row,
+    batch,
+    content,
+    first_state,
+    in_order,
+    keys_of,
+    rows_of,
+    stamp,
+    whole_snapshot,
+)
 from support.folder_catalog import LocalStores
 from support.iceberg_catalog import IcebergCatalog
 from support.signature import AccessKey, SigningServer
+from support.waiting import eventually
 
 CHANGE = Upsert(rows_of(ORDERS, [(1, "changed"), (9, "new")]), keys_of(ORDERS, [(2,)]))
 FIRST: list[Row] = [(1, "a"), (2, "b"), (3, "c")]
@@ -135,6 +152,55 @@ def test_a_commit_that_is_refused_as_invalid_is_a_lost_race_where_the_table_has_
 
 
 INVALID = {"action": "set-snapshot-ref", "ref-name": "other", "type": "branch", "snapshot-id": 999}
+
+
+def set_tag(sink: IcebergSink, snapshot: int) -> None:
+    """As another program does it, which the catalog tells that it is done."""
+    update = {"action": "set-snapshot-ref", "ref-name": "theirs", "type": "tag", "snapshot-id": snapshot}
+    sink.catalog.commit(name_of(sink), [], [update])
+
+
+@pytest.fixture
+def expiring(sink: IcebergSink, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Writer:
+    """The writer of a table of which snapshots expire with the next commit; a tag of another
+    program is at the oldest one."""
+    monkeypatch.setattr(expiry, "NEWEST", 1)
+    target = replace(sink, properties=((MOST_AGE, "0"),)).target(ORDERS.id)
+    whole_snapshot(target, FIRST)
+    set_tag(sink, metadata_of(sink)["current-snapshot-id"])
+    writer: Writer = target.writer(tmp_path)
+    for _ in range(EXPIRED_TOGETHER + 1):
+        writer.commit(1, stamp())
+    return writer
+
+
+def test_a_tag_that_is_set_before_snapshots_expire_keeps_its_own(sink: IcebergSink, expiring: Writer) -> None:
+    """Iceberg's REST handlers remove a tag together with its snapshot, and no requirement names a
+    tag that nobody knows yet. So those of the table are asked for just before."""
+    before = metadata_of(sink)["snapshots"]
+
+    def build(found: TableState) -> Commit | None:
+        set_tag(sink, before[1]["snapshot-id"])
+        return stamp()(found)
+
+    expiring.commit(1, build)
+    assert metadata_of(sink)["refs"]["theirs"]["snapshot-id"] == before[1]["snapshot-id"]
+    assert len(metadata_of(sink)["snapshots"]) == 3, "the others have expired"
+
+
+def test_a_tag_that_is_moved_while_snapshots_expire_keeps_its_own(
+    sink: IcebergSink, iceberg_catalog: IcebergCatalog, expiring: Writer
+) -> None:
+    before = metadata_of(sink)["snapshots"]
+    iceberg_catalog.fault("hold")
+    with ThreadPoolExecutor(1) as pool:
+        committed = pool.submit(expiring.commit, 1, stamp())
+        eventually(iceberg_catalog.holds)
+        set_tag(sink, before[1]["snapshot-id"])
+        iceberg_catalog.fault("release")
+        committed.result()
+    assert metadata_of(sink)["refs"]["theirs"]["snapshot-id"] == before[1]["snapshot-id"]
+    assert len(metadata_of(sink)["snapshots"]) == 3, "the others have expired"
 
 
 def test_a_table_that_was_taken_back_is_refused(sink: IcebergSink) -> None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import secrets
 import time
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -45,6 +45,8 @@ from cdcsync_spark.sinks.lake.table_folder import AT_ONCE
 
 #: files that went and that a process knows at most; what it forgets are orphans
 MOST_GONE = 50_000
+#: snapshots that go by one commit at least: before it the catalog is asked for branches and tags
+EXPIRED_TOGETHER = 20
 #: of metadata; each commit that has to do with ours changes one of them
 _CHANGING = ("last-updated-ms", "last-sequence-number", "last-column-id")
 Json = Mapping[str, Any]
@@ -58,6 +60,15 @@ class _DeleteFile:
     name: str
     content: bytes
     described: Record
+
+
+@dataclass(frozen=True)
+class _Expiry:
+    """The snapshots that go by a commit, and what has to be at the snapshot where it is: branches,
+    because a commit to one takes the sequence number, and tags where snapshots go."""
+
+    refs: Mapping[str, int]
+    snapshots: Sequence[int] = ()
 
 
 @dataclass(frozen=True)
@@ -271,7 +282,7 @@ class VersionPublication:
     def _requirements(self) -> list[Json]:
         metadata, ref, before = self.on.metadata, self.on.ref, self.on.snapshot
         # metadata that answered a commit of ours may have a later one on the branch already
-        branches = {**metadata.branches, ref: before.id if before else None}
+        refs = {**self._expiry.refs, ref: before.id if before else None}
         required: list[Json] = [{"type": "assert-table-uuid", "uuid": metadata.uuid}]
         if self._of.schema.id not in metadata.schemas:
             required.append(
@@ -280,7 +291,7 @@ class VersionPublication:
         if ref == MAIN:
             required.append({"type": "assert-current-schema-id", "current-schema-id": metadata.current_schema.id})
         return required + [
-            {"type": "assert-ref-snapshot-id", "ref": name, "snapshot-id": number} for name, number in branches.items()
+            {"type": "assert-ref-snapshot-id", "ref": name, "snapshot-id": number} for name, number in refs.items()
         ]
 
     def _updates(self, snapshot: Json) -> list[Json]:
@@ -316,15 +327,21 @@ class VersionPublication:
         return copy_removal(self._copy) if self._copy else []
 
     def _expiry_updates(self) -> list[Json]:
-        gone = self._expired
+        gone = self._expiry.snapshots
         return [{"action": "remove-snapshots", "snapshot-ids": gone}] if gone else []
 
     @cached_property
-    def _expired(self) -> list[int]:
+    def _expiry(self) -> _Expiry:
+        """REST catalogs remove a branch or tag together with its snapshot. So snapshots expire by
+        those that the table has now, and only as long as these are as they are."""
         metadata = self.on.metadata
-        if self._copy:  # its snapshots go with the next commit
-            return []
-        return expired(metadata, self._now)
+        # with a copy that goes, its snapshots go with a later commit
+        if self._copy or len(expired(metadata, self._now)) < EXPIRED_TOGETHER:
+            return _Expiry(metadata.branches)
+        loaded = self.place.load()
+        newest = loaded.metadata if loaded else metadata
+        refs = {name: ref["snapshot-id"] for name, ref in newest.refs.items()}
+        return _Expiry(refs, [n for n in expired(newest, self._now) if n in metadata.snapshots])
 
     # -- afterwards
 
@@ -352,7 +369,7 @@ class VersionPublication:
         for manifest in self.on.manifests:
             if manifest.path not in live:
                 left[relative(manifest.path)] = Gone(manifest.row["sequence_number"], number, now)
-        for snapshot in map(self.on.metadata.snapshots.__getitem__, self._expired):
+        for snapshot in map(self.on.metadata.snapshots.__getitem__, self._expiry.snapshots):
             left[relative(snapshot.manifest_list)] = Gone(snapshot.number, snapshot.number + 1, now)
         return left
 

@@ -132,11 +132,12 @@ def _remove_branch(place: TablePlace, loaded: Loaded) -> None:
     metadata, ref = loaded.metadata, place.ref
     held = {named["snapshot-id"] for name, named in metadata.refs.items() if name != ref}
     gone = [s.id for s in metadata.snapshots.values() if branch_in(s) == ref and s.id not in held]
+    needed = {name: at["snapshot-id"] for name, at in metadata.refs.items() if name == ref or at.get("type") == "tag"}
     place.catalog.commit(
         place.name,
         [
             {"type": "assert-table-uuid", "uuid": metadata.uuid},
-            {"type": "assert-ref-snapshot-id", "ref": ref, "snapshot-id": metadata.refs[ref]["snapshot-id"]},
+            *({"type": "assert-ref-snapshot-id", "ref": name, "snapshot-id": n} for name, n in needed.items()),
         ],
         [*copy_removal(ref), *([{"action": "remove-snapshots", "snapshot-ids": gone}] if gone else [])],
     )
