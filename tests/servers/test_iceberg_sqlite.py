@@ -4,6 +4,7 @@ that server reads and changes what it wrote."""
 from __future__ import annotations
 
 import json
+import os
 import time
 import uuid
 from collections.abc import Sequence
@@ -14,12 +15,21 @@ from typing import Any
 
 import pytest
 
-from cdcsync_spark.sinks.iceberg.catalog.port import Catalog, CatalogTableName, CommitLost, Json, NewTable
+from cdcsync_spark.sinks.iceberg.catalog.metadata_updates import LOGGED_PROPERTY
+from cdcsync_spark.sinks.iceberg.catalog.port import (
+    Catalog,
+    CatalogTableName,
+    CommitLost,
+    Json,
+    NewTable,
+    OutcomeUnknown,
+)
 from cdcsync_spark.sinks.iceberg.catalog.rest import RestCatalog, RestSettings
 from cdcsync_spark.sinks.iceberg.catalog.sqlite import SqliteCatalog
 from cdcsync_spark.sinks.iceberg.catalog.stores import TableStores
 from cdcsync_spark.sinks.iceberg.replica.sink import IcebergSink
-from contract.sinkcase import ORDERS, SYNC, Model, batch, whole_snapshot
+from cdcsync_spark.sinks.iceberg.table.expiry import MOST_AGE
+from contract.sinkcase import ORDERS, SYNC, Model, batch, content, whole_snapshot
 from support.folder_catalog import LocalStores
 from support.iceberg_catalog import IcebergCatalog
 
@@ -160,6 +170,53 @@ def test_both_catalogs_make_the_same_of_the_same_commits(
     assert len(named) == 2
     assert named < files
     assert len(files) == 3
+
+
+class LossyCatalog(SqliteCatalog):
+    """Its file of SQLite gives no answer to a commit: that is made, or not."""
+
+    landing = False
+
+    def move(self, table: CatalogTableName, before: str, after: Json, location: str) -> bool:
+        if self.landing:
+            super().move(table, before, after, location)
+        raise OutcomeUnknown("the disk is full")
+
+
+@pytest.mark.parametrize("landing", [False, True])
+def test_metadata_files_that_the_catalog_cannot_name_any_more_go_when_they_are_old(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, landing: bool
+) -> None:
+    """A run that dies in a commit leaves one, and so does a commit without an answer. Where a
+    program was stopped in its commit for long, that may still land: its file has the next
+    number."""
+    catalog = sqlite_in(tmp_path)
+    sink = IcebergSink(catalog, LocalStores(), SYNC, properties=((MOST_AGE, "0"), (LOGGED_PROPERTY, "2")))
+    target, table = sink.target(ORDERS.id), CatalogTableName((ORDERS.id.database,), ORDERS.id.name)
+    whole_snapshot(target, [(1, "one")])
+    lossy = LossyCatalog(catalog.database, catalog.warehouse, catalog.stores)
+    monkeypatch.setattr(LossyCatalog, "landing", landing)
+    for n in range(3):
+        with pytest.raises(OutcomeUnknown):
+            lossy.commit(table, [], [{"action": "set-properties", "updates": {"value": str(n)}}])
+    newest = catalog.newest(table)
+    assert newest is not None
+    folder, number = Path(newest).parent, int(Path(newest).name[:5])
+    stopped = folder / f"{number + 9:05d}-{uuid.uuid4()}.metadata.json"
+    stopped.write_text("{}")
+    theirs = folder / "v1.metadata.json"
+    theirs.write_text("{}")
+    for file in folder.iterdir():
+        os.utime(file, (1, 1))
+    with closing(target.writer(tmp_path)) as writer:
+        writer.commit(1, batch(1, Model(ORDERS).apply([(2, "new")], [])))
+        assert "remove orphans" in list(iter(writer.maintain, ""))
+    loaded = catalog.load(table)
+    assert loaded is not None
+    logged = {Path(entry["metadata-file"]).name for entry in loaded.metadata["metadata-log"]}
+    young = {Path(str(catalog.newest(table))).name}
+    assert {file.name for file in folder.glob("*.metadata.json")} == logged | young | {stopped.name, theirs.name}
+    assert content(target) == [(1, "one"), (2, "new")]
 
 
 def write_with_a_clock_behind(catalog: SqliteCatalog, folder: Path, patch: pytest.MonkeyPatch) -> Json:

@@ -120,6 +120,9 @@ class FolderCatalog:
             raise CommitLost
         return landed
 
+    def unnamed(self, table: CatalogTableName, names: Sequence[str]) -> list[str]:
+        return []
+
     def drop(self, table: CatalogTableName) -> None:
         for path in self._metadata(table).glob("v*.metadata.json"):
             path.unlink()

@@ -8,6 +8,7 @@ on. A file is removed here only if no catalog can name it any more.
 from __future__ import annotations
 
 import json
+import re
 import time
 import uuid
 from collections.abc import Sequence
@@ -27,6 +28,7 @@ from cdcsync_spark.sinks.lake.storage.store import Store
 #: of the memory, for a table's metadata once they are parsed
 _SHARE = 4
 _FOLDER = "metadata"
+_NAME = re.compile(r"\d{5,9}-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\.metadata\.json")
 _DELETES = "write.metadata.delete-after-commit.enabled"
 
 
@@ -107,6 +109,18 @@ class MetadataFiles:
         for entry in before.get("metadata-log", []):
             if entry["metadata-file"] not in named and entry["metadata-file"].startswith(folder):
                 self.delete(table, after["location"], entry["metadata-file"])
+
+    def unnamed(self, table: CatalogTableName, location: str, names: Sequence[str]) -> list[str]:
+        """Those of the files `names` that no catalog can name any more, where the table's
+        properties say that such files go; `location` is the place of its newest metadata. A file
+        has the number after that of the file which the catalog has to name until it is named
+        itself, in Iceberg's own catalogs, too."""
+        metadata = self.read(table, location)
+        if metadata.get("properties", {}).get(_DELETES) != "true":
+            return []
+        logged = {entry["metadata-file"].rpartition("/")[2] for entry in metadata.get("metadata-log", [])}
+        numbered = (name for name in names if _NAME.fullmatch(name) and _number(name) <= _number(location))
+        return [name for name in numbered if name not in logged and not location.endswith(f"/{name}")]
 
 
 def _unreadable(table: CatalogTableName, location: str) -> CdcError:

@@ -75,6 +75,10 @@ class PointerCatalog(ABC):
         files.delete_old(table, before, after)
         return LoadedTable(after)
 
+    def unnamed(self, table: CatalogTableName, names: Sequence[str]) -> list[str]:
+        location = self.newest(table)
+        return [] if location is None else self.files.unnamed(table, location, names)
+
     @property
     def files(self) -> MetadataFiles:
         return MetadataFiles(self.stores, self.warehouse)

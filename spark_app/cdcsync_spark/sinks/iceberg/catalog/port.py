@@ -80,6 +80,12 @@ class Catalog(Protocol):
         `OutcomeUnknown`."""
         ...
 
+    def unnamed(self, table: CatalogTableName, names: Sequence[str]) -> list[str]:
+        """Those of the files `names` in the folder `metadata` of a table that were written to be
+        its `metadata.json` and that the catalog can never name any more; none where the catalog
+        writes these files itself."""
+        ...
+
     def drop(self, table: CatalogTableName) -> None:
         """Removes the table from the catalog and leaves its files. No such table is no error."""
         ...

@@ -175,6 +175,10 @@ class RestCatalog:
         except (ValueError, CdcError):
             raise OutcomeUnknown(f"the catalog {self.settings.uri} {doing}: its answer has no table") from None
 
+    def unnamed(self, table: CatalogTableName, names: Sequence[str]) -> list[str]:
+        """None: the server writes these files."""
+        return []
+
     def drop(self, table: CatalogTableName) -> None:
         doing = f"did not remove the table {table.shown}"
         answer = self._asked("DELETE", f"{self._path(table)}?purgeRequested=false", doing)

@@ -116,7 +116,7 @@ class IcebergFormat:
     def expiry(
         self, writing: Writing[IcebergVersion]
     ) -> Mapping[str, Callable[[IcebergVersion], MaintenanceStep | None]]:
-        return IcebergExpiry(self.folder, writing, self.policy).steps
+        return IcebergExpiry(self.place, self.folder, writing, self.policy).steps
 
     # -- what keeps commits away
 

@@ -5,8 +5,10 @@ expire within commits; here their files go:
   that long (`history.expire.max-snapshot-age-ms`): readers may be at a snapshot that has expired;
 - *remove orphans*, once per run and in parts, and where more files went than a process knows: files
   of ours that no snapshot names and that are older than any is kept, those of a run that died
-  before its commit, or that went while no run was there. Staged waves go once the snapshot is done,
-  and so do the files of staged copies up to the published one: no run names them any more.
+  before its commit, or that went while no run was there; and `metadata.json` files, where the
+  catalog only names the newest one, that it cannot name any more. Staged waves go once the
+  snapshot is done, and so do the files of staged copies up to the published one: no run names them
+  any more.
 
 Nothing is removed while another program has a branch of its own: that may have files that `main`
 lost before. Nor where another table of ours lies in the same folder, whose mark
@@ -23,7 +25,7 @@ from collections.abc import Callable, Collection, Iterator
 from cdcsync_spark.sinks.contract.writer import MaintenanceStep
 from cdcsync_spark.sinks.iceberg.replica.commit import MOST_GONE, remove
 from cdcsync_spark.sinks.iceberg.replica.folder_mark import has_other_tables
-from cdcsync_spark.sinks.iceberg.replica.place import FOLDER, IcebergFolder
+from cdcsync_spark.sinks.iceberg.replica.place import FOLDER, IcebergFolder, TablePlace
 from cdcsync_spark.sinks.iceberg.replica.unnamed_files import UnnamedFiles
 from cdcsync_spark.sinks.iceberg.table.expiry import dead, most_age, others_have_branches
 from cdcsync_spark.sinks.iceberg.table.view import DATA, METADATA, IcebergVersion
@@ -45,7 +47,10 @@ _AGAIN = 3600.0
 class IcebergExpiry:
     """The steps for one table: `steps`, by their names. Not thread safe."""
 
-    def __init__(self, folder: IcebergFolder, writing: Writing[IcebergVersion], policy: MaintenancePolicy) -> None:
+    def __init__(
+        self, place: TablePlace, folder: IcebergFolder, writing: Writing[IcebergVersion], policy: MaintenancePolicy
+    ) -> None:
+        self._place = place
         self._folder = folder
         self._writing = writing
         self._policy = policy
@@ -80,7 +85,7 @@ class IcebergExpiry:
             if not self._orphans_due(version):
                 return None
             self._orphans_removed, self._waves_removed = None, _snapshot_done(version)
-            unnamed = UnnamedFiles(self._folder, aged(self._folder, version))
+            unnamed = UnnamedFiles(self._folder, aged(self._place, self._folder, version))
         if unnamed.read(version.metadata):
             step = self._remove_unnamed(version, unnamed)
             self._orphans_removed = time.monotonic()
@@ -128,15 +133,15 @@ def milliseconds() -> int:
     return time.time_ns() // 1_000_000
 
 
-def aged(folder: IcebergFolder, version: IcebergVersion) -> Iterator[str]:
+def aged(place: TablePlace, folder: IcebergFolder, version: IcebergVersion) -> Iterator[str]:
     """Files of ours, by their paths in the table's location, that no run is still writing, nor
     going to commit."""
     oldest = time.time() - max(_LEAST_AGE, most_age(version.metadata.properties) / 1000)
     for inside in (METADATA, DATA, *_copies(folder, version)):
-        for name, modified in folder.lake.listed(inside).items():
-            ours = _OURS.fullmatch(name) or (_snapshot_done(version) and _WAVE.fullmatch(name))
-            if ours and modified and modified < oldest:
-                yield f"{inside}/{name}"
+        old = [name for name, modified in folder.lake.listed(inside).items() if modified and modified < oldest]
+        ours = [n for n in old if _OURS.fullmatch(n) or (_snapshot_done(version) and _WAVE.fullmatch(n))]
+        ours += place.catalog.unnamed(place.name, old) if inside == METADATA else []
+        yield from (f"{inside}/{name}" for name in ours)
 
 
 def _copies(folder: IcebergFolder, version: IcebergVersion) -> Iterator[str]:
