@@ -281,6 +281,51 @@ def test_a_table_that_was_put_back_from_an_older_copy_is_news(local: DeltaTarget
     assert not asked(writer)
 
 
+@pytest.mark.parametrize("goes_on", [False, True], ids=["alone", "and-goes-on"])
+def test_an_entry_that_another_program_wrote_over_ours_takes_the_state_back(target: DeltaTarget, goes_on: bool) -> None:
+    """Spark does, on a disk and in S3: it asks whether the name is free and takes it later. What
+    our entry brought is gone."""
+    streamed(target, 2)
+    writer, older = target.writer(), last(target)
+    writer.commit(1, changes(3))
+    lost = version(target)
+    target.path.store.delete(entry_name(lost))
+    opened(target).alter.set_table_properties({"delta.logRetentionDuration": "interval 9 days"})
+    assert version(target) == lost
+    if goes_on:
+        CHANGES["append"][0](opened(target))
+    assert asked(writer)
+    found = writer.last_commit()
+    assert found is not None
+    assert (found.position, found.written is not None) == (older.position, goes_on)
+    for n in (3, 4):
+        writer.commit(1, changes(n))
+    rows = content(target)
+    assert {(1, "v4"), (13, "new"), (14, "new")} <= set(rows)
+    assert len(rows) == 7 + goes_on
+
+
+def test_a_table_that_was_put_back_and_went_on_is_not_taken_for_ours(local: DeltaTarget, tmp_path: Path) -> None:
+    """Another program has brought the older copy to our version, and beyond."""
+    streamed(local, 1)
+    older = last(local)
+    shutil.copytree(local.uri, tmp_path / "backup")
+    writer = local.writer()
+    writer.commit(1, changes(2))
+    shutil.rmtree(local.uri)
+    shutil.copytree(tmp_path / "backup", local.uri)
+    for days in (8, 9):
+        opened(local).alter.set_table_properties({"delta.logRetentionDuration": f"interval {days} days"})
+    seen: list[TableState] = []
+
+    def build(found: TableState) -> Commit | None:
+        seen.append(found)
+        return None
+
+    writer.commit(1, build)
+    assert seen == [older]
+
+
 def test_what_maintenance_met_first_is_news(local: DeltaTarget) -> None:
     streamed(local, 1)
     writer = local.writer()

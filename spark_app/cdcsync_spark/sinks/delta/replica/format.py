@@ -71,13 +71,16 @@ class DeltaFormat:
 
     def follow(self, version: TableView) -> TableView | None:
         """In place. Where the Delta log was cut behind us, or is gone, no reader gets past a hole
-        in it."""
+        in it; where another program wrote over the newest entry, what that brought is gone."""
         log = self.path.log()
-        return version if catch_up(log, version) or log.has_entry(version.version) else None
+        if not log.still_has(version.version, version.digest):
+            return None
+        catch_up(log, version)
+        return version
 
     def has_news(self, version: TableView, *, or_loss: bool) -> bool:
         log, number = self.path.log(), version.version
-        return log.has_entry(number + 1) or (or_loss and not log.has_entry(number))
+        return log.has_entry(number + 1) or (or_loss and not log.still_has(number, version.digest))
 
     def publish(self, on: TableView, commit: FileCommit) -> TableView:
         now = milliseconds()
@@ -99,10 +102,11 @@ class DeltaFormat:
     ) -> TableView:
         """The Delta log's next entry, or LostRace."""
         entry = [*head(state, _NAMES[operation], now), *actions]
-        if not self.path.put_entry(on.version + 1, entry, on):
+        digest = self.path.put_entry(on.version + 1, entry, on)
+        if digest is None:
             raise LostRace
         gate("entry-written")
-        on.apply(on.version + 1, entry, state)
+        on.apply(on.version + 1, entry, state, digest)
         return on
 
     def _vectors(self, deleted: Mapping[str, BitMap]) -> tuple[dict[str, Descriptor], list[str]]:

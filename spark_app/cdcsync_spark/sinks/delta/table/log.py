@@ -14,6 +14,7 @@ up ourselves right after a commit of our own, before a checkpoint that is older 
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator
@@ -110,6 +111,13 @@ class Log:
     def has_entry(self, version: int) -> bool:
         return self.has(self.entry_path(version))
 
+    def still_has(self, version: int, digest: bytes) -> bool:
+        """Whether the entry of `version` is there and the one with this digest; empty: any one."""
+        if not digest:
+            return self.has_entry(version)
+        content = self.read(self.entry_path(version))
+        return content is not None and digest_of(content) == digest
+
     def entry_path(self, version: int) -> str:
         return f"{self.folder}/{entry_name(version)}"
 
@@ -125,6 +133,11 @@ class Log:
             if state is not None:
                 return state
         return None
+
+
+def digest_of(entry: bytes) -> bytes:
+    """What tells an entry from another one of its version."""
+    return hashlib.blake2b(entry, digest_size=16).digest()
 
 
 def lines_of(entry: str) -> Iterator[str]:

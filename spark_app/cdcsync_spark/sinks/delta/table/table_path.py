@@ -9,7 +9,7 @@ from cdcsync_core.errors import CdcError
 from cdcsync_core.tables.capture import Capture
 from cdcsync_core.tables.event_columns import EventColumns, taken_error
 from cdcsync_spark.sinks.delta.table import refusals
-from cdcsync_spark.sinks.delta.table.log import Log, entry_name
+from cdcsync_spark.sinks.delta.table.log import Log, digest_of, entry_name
 from cdcsync_spark.sinks.delta.table.open import open_view
 from cdcsync_spark.sinks.delta.table.view import Action, TableView, entry_text
 from cdcsync_spark.sinks.delta.table.weight import refuse_heavy_entry, refuse_heavy_view
@@ -44,14 +44,15 @@ class TablePath(TableFolder):
             refuse_other_mode(view.properties.get(HISTORY), self.events, self.store.uri, str(self.table))
         return view
 
-    def put_entry(self, version: int, actions: list[Action], on: TableView | None = None) -> bool:
-        """Writes our own entry of `version`, which follows `on`; False: there is one. Raises
-        `SinkConflict` for one that this process would not read."""
+    def put_entry(self, version: int, actions: list[Action], on: TableView | None = None) -> bytes | None:
+        """Writes our own entry of `version`, which follows `on`: its digest; None: there is
+        another. Raises `SinkConflict` for one that this process would not read."""
         text = entry_text(actions)
         refuse_heavy_entry(self.log().entry_path(version), text)
         if on is not None:
             refuse_heavy_view(self.folder, on.held_after(actions))
-        return self.store.put_new(entry_name(version), text.encode())
+        content = text.encode()
+        return digest_of(content) if self.store.put_new(entry_name(version), content) else None
 
     @property
     def stamp(self) -> Stamp | None:

@@ -16,7 +16,7 @@ from typing import Any
 from urllib.parse import unquote
 
 from cdcsync_core.state import TableState
-from cdcsync_spark.sinks.delta.table.log import lines_of, own_state, parsing
+from cdcsync_spark.sinks.delta.table.log import digest_of, lines_of, own_state, parsing
 from cdcsync_spark.sinks.delta.table.statistics import counted, counting, loosened, statistics
 from cdcsync_spark.sinks.delta.table.vector_files import Descriptor
 from cdcsync_spark.sinks.delta.table.weight import FILE, GONE, file_size
@@ -119,7 +119,8 @@ class TableView:
     `gone` has the files that were taken away and may still be read by readers of an older
     version: path -> when, in milliseconds. A vector's file is among them with the last vector that
     was taken away. `named` are the files that came since `sinks.delta.table.open` checked their
-    paths. `unsettled` is whether another program changed rows since `state` was found.
+    paths. `unsettled` is whether another program changed rows since `state` was found. `digest` is
+    that of the newest entry, empty where a checkpoint stands for it.
     """
 
     version: int = -1
@@ -131,15 +132,16 @@ class TableView:
     gone: dict[str, int] = field(default_factory=dict)
     named: list[str] = field(default_factory=list)
     unsettled: bool = False
+    digest: bytes = field(default=b"", compare=False)
     #: what files take beyond the least that one does, and its sum
     _heavy: dict[str, int] = field(default_factory=dict, compare=False)
     _beyond: int = field(default=0, compare=False)
 
     def entry(self, version: int, text: str) -> None:
         """Applies the Delta log's entry `version`."""
-        self.apply(version, list(actions_of(text)), own_state(text))
+        self.apply(version, list(actions_of(text)), own_state(text), digest_of(text.encode()))
 
-    def apply(self, version: int, actions: list[Action], state: TableState | None) -> None:
+    def apply(self, version: int, actions: list[Action], state: TableState | None, digest: bytes) -> None:
         """The same, where the entry's content is known."""
         for removed in (a["remove"] for a in actions if "remove" in a):
             file = self.files.get(removed["path"])
@@ -151,7 +153,7 @@ class TableView:
             self.take(action)
         self.unsettled = state is None and (self.unsettled or changes_rows(actions))
         self.state = state or self.state
-        self.version = version
+        self.version, self.digest = version, digest
 
     def take(self, action: Action) -> None:
         """One action of a checkpoint, or one that adds to the table."""
