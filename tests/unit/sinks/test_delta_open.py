@@ -147,7 +147,7 @@ def test_files_with_statistics_weigh_what_they_take(columns: int) -> None:
     own = TableView()
     actions = list(actions_of(text))
     expected = own.held_after(actions)
-    own.apply(0, actions, None)
+    own.apply(0, actions, None, b"")
     assert own.held == expected == pytest.approx(read.held, rel=0.01)
     rows = [{"add": {"path": path, "size": 1, "stats": _stats(columns)}} for path in paths]
     checkpointed = open_view(_log_with(_checkpoint(rows)))
@@ -191,7 +191,7 @@ def test_no_entry_is_written_that_could_not_be_read(tmp_path: Path) -> None:
 
     view = TableView()
     assert path.put_entry(0, [json.loads(_FIRST), *adding(900)], view)
-    view.apply(0, [json.loads(_FIRST), *adding(900)], None)
+    view.apply(0, [json.loads(_FIRST), *adding(900)], None, b"")
     for actions, found in (
         (adding(5000), "bytes of memory once it is parsed"),
         (adding(200, 900), "bytes of memory as its Delta log names them"),
@@ -207,11 +207,11 @@ def test_no_entry_is_written_that_could_not_be_read(tmp_path: Path) -> None:
 
 def test_what_an_entry_takes_away_weighs_no_more_before_it_is_written() -> None:
     view = TableView()
-    view.apply(0, [json.loads(_added(f"{n}", stats=_stats(100))) for n in range(10)], None)
+    view.apply(0, [json.loads(_added(f"{n}", stats=_stats(100))) for n in range(10)], None, b"")
     taken = [view.files[f"{n}"].removed(5, data_change=True) for n in range(7)]
     actions = [*taken, json.loads(_added("0", stats=_stats(32))), json.loads(_added("new"))]
     expected = view.held_after(actions)
-    view.apply(1, actions, None)
+    view.apply(1, actions, None, b"")
     assert view.held == expected
 
 

@@ -14,7 +14,7 @@ from cdcsync_spark.sinks.delta.table.features import (
     unsupported_reason,
     upgrade,
 )
-from cdcsync_spark.sinks.delta.table.log import TornFile, head, parsing
+from cdcsync_spark.sinks.delta.table.log import TornFile, digest_of, head, parsing
 from cdcsync_spark.sinks.delta.table.statistics import loosened
 from cdcsync_spark.sinks.delta.table.vector_files import Descriptor, z85
 from cdcsync_spark.sinks.delta.table.view import Action, DeltaFile, TableView, entry_text
@@ -81,8 +81,8 @@ def test_an_own_entry_applied_as_it_was_made_is_the_entry_as_it_is_read() -> Non
     ]
     read, made = view_of(*entries), TableView()
     for version, actions in enumerate(entries):
-        made.apply(version, actions, replace(state, commit_number=version))
-    assert (made, made.state) == (read, replace(state, commit_number=2))
+        made.apply(version, actions, replace(state, commit_number=version), digest_of(entry_text(actions).encode()))
+    assert (made, made.state, made.digest) == (read, replace(state, commit_number=2), read.digest)
 
 
 def test_a_file_is_dead_only_when_no_live_vector_lies_in_it() -> None:
@@ -150,6 +150,17 @@ def test_small_files_of_one_class_are_gathered_and_emptied_ones_peeled() -> None
     huge = next_compaction(named([file("huge", 10**8, 2**33, 5 * 10**7)]), POLICY)
     assert huge is not None
     assert 1 <= huge.rows <= POLICY.most_rows
+
+
+@pytest.mark.parametrize("rows", [POLICY.most_rows + 1, POLICY.most_rows * 2 // 3])
+def test_files_of_many_narrow_rows_hold_up_none_of_their_class(rows: int) -> None:
+    """An older one came first each time, and no other file went with it."""
+    narrow = [file(f"narrow{n}", rows) for n in range(POLICY.gathered_files)]
+    small = [file(f"s{n}") for n in range(POLICY.gathered_files)]
+    move = next_compaction(named([*narrow, *small]), POLICY)
+    assert move is not None
+    assert move.names == tuple(f.log_path for f in small)
+    assert next_compaction(named(narrow), POLICY) is None
 
 
 def test_intervals_of_properties() -> None:

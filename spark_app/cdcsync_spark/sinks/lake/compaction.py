@@ -73,7 +73,8 @@ def uncompacted(table: str, column: str) -> CdcError:
 def _gather(files: list[_Named], policy: MaintenancePolicy) -> Compaction | None:
     classes: dict[int, list[_Named]] = {}
     for name, file in files:
-        if _live_bytes(file) < policy.most_bytes // 2:
+        # two of these are within bounds, so that none holds up its class
+        if _live_bytes(file) < policy.most_bytes // 2 and _live_rows(file) < policy.most_rows // 2:
             classes.setdefault(_size_class(file, policy), []).append((name, file))
     for size in sorted(classes):
         if len(classes[size]) >= policy.gathered_files:
@@ -86,7 +87,7 @@ def _gather(files: list[_Named], policy: MaintenancePolicy) -> Compaction | None
 def _within_bounds(files: list[_Named], policy: MaintenancePolicy) -> Iterator[str]:
     size = rows = 0
     for name, file in files:
-        size, rows = size + _live_bytes(file), rows + (file.rows or 0) - deleted_count(file)
+        size, rows = size + _live_bytes(file), rows + _live_rows(file)
         if size > policy.most_bytes or rows > policy.most_rows:
             return
         yield name
@@ -104,8 +105,12 @@ def _peel(files: list[_Named], policy: MaintenancePolicy) -> Compaction | None:
     return Compaction((name,), max(1, min(policy.most_rows, policy.most_bytes * (file.rows or 0) // file.size)))
 
 
+def _live_rows(file: LiveFile) -> int:
+    return (file.rows or 0) - deleted_count(file)
+
+
 def _live_bytes(file: LiveFile) -> int:
-    return file.size * ((file.rows or 0) - deleted_count(file)) // (file.rows or 1)
+    return file.size * _live_rows(file) // (file.rows or 1)
 
 
 def _size_class(file: LiveFile, policy: MaintenancePolicy) -> int:
