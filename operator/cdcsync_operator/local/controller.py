@@ -8,6 +8,7 @@ ends.
 
 from __future__ import annotations
 
+import errno
 import secrets
 import signal
 import sys
@@ -62,8 +63,8 @@ class LocalController:
         """Runs to the goal or to an interrupt, then drains. `show` is called after every
         reconciliation, `note` gets messages for people.
 
-        Raises InternalError where the state folder is removed meanwhile: its drivers are ended, for
-        no later run would find them.
+        Raises InternalError where the state folder is removed meanwhile, or its disk is full: its
+        drivers are ended, for no later run would find them.
         """
         try:
             with _signals(self.interrupt):
@@ -116,7 +117,7 @@ class LocalController:
             Reason.INTERNAL_ERROR,
             f"the state folder cannot be used any more: {error.filename}: {error.strerror}",
             needed="a folder that stays, and can be written, as long as the sync runs",
-            remedy="run it again: everything that was in it is found again in the targets",
+            remedy=f"{_room(error)}run it again: everything that was in it is found again in the targets",
         )
 
     def interrupt(self, *_: object) -> None:
@@ -202,6 +203,10 @@ def _controller(
     )  # fmt: skip
     reconciler = Reconciler(store, drivers, source, clock, lambda: secrets.token_hex(2))
     return LocalController(store, drivers, source, reconciler, woken)
+
+
+def _room(error: OSError) -> str:
+    return "free space on its disk, and " if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG) else ""
 
 
 @contextmanager

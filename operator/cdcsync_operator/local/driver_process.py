@@ -32,6 +32,7 @@ from cdcsync_core.runs.report import ExitReport
 from cdcsync_core.runs.run import ExitCode, Report
 from cdcsync_operator.decision.observed import Exit
 from cdcsync_operator.local.oom import memory_limit, oom_kills
+from cdcsync_operator.reconcile.files import write_whole
 
 _LOCK = "alive.lock"
 _PID = "driver.pid"
@@ -88,7 +89,7 @@ class DriverProcess:
         finally:
             os.close(write_end)
             os.close(lock)
-        (files.folder / _PID).write_text(str(self._process.pid), encoding="utf-8")
+        write_whole(files.folder / _PID, str(self._process.pid))
         self._listener = _started(self._listen, read_end)
         self._watcher = _started(self._watch)
 

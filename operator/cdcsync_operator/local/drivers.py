@@ -29,6 +29,7 @@ from cdcsync_operator.decision.runs.kinds import RUNS
 from cdcsync_operator.decision.tables.assignment import assigning, owned_tables
 from cdcsync_operator.local.driver_process import DriverProcess, RunFiles, kill_orphan, still_alive
 from cdcsync_operator.local.state_folder import StateFolder
+from cdcsync_operator.reconcile.files import write_whole
 from cdcsync_operator.reconcile.planning import PlanFolder, Planner, Splits, table_plans
 from cdcsync_operator.reconcile.ports import Observation
 
@@ -159,7 +160,7 @@ class LocalDrivers:
                 followed=resource.spec.source.followed,
                 status_file="" if action.kind.copies else str(self.folder.state_file),
             )  # fmt: skip
-            files.config.write_text(config.to_json(), encoding="utf-8")
+            write_whole(files.config, config.to_json())
 
         process = DriverProcess(self.command, files, write_config, inbox.put, self.wake)
         planner = self._begin_plan(resource, action, assignments, status, files.plan)

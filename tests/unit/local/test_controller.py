@@ -4,6 +4,7 @@ R8)."""
 from __future__ import annotations
 
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -132,6 +133,31 @@ def test_a_state_folder_that_is_removed_under_a_run_is_an_error_and_loses_nothin
     for driver in drivers:
         driver._watcher.join(600)
         assert driver.exit is not None
+    local.on_show = lambda _: None
+    assert local.run() is ExitCode.DONE
+
+
+def test_a_full_disk_under_the_state_folder_is_an_error_that_names_it(local: LocalHarness) -> None:
+    """As on a disk on which no file grows beyond a few bytes. What is there stays whole."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    before: list[str] = []
+
+    def fill(status: Status) -> None:
+        if status.runs.stream is not None and not before:
+            before.append(local.state.state_file.read_text())
+            local.change("/lake", "/another")
+            resource.setrlimit(resource.RLIMIT_FSIZE, (16, hard))
+
+    local.on_show = fill
+    try:
+        with pytest.raises(
+            CdcError, match=r"cannot be used any more: .*/state/.*remedy: free space on its disk, and run it"
+        ):
+            local.run(Until.FOREVER)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert before == [local.state.state_file.read_text()]
+    assert not list(local.state.root.glob(".*"))
     local.on_show = lambda _: None
     assert local.run() is ExitCode.DONE
 
