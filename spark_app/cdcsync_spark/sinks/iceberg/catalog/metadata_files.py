@@ -111,7 +111,7 @@ class MetadataFiles:
                 self.delete(table, after["location"], entry["metadata-file"])
 
     def unnamed(self, table: CatalogTableName, location: str, names: Sequence[str]) -> list[str]:
-        """Those of the files `names` that no catalog can name any more, where the table's
+        """The files of `names` that no catalog can name any more, where the table's
         properties say that such files go; `location` is the place of its newest metadata. A file
         has the number after that of the file which the catalog has to name until it is named
         itself, in Iceberg's own catalogs, too."""

@@ -81,7 +81,7 @@ class Catalog(Protocol):
         ...
 
     def unnamed(self, table: CatalogTableName, names: Sequence[str]) -> list[str]:
-        """Those of the files `names` in the folder `metadata` of a table that were written to be
+        """The files of `names` in the folder `metadata` of a table that were written to be
         its `metadata.json` and that the catalog can never name any more; none where the catalog
         writes these files itself."""
         ...
