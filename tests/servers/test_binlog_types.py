@@ -102,6 +102,9 @@ CASES = [
             # zero, partial and impossible
             _texts(*["0000-00-00"] * 5) + ", 0, 0, 0",
             _texts("2024-00-10", "2024-01-00", "2024-02-31", "2023-02-29", "0000-01-01") + ", NULL, NULL, NULL",
+            # the second 0 with a fraction, which is a moment to MariaDB alone
+            "NULL, NULL, NULL, NULL, NULL, "
+            + _texts("1970-01-01", "1970-01-01 00:00:00.25", "1970-01-01 00:00:00.000001"),
         ),
     ),
     TypeCase(
@@ -272,6 +275,7 @@ def test_old_times_of_mariadb(any_mariadb: Server, fresh_database: FreshDatabase
         ("838:59:58.123456", "0001-01-01 00:00:00.000001", "1970-01-01 00:00:01.000001"),
         ("-00:00:00.000009", "0000-00-00", "0000-00-00"),
         ("00:00:00.9", "2024-00-10 01:02:03.9", "2000-02-29 23:59:59.9"),
+        ("00:00:00.1", "1970-01-01 00:00:00.1", "1970-01-01 00:00:00.000987"),
         ("00:00:00", "2023-02-31 23:00:00", "2000-01-01"),
     ]
     inserts = [f"INSERT INTO t VALUES ({i}, {', '.join([_texts(*row)] * len(digits))})" for i, row in enumerate(rows)]

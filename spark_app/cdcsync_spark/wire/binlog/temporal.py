@@ -59,10 +59,9 @@ def datetime2_micros(raw: bytes) -> int | None:
 
 
 def timestamp2_micros(raw: bytes) -> int | None:
-    """TIMESTAMP: 4 bytes of unix seconds, big endian, then the fraction; the second 0 stands for
-    the zero date."""
-    seconds = int.from_bytes(raw[:4], "big")
-    return seconds * _MICROS + _fraction(raw[4:]) if seconds else None
+    """TIMESTAMP: 4 bytes of unix seconds, big endian, then the fraction; 0 stands for the zero
+    date. In the second 0 MariaDB has moments with a fraction, MySQL none."""
+    return int.from_bytes(raw[:4], "big") * _MICROS + _fraction(raw[4:]) or None
 
 
 def time2_text(raw: bytes, digits: int) -> str:
@@ -135,7 +134,7 @@ def timestamp_digits_micros(raw: bytes, digits: int) -> int | None:
     seconds, micro = int.from_bytes(raw[:4], "big"), int.from_bytes(raw[4:], "big") * 10 ** (6 - digits)
     if micro >= _MICROS:
         raise DecodeError(f"{micro} microseconds in a second")
-    return seconds * _MICROS + micro if seconds else None
+    return seconds * _MICROS + micro or None
 
 
 # --- the packed form inside JSON

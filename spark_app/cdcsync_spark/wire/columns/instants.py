@@ -110,9 +110,9 @@ def datetimes(cells: Cells, kind: pa.DataType) -> Instants:
 def timestamps2(cells: Cells, kind: pa.DataType) -> Instants:
     """TIMESTAMP."""
     seconds, micro = _whole(cells, 4, cells.lanes.big(cells.at, cells.width, cells.shift).astype(np.int64))
-    exists = seconds != 0
-    refuse((micro >= _MICROS) & exists, cells.valid, "a fraction of more than a second")
-    return finished(seconds * _MICROS + micro, kind, exists, cells.valid)
+    refuse(micro >= _MICROS, cells.valid, "a fraction of more than a second")
+    instant = seconds * _MICROS + micro
+    return finished(instant, kind, instant != 0, cells.valid)
 
 
 def timestamps(cells: Cells, kind: pa.DataType) -> Instants:
