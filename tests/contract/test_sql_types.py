@@ -10,10 +10,27 @@ from pathlib import Path
 import pytest
 
 from cdcsync_core.errors import CdcError, Reason
+from cdcsync_core.tables.capture import Capture
+from cdcsync_core.tables.evolve import DroppedColumns, evolve
+from cdcsync_core.tables.schema_change import Converted, Filled, Followed, Kept, Value
+from cdcsync_core.tables.source_table import TableId
+from cdcsync_core.tables.target_schema import TargetSchema
 from cdcsync_spark.sinks.contract.changes import Upsert
 from cdcsync_spark.sinks.sql.target import SqlSink
 from contract.conftest import DATABASES, SELDOM, served
-from contract.sinkcase import Row, batch, content, first_state, in_order, keys_of, make_table, rows_of, whole_snapshot
+from contract.sinkcase import (
+    ORDERS,
+    Row,
+    batch,
+    content,
+    first_state,
+    in_order,
+    keys_of,
+    make_table,
+    rows_of,
+    step,
+    whole_snapshot,
+)
 
 pytestmark = pytest.mark.parametrize(
     ("sink", "store"), [served(name, name in SELDOM) for name in DATABASES], indirect=True
@@ -57,6 +74,47 @@ ENDS: dict[str, tuple[object, object]] = {
     "json": ("null", '{"a": [1, 1.1, "\\u0000"]}'),
     "geometry": (b"\0\0\0\0\1\1\0\0\0" + bytes(16), b"\xe6\x10\0\0\1\1\0\0\0" + b"\xff" * 16),
 }
+#: the declared type of a column that is added, its default in the terms of the source, and the
+#: value that is read
+FILLS: dict[str, tuple[Value, object]] = {
+    "bit(1)": (1, True),
+    "bit(10)": (513, b"\2\1"),
+    "int(11)": (-5, -5),
+    "bigint(20) unsigned": (2**64 - 1, Decimal(2**64 - 1)),
+    "decimal(10,3)": (Decimal("-1.5"), Decimal("-1.500")),
+    "decimal(65,3)": (Decimal("-1.5"), "-1.500"),
+    "float": (0.10000000149011612, 0.10000000149011612),
+    "double": (1e-300, 1e-300),
+    "year(4)": (2024, 2024),
+    "date": (dt.date(1000, 2, 3), dt.date(1000, 2, 3)),
+    "datetime(6)": (dt.datetime(1000, 2, 3, 4, 5, 6, 7), dt.datetime(1000, 2, 3, 4, 5, 6, 7)),
+    "timestamp": (dt.datetime(2024, 2, 29, 1, 2, 3, tzinfo=UTC), dt.datetime(2024, 2, 29, 1, 2, 3, tzinfo=UTC)),
+    "timestamp(6)": (dt.datetime(2024, 3, 31, 2, 30, 0, 7, UTC), dt.datetime(2024, 3, 31, 2, 30, 0, 7, UTC)),
+    "time(3)": (dt.timedelta(hours=101, milliseconds=5), "101:00:00.005"),
+    "varchar(20)": ("ü\t'\"\\%s\n", "ü\t'\"\\%s\n"),
+    "longtext": ("", ""),
+    "varbinary(20)": (b"\0\xff\\'", b"\0\xff\\'"),
+    "enum('a','ü')": ("ü", "ü"),
+}
+#: the declared type of a column, a wider one, a value of the first, and what it is in the second
+WIDENED: list[tuple[str, str, object, object]] = [
+    ("tinyint(4)", "bigint(20)", -128, -128),
+    ("int(10) unsigned", "bigint(20) unsigned", 2**32 - 1, Decimal(2**32 - 1)),
+    ("float", "double", 3.4028234663852886e38, 3.4028234663852886e38),
+    ("decimal(10,2)", "decimal(38,30)", Decimal("-1.25"), Decimal("-1.25")),
+    ("decimal(10,2)", "decimal(65,4)", Decimal("-1.25"), "-1.2500"),
+    ("decimal(38,10)", "decimal(65,30)", Decimal("1E-10"), "0.0000000001" + "0" * 20),
+    ("decimal(38,0)", "decimal(65,0)", Decimal(-(10**37)), str(-(10**37))),
+    ("decimal(40,0)", "decimal(65,2)", "7", "7.00"),
+    ("date", "datetime(6)", dt.date(1, 2, 3), dt.datetime(1, 2, 3)),
+    ("datetime", "datetime(6)", dt.datetime(9999, 12, 31), dt.datetime(9999, 12, 31)),
+    ("time", "time(3)", "-838:59:59", "-838:59:59.000"),
+    ("bit(9)", "bit(16)", b"\1\2", b"\1\2"),
+    ("char(5)", "longtext", "é\\", "é\\"),
+    ("varchar(5)", "varchar(2000)", "\t", "\t"),
+    ("varbinary(5)", "longblob", b"\0a\xff", b"\0a\xff"),
+    ("enum('a')", "enum('longer','a')", "a", "a"),
+]
 TABLE = make_table({"id": "int(11)"} | {f"c{n}": declared for n, declared in enumerate(ENDS)}, ["id"])
 LEAST, GREATEST = ([end[n] for end in ENDS.values()] for n in (0, 1))
 NULLS: list[object] = [None] * len(ENDS)
@@ -71,6 +129,46 @@ def test_every_type_is_kept_at_its_ends(sink: SqlSink, store: object) -> None:
     changed: list[Row] = [(1, *NULLS), (2, *LEAST), (3, *GREATEST), (4, *GREATEST)]
     target.commit(1, batch(1, Upsert(rows_of(TABLE, changed), keys_of(TABLE, []))))
     assert content(target) == in_order(changed)
+
+
+def test_added_columns_are_filled_with_their_defaults(sink: SqlSink, store: object) -> None:
+    table = make_table({"id": "int(11)"}, ["id"])
+    wider = make_table({"id": "int(11)"} | {f"c{n}": kind for n, kind in enumerate(FILLS)}, ["id"])
+    change = Followed(table, wider, (Kept("id"), *(Filled(default) for default, _ in FILLS.values())))
+    _, origins = evolve(TargetSchema.of(table), change, DroppedColumns.KEEP)
+    target = sink.target(table.id)
+    whole_snapshot(target, [(1,), (2,)], table)
+    target.commit(1, step(1, wider, origins))
+    assert content(target) == [(n, *(filled for _, filled in FILLS.values())) for n in (1, 2)]
+
+
+def test_a_wider_type_keeps_the_values(sink: SqlSink, store: object) -> None:
+    table = make_table({"id": "int(11)"} | {f"c{n}": case[0] for n, case in enumerate(WIDENED)}, ["id"])
+    wider = make_table({"id": "int(11)"} | {f"c{n}": case[1] for n, case in enumerate(WIDENED)}, ["id"])
+    change = Followed(table, wider, (Kept("id"), *(Converted(f"c{n}") for n in range(len(WIDENED)))))
+    _, origins = evolve(TargetSchema.of(table), change, DroppedColumns.KEEP)
+    target, nulls = sink.target(table.id), [None] * len(WIDENED)
+    whole_snapshot(target, [(1, *(case[2] for case in WIDENED)), (2, *nulls)], table)
+    target.commit(1, step(1, wider, origins))
+    assert content(target) == [(1, *(case[3] for case in WIDENED)), (2, *nulls)]
+
+
+def test_a_name_that_the_database_keeps_for_itself_is_refused(sink: SqlSink, store: object) -> None:
+    """PostgreSQL has columns and schemas of its own, InnoDB a column for its full-text indexes."""
+    refused, taken = ("xmin", "FTS_DOC_ID") if sink.dialect.alters_in_transactions else ("FTS_DOC_ID", "xmin")
+    table = make_table({"id": "int(11)", refused: "int(11)"}, ["id"], name="refused")
+    _assert_type_refused(sink, table.id, table, refused)
+    if sink.dialect.alters_in_transactions:
+        _assert_type_refused(sink, TableId("pg_shop", "orders"), ORDERS, "pg_shop")
+    table = make_table({"id": "int(11)", taken: "int(11)"}, ["id"], name="taken")
+    whole_snapshot(sink.target(table.id), [(1, 2)], table)
+    assert content(sink.target(table.id)) == [(1, 2)]
+
+
+def _assert_type_refused(sink: SqlSink, place: TableId, table: Capture, name: str) -> None:
+    with pytest.raises(CdcError, match=name) as refused:
+        sink.target(place).prepare(first_state(table))
+    assert refused.value.reason is Reason.TYPE_UNSUPPORTED
 
 
 def test_a_zero_keeps_its_sign_where_the_database_has_one(sink: SqlSink, store: object) -> None:
@@ -119,13 +217,15 @@ def test_more_digits_than_the_database_has_are_refused_before_a_table_is_there(s
     session.close()
 
 
-def test_a_timestamp_behind_2038_stops_its_table_where_the_database_has_none(sink: SqlSink, store: object) -> None:
-    """A source on MariaDB has them from 11.5 on."""
+@pytest.mark.parametrize("year", [1970, 2100])
+def test_a_timestamp_that_the_database_does_not_have_stops_its_table(sink: SqlSink, store: object, year: int) -> None:
+    """A source on MariaDB has some in the second 0 of 1970, and from 11.5 on those behind 2038."""
     table = make_table({"id": "int(11)", "at": "timestamp(6)"}, ["id"])
-    target, rows = sink.target(table.id), [(2, dt.datetime(2100, 1, 2, tzinfo=UTC))]
+    target, rows = sink.target(table.id), [(2, dt.datetime(year, 1, 1, microsecond=500_000, tzinfo=UTC))]
     whole_snapshot(target, [(1, None)], table)
     change = batch(1, Upsert(rows_of(table, rows), keys_of(table, [])))
-    if sink.dialect.alters_in_transactions:
+    session = sink.dialect.open()
+    if sink.dialect.alters_in_transactions or (session.is_mariadb and year == 1970):  # type: ignore[attr-defined]
         target.commit(1, change)
         assert content(target) == in_order([(1, None), *rows])
     else:
@@ -133,6 +233,7 @@ def test_a_timestamp_behind_2038_stops_its_table_where_the_database_has_none(sin
             target.commit(1, change)
         assert refused.value.reason is Reason.SINK_CONFLICT
         assert content(target) == [(1, None)]
+    session.close()
 
 
 def test_a_character_nul_stops_its_table_where_the_database_has_none(sink: SqlSink, store: object) -> None:

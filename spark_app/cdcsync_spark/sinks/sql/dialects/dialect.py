@@ -139,8 +139,8 @@ class Dialect(Protocol):
     def literal(self, value: Value) -> str: ...
 
     def with_digits(self, number: str, digits: int) -> str:
-        """The expression of a text of a number, which is the expression `number`, with so many
-        digits after its point."""
+        """The expression of the text of a number, which is the expression `number` or its text,
+        with so many digits after its point."""
         ...
 
     def read_expression(self, column: TargetColumn) -> str:

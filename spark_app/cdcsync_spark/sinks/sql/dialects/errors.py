@@ -71,7 +71,7 @@ _NEEDED: dict[Fault, tuple[Reason, str, str]] = {
     ),
     Fault.SHAPE: (
         Reason.TYPE_UNSUPPORTED,
-        "columns and keys within the bounds of the target's tables and indexes",
+        "columns and keys within the bounds of the target's tables and indexes, and names that it takes",
         f"leave columns out (tables.overrides[].columns) or the table (tables.exclude), {RUN_AGAIN}",
     ),
     Fault.LOGIN: (Reason.AUTHENTICATION_FAILED, "an account that may log in", f"mend the Secret, {RUN_AGAIN}"),

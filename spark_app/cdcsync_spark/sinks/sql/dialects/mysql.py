@@ -6,6 +6,7 @@ what MySQL's protocol and both manuals document is used.
 
 from __future__ import annotations
 
+import datetime as dt
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -128,6 +129,8 @@ class MySqlDialect:
             return "NULL"
         if isinstance(value, bytes):
             return f"X'{value.hex()}'"
+        if isinstance(value, dt.datetime):
+            value = value.replace(tzinfo=None)  # the session is in UTC, and MariaDB takes no offset
         text = str(int(value) if isinstance(value, bool) else value)
         for plain, escaped in (("\\", "\\\\"), ("'", "\\'"), ("\0", "\\0")):
             text = text.replace(plain, escaped)

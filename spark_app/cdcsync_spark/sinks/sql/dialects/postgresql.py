@@ -130,9 +130,10 @@ class PostgresDialect:
         return f"'{text}'"
 
     def with_digits(self, number: str, digits: int) -> str:
-        point = f"strpos({number}, '.')"
-        given = f"(CASE WHEN {point} = 0 THEN 0 ELSE length({number}) - {point} END)"
-        return f"(CASE WHEN {point} = 0 THEN {number} || '.' ELSE {number} END || repeat('0', {digits} - {given}))"
+        text = f"{number}::text"
+        point = f"strpos({text}, '.')"
+        given = f"(CASE WHEN {point} = 0 THEN 0 ELSE length({text}) - {point} END)"
+        return f"(CASE WHEN {point} = 0 THEN {text} || '.' ELSE {text} END || repeat('0', {digits} - {given}))"
 
     def read_expression(self, column: TargetColumn) -> str:
         return quoted(column.name)
