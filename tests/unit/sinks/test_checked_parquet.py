@@ -8,6 +8,7 @@ import itertools
 import random
 import tracemalloc
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,7 @@ from cdcsync_spark.sinks.lake.storage.parquet_pages import (
     _PageWalk,
     page_at,
 )
+from support.traced import traced
 
 _ROWS = 30_000
 _TABLE = pa.table(
@@ -188,14 +190,14 @@ def test_a_large_dictionary_is_not_unpacked(tmp_path: Path) -> None:
     (tmp_path / "a").write_bytes(_written(pa.table({"text": texts}), compression="zstd", store_schema=False))
     files = pafs.SubTreeFileSystem(str(tmp_path), pafs.LocalFileSystem())
     schema = pa.schema([("text", pa.string())])
+
+    def refuse(batches: Iterator[pa.RecordBatch]) -> int:
+        with pytest.raises(CdcError, match="a page unpacks to 67108868 bytes"):
+            list(batches)
+        return tracemalloc.get_traced_memory()[1]
+
     for batches in (file_batches(files, "a", schema, ["text"]), key_batches(files, "a", schema, ["text"])):
-        tracemalloc.start()
-        try:
-            with pytest.raises(CdcError, match="a page unpacks to 67108868 bytes"):
-                list(batches)
-            assert tracemalloc.get_traced_memory()[1] < 2**23
-        finally:
-            tracemalloc.stop()
+        assert traced(partial(refuse, batches)) < 2**23
 
 
 @pytest.mark.usefixtures("small")

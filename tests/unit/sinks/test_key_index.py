@@ -26,6 +26,7 @@ from cdcsync_spark.sinks.lake.keys import key_index, scratch
 from cdcsync_spark.sinks.lake.keys.key_codes import Codes, KeyCodec
 from cdcsync_spark.sinks.lake.keys.key_index import FileVersion, KeyIndex, rows_of_files
 from contract.sinkcase import Row, keys_of, make_table
+from support.traced import traced
 
 EXACT = {
     "tinyint(4)": [-128, -1, 0, 127],
@@ -276,17 +277,17 @@ def peak_of(table: Capture, rows: int, file_rows: int, spread: int, folder: Path
     kind = captured_schema(table).field("k").type
     index = KeyIndex(table, folder, seed=7, in_memory=2000, block=8 * 1024)
     starts = range(0, rows - file_rows + 1, file_rows)
+    last = starts[-1]
     held = pa.total_allocated_bytes()
-    tracemalloc.start()
-    try:
+
+    def build() -> int:
         assert index.sync({f"f{start}": version(start) for start in starts}) == len(starts)
         peak = tracemalloc.get_traced_memory()[1] + max(0, pa.total_allocated_bytes() - held)
-    finally:
-        tracemalloc.stop()
-    last = starts[-1]
-    found = rows_of_files(index.locate(pa.table([keys_from(last, last + 3)[0]], ["k"])))
-    assert found == {f"f{last}": BitMap([0, 1, 2])}
-    return peak
+        found = rows_of_files(index.locate(pa.table([keys_from(last, last + 3)[0]], ["k"])))
+        assert found == {f"f{last}": BitMap([0, 1, 2])}
+        return peak
+
+    return traced(build)
 
 
 @pytest.mark.parametrize("kind", sorted(TABLES))

@@ -18,6 +18,7 @@ from cdcsync_spark.sinks.kafka.state import state_topic as state_topic_module
 from cdcsync_spark.sinks.kafka.state.state_topic import StateTopic
 from cdcsync_spark.sinks.kafka.state.table_record import TableRecord
 from contract.sinkcase import first_state
+from support.traced import traced
 
 RECORD = TableRecord(first_state(), "topic", "id", 3)
 STATE = "orders.state"
@@ -159,12 +160,12 @@ def test_a_tail_of_many_records_is_read_in_the_memory_of_a_few() -> None:
     states._all = cast(Any, clients["read_uncommitted"])
     pairs = ((b"k", repeat) for _ in range(100_000))
     states._pairs_seen = lambda *_: pairs  # type: ignore[method-assign]
-    tracemalloc.start()
-    try:
+
+    def read() -> int:
         assert states._found_since(100) == 0
-        assert tracemalloc.get_traced_memory()[1] < 8 << 20
-    finally:
-        tracemalloc.stop()
+        return tracemalloc.get_traced_memory()[1]
+
+    assert traced(read) < 8 << 20
 
 
 @pytest.mark.parametrize(

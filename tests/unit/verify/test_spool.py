@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from cdcsync_spark.verify.spool import Records, RecordSpool, compare, partitions_for
+from support.traced import traced
 
 
 def records(rows: dict[int, int] | list[tuple[int, int]]) -> Records:
@@ -86,13 +87,12 @@ def test_a_large_partition_is_compared_in_pieces_and_many_differences_are_counte
         assert len(found.candidates) == len(changed)
     assert (len(few.candidates), few.uncounted) == (30, len(changed) - 30)
     assert {key.tobytes() for key in few.candidates} < changed
-    tracemalloc.start()
-    try:
+
+    def compare_in_pieces() -> int:
         spool.compare(30, 700)
-        peak = tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
-    assert peak < 20_000 * 32, "less than one side"
+        return tracemalloc.get_traced_memory()[1]
+
+    assert traced(compare_in_pieces) < 20_000 * 32, "less than one side"
 
 
 @pytest.mark.parametrize(("rows", "expected"), [(0, 1), (1_000_000, 1), (1_000_001, 2), (10**8, 128), (10**12, 256)])

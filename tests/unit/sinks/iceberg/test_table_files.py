@@ -39,6 +39,7 @@ from cdcsync_spark.sinks.iceberg.table.schema import TableSchema
 from cdcsync_spark.sinks.iceberg.table.tree import SnapshotDifference, next_manifests
 from cdcsync_spark.sinks.iceberg.table.view import TablePaths
 from cdcsync_spark.sinks.lake.files.bounds import BoundKind, ColumnBounds, FileBounds
+from support.traced import traced
 
 GOLDEN = Path(__file__).parent / "golden"
 MOST = 2**24
@@ -271,13 +272,13 @@ def test_records_are_bounded_by_what_they_take_in_memory(records: list[dict[str,
     encoder, most = Encoder(MANIFEST_ENTRY), 2**23
     content = encoder.container({}, [encoder.encoded(record) for record in records])
     assert len(content) < 2**17
-    tracemalloc.start()
-    try:
+
+    def read() -> int:
         with pytest.raises(BROKEN) if refused else nullcontext():
             assert sum(1 for _ in read_container(content, most).records) == len(records)
-        assert tracemalloc.get_traced_memory()[1] < 2 * most
-    finally:
-        tracemalloc.stop()
+        return tracemalloc.get_traced_memory()[1]
+
+    assert traced(read) < 2 * most
 
 
 def test_a_list_of_manifests_is_bounded_by_what_its_rows_take_in_memory() -> None:

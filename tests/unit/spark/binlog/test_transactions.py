@@ -4,7 +4,7 @@ stands then."""
 from __future__ import annotations
 
 import tracemalloc
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import pytest
@@ -27,6 +27,7 @@ from cdcsync_spark.wire.binlog.facts import Fact, Progress, RollbackTo, Savepoin
 from cdcsync_spark.wire.sql.syntax.text import Statement, Thread
 from cdcsync_spark.wire.sql.syntax.tokens import Session
 from support.facts import UUID, Pen, at, rows
+from support.traced import traced
 
 ORDERS, ITEMS, NOTES = (TableId("shop", n) for n in ("orders", "items", "notes"))
 XID, OTHER_XID = "X'6162',X'',1", "X'6163',X'',1"
@@ -517,16 +518,18 @@ def test_prepared_rows_outlive_batches_in_bounded_memory(tmp_path: Path) -> None
     for number in range(100):
         reader.transaction(rows(ORDERS, bytes([number]) * 4000), facts.XaPrepare(f"X'{number:02x}',X'',1"))
         reader.seal()
-    tracemalloc.start()
-    for number in range(100):
-        reader.transaction(rows(ORDERS, bytes([number]) * 4000), facts.XaPrepare(f"X'{number:02x}',X'',2"))
-        reader.seal()
-    grown, _ = tracemalloc.get_traced_memory()
-    tracemalloc.stop()
-    assert grown < 200_000
-    assert len(list(Path("/proc/self/fd").iterdir())) < 100
-    reader.transaction(facts.XaEnd("X'07',X'',1", True))
-    assert bodies(reader.seal(), ORDERS) == [(0, b"\7" * 4000)]
+
+    def prepare_more() -> int:
+        for number in range(100):
+            reader.transaction(rows(ORDERS, bytes([number]) * 4000), facts.XaPrepare(f"X'{number:02x}',X'',2"))
+            reader.seal()
+        grown = tracemalloc.get_traced_memory()[0]
+        assert len(list(Path("/proc/self/fd").iterdir())) < 100
+        reader.transaction(facts.XaEnd("X'07',X'',1", True))
+        assert bodies(reader.seal(), ORDERS) == [(0, b"\7" * 4000)]
+        return grown
+
+    assert traced(prepare_more) < 200_000
 
 
 def test_a_commit_fills_its_batch_as_its_rows_do(reader: OrdersReader) -> None:
@@ -579,16 +582,6 @@ def test_the_size_of_a_batch_counts_what_was_read_since_the_last_one(reader: Ord
     assert reader.assembler.rows.size == 0
 
 
-def traced(work: Callable[[], object]) -> int:
-    """Bytes that Python keeps of what `work` does."""
-    tracemalloc.start()
-    try:
-        work()
-        return tracemalloc.get_traced_memory()[0]
-    finally:
-        tracemalloc.stop()
-
-
 @pytest.mark.parametrize("start", [file(100), gtid("", 100)])
 @pytest.mark.parametrize("events", [1, 20])
 def test_the_size_of_small_events_is_what_they_take_in_memory(tmp_path: Path, start: Position, events: int) -> None:
@@ -596,23 +589,26 @@ def test_the_size_of_small_events_is_what_they_take_in_memory(tmp_path: Path, st
     memory."""
     reader = OrdersReader(tmp_path, start, memory=1 << 30)
 
-    def feed() -> None:
+    def feed() -> float:
         for number in range(3000 // events):
             reader.transaction(*(rows(ORDERS, b"%030d" % number, size=30) for _ in range(events)))
+        return tracemalloc.get_traced_memory()[0] / reader.assembler.rows.size
 
-    assert 0.5 < traced(feed) / reader.assembler.rows.size < 1.0
+    assert 0.5 < traced(feed) < 1.0
 
 
 def test_transactions_without_rows_of_ours_take_no_memory(tmp_path: Path) -> None:
     """While no batch is taken, for an hour perhaps, thousands of them come every second."""
     reader = OrdersReader(tmp_path, gtid("", 100))
 
-    def feed() -> None:
+    def feed() -> int:
         for _ in range(20_000):
             reader.transaction()
+        kept = tracemalloc.get_traced_memory()[0]
+        assert reader.seal().end == gtid("1-20000", 2_000_100)
+        return kept
 
     assert traced(feed) < 1_500_000
-    assert reader.seal().end == gtid("1-20000", 2_000_100)
 
 
 def test_the_position_has_all_gtids_however_many_were_joined(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from cdcsync_spark.delivery.changelog import Changelog
 from cdcsync_spark.delivery.mapped import mapped
 from cdcsync_spark.delivery.upsert import fold
 from cdcsync_spark.rows.changes import ChangeKind, changes_schema
+from support.traced import traced
 
 SCHEMA = changes_schema(pa.schema([("id", pa.string()), ("v", pa.int32())]))
 INSERT, BEFORE, AFTER, DELETE = ChangeKind
@@ -115,14 +116,14 @@ def peak_of(kind: pa.DataType, rows: int, folder: Path) -> int:
 
     images = mapped(folder, schema, pieces())
     held = pa.total_allocated_bytes()
-    tracemalloc.start()
-    try:
+
+    def fold_all() -> int:
         folded = fold(Changelog(images, scratch=folder), ["id"], in_memory_bytes=0, rows_in_memory=20_000)
         peak = tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
-    assert folded.upserts.num_rows == rows // 2
-    return peak + pa.total_allocated_bytes() - held
+        assert folded.upserts.num_rows == rows // 2
+        return peak + pa.total_allocated_bytes() - held
+
+    return traced(fold_all)
 
 
 def test_all_images_of_many_keys_stay_where_they_are(tmp_path: Path) -> None:
