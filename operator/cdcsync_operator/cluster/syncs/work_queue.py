@@ -94,7 +94,8 @@ class WorkQueue:
             self._changed.notify_all()
 
     def __len__(self) -> int:
-        return len(self._due) + len(self._taken)
+        with self._changed:  # `done` moves a key from one to the other
+            return len(self._due) + len(self._taken)
 
     def _remove(self, key: Key) -> None:
         self._keys[key[0]].discard(key)
