@@ -90,6 +90,8 @@ class Server:
     def __init__(self, variant: Variant, embedded: _Embedded) -> None:
         self._embedded = embedded
         self._names = itertools.count(1)
+        self._transactions: frozenset[int] = frozenset()
+        self._transactions_read = 0.0
         self.variant = variant.name
         self.flavor: Flavor = variant.flavor
         self.port = embedded.start()
@@ -152,12 +154,19 @@ class Server:
         cursor.execute("SELECT COUNT(*) FROM information_schema.PROCESSLIST WHERE ID = %s", (thread_id,))
         if cursor.fetchone()[0]:
             return True
+        return thread_id in self._in_transactions(cursor, time.monotonic())
+
+    def _in_transactions(self, cursor: Any, since: float) -> frozenset[int]:
+        """The connections with a transaction, as of a time after `since`: one read serves all
+        threads that wait for one."""
         with _TRANSACTIONS_READ:  # SHOW ENGINE INNODB STATUS may crash the server while a connection ends
-            time.sleep(_TRANSACTIONS_AGE)
-            cursor.execute(
-                "SELECT COUNT(*) FROM information_schema.INNODB_TRX WHERE trx_mysql_thread_id = %s", (thread_id,)
-            )
-            return bool(cursor.fetchone()[0])
+            if self._transactions_read < since:
+                time.sleep(_TRANSACTIONS_AGE)
+                begun = time.monotonic()
+                cursor.execute("SELECT trx_mysql_thread_id FROM information_schema.INNODB_TRX")
+                self._transactions = frozenset(number for (number,) in cursor.fetchall())
+                self._transactions_read = begun
+            return self._transactions
 
     def create_user(self, name: str, password: str, grants: Sequence[str] = ("ALL",), on: str = "*.*") -> None:
         """Replaces the account `name`@`%`, with `grants` on `on`; nothing of it goes into the
