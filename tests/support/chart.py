@@ -24,4 +24,4 @@ def rendered(values: dict[str, Any], release: str = "cdcsync") -> list[dict[str,
     more = ["--api-versions", "monitoring.coreos.com/v1", "--kube-version", "1.35.0"]
     result = helm("template", release, str(CHART), "--namespace", "cdc", *more, values=values)
     assert result.returncode == 0, result.stderr
-    return [d for d in yaml.safe_load_all(result.stdout) if d]
+    return [d for d in yaml.load_all(result.stdout, Loader=yaml.CSafeLoader) if d]

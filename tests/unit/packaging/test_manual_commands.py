@@ -7,6 +7,7 @@ Reference pages are left out: they are generated. Pages of shell commands for an
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -39,6 +40,7 @@ def _blocks(language: str) -> Iterator[tuple[Path, str]]:
         yield from ((page, block) for block in re.findall(rf"```{language}\n(.*?)```", text, re.DOTALL))
 
 
+@functools.cache
 def _crd() -> dict[str, Any]:
     crd = yaml.safe_load((ROOT / "crds" / "cdcsync.yaml").read_text(encoding="utf-8"))
     schema: dict[str, Any] = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]
