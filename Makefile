@@ -46,7 +46,7 @@ export KUBERNETES ?=
 LONG ?= not long
 STRESS_SECONDS ?= 20
 
-.PHONY: help venv setup servers gh-ost demo docs lint lint-types lint-all-else format test test-all test-unit test-servers test-stress test-kube test-cluster images release sign bench lock clean
+.PHONY: help venv setup servers gh-ost demo docs lint lint-types lint-all-else format test test-all test-unit test-servers test-stress test-kube test-cluster images release sign bench lock clean kube-tests cluster-images
 
 help: ## list the targets
 	@grep -hE '^[a-z][a-z-]*:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/\1|\2/' | while IFS='|' read -r target text; do printf '  make %-14s%s\n' "$$target" "$$text"; done
@@ -96,9 +96,9 @@ test: setup ## the tests that CI runs; the servers come beside those that need n
 	@$(SIDE_BY_SIDE) test-unit $(SERVERS)
 	@$(MAKE) --no-print-directory test-servers
 
-test-all: ## the same and those that take long: more servers under stress, more interrupts and outages, new examples of laws
+test-all: ## the same, those of test-kube, and those that take long: more servers under stress, more interrupts and outages, new examples of laws, cosign, krew
 	@$(MAKE) gh-ost
-	@CDCSYNC_NEW_EXAMPLES=1 $(MAKE) test LONG='long or not long'
+	@CDCSYNC_NEW_EXAMPLES=1 $(MAKE) test test-kube LONG='long or not long'
 
 test-unit: venv ## tests that need no server and no JVM: unit, property, contract
 	@echo "test-unit: tests without a server"
@@ -117,7 +117,16 @@ test-kube: setup ## tests against a Kubernetes API server and Helm: the rules of
 	@tests/cluster/install.sh
 	@tests/cluster/helm.sh
 	@tests/support/prometheus.sh $(PROMETHEUS)
-	@$(PYTEST) tests/kube -n $(WORKERS) --dist loadfile $(ARGS)
+	@$(SIDE_BY_SIDE) kube-tests $(if $(CI),cluster-images)
+
+# The files with few tests take longest, and would come last.
+kube-tests:
+	@$(PYTEST) tests/kube -m "$(LONG)" -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(ARGS)
+
+# What the cluster's tests need first: CI runs them next, and the tests of an API server wait much.
+cluster-images:
+	@nice tests/cluster/install.sh packages
+	@nice tests/cluster/images.sh build
 
 test-cluster: setup servers ## the operator end to end on a one-node Kubernetes of our own, or on a given one: KUBECONFIG= IMAGE_LOADER= (root; builds the images); KUBERNETES=1.33
 	@echo "test-cluster: tests on a cluster"

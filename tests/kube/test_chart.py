@@ -453,7 +453,6 @@ def test_addresses_of_nodes_pods_and_services_are_refused_where_anybody_may_have
         api.delete(f"/api/v1/nodes/{about['name']}")
 
 
-@pytest.mark.long
 def test_a_release_is_upgraded_and_rolled_back_whatever_a_tenant_has(api: Api, namespace: str, tmp_path: Path) -> None:
     """In the tenant's namespace are a sync that the policies refuse, one that a finalizer keeps,
     and objects whose names and labels are those of runs; another namespace of his never goes."""

@@ -92,6 +92,23 @@ def test_the_wheel_has_its_programs_and_the_demos_example(release: Path, tmp_pat
     assert "kubectl-cdcsync = cdcsync_operator.cli.kubectl.plugin:main" in metadata.read_text()
 
 
+def test_files_that_differ_from_their_checksums_are_not_signed(release: Path, tmp_path: Path) -> None:
+    """Nor without a key. `true` stands where cosign would sign."""
+    unsigned = shutil.copytree(release, tmp_path / "unsigned")
+    sign = ["make", "--no-print-directory", f"RELEASE={unsigned}", "COSIGN=true", "sign"]
+
+    def run(*more: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run([*sign, *more], check=False, cwd=ROOT, capture_output=True, text=True)
+
+    assert "no key" in run().stderr
+    assert run("SIGN_KEY=cosign.key").returncode == 0
+    with open(one(unsigned, "*.whl"), "ab") as wheel:
+        wheel.write(b"more")
+    refused = run("SIGN_KEY=cosign.key")
+    assert refused.returncode != 0
+    assert f"{one(unsigned, '*.whl').name}: FAILED" in refused.stdout
+
+
 def go_program(name: str, module: str, version: str) -> Path:
     """The program of a module's `cmd`, built from its sources the first time."""
     program = ROOT / ".cache" / name / name
