@@ -376,6 +376,29 @@ def test_rows_too_large_to_unpack_are_a_defect_of_their_table(
     assert defects == [("t", Reason.TYPE_UNSUPPORTED), ("small", None), ("small", None)]
 
 
+def test_an_event_too_large_to_unpack_is_a_defect_of_its_table(
+    mysql_log: LoggedDatabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a compressed transaction of MySQL: the other tables' rows come, and where its table is not
+    wanted, nothing of it."""
+    monkeypatch.setattr(BOUND, "largest", 4000)
+    mysql_log.server.run("CREATE TABLE small (id INT PRIMARY KEY)", db=mysql_log.database)
+    facts = mysql_log.run(
+        "SET SESSION binlog_transaction_compression = ON, binlog_rows_query_log_events = ON",
+        "BEGIN",
+        "INSERT INTO t VALUES (1, REPEAT('x', 8000))",
+        f"INSERT INTO small VALUES (1) /* {'of rows' * 1000} */",
+        "UPDATE t SET v = REPEAT('y', 8000)",
+        "COMMIT",
+        "INSERT INTO small VALUES (2)",
+    )
+    found = [(f.table.name, f.defect.reason if f.defect else None) for f in facts if isinstance(f, RowsEvent)]
+    refused = ("t", Reason.TYPE_UNSUPPORTED)
+    assert found == [refused, ("small", None), refused, ("small", None)]
+    facts = read_log(mysql_log.server, mysql_log.start, wanted=lambda table: table.name == "small")
+    assert [(f.table.name, f.defect) for f in facts if isinstance(f, RowsEvent)] == [("small", None)] * 2
+
+
 @pytest.mark.parametrize(("verb", "committed"), [("COMMIT", True), ("ROLLBACK", False)])
 def test_xa_is_told_from_other_transactions(verb: str, committed: bool, log: LoggedDatabase) -> None:
     facts = log.run(

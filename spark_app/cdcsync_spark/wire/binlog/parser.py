@@ -37,11 +37,12 @@ from cdcsync_core.positions.position import LogOffset, Place, TransactionId, fil
 from cdcsync_core.remedies import RESNAPSHOT_ALL
 from cdcsync_core.tables.source_table import TableId
 from cdcsync_spark.wire.binlog.event import events, sql_forms
-from cdcsync_spark.wire.binlog.event.compression import unpack_payload
+from cdcsync_spark.wire.binlog.event.compression import OversizedEvent, unpack_payload
 from cdcsync_spark.wire.binlog.event.event_type import IN_PAYLOAD, MARIADB_KINDS, WITHOUT_FACTS, EventType
 from cdcsync_spark.wire.binlog.event.header import (
     CRC,
     HEADER,
+    KIND,
     Header,
     body_end,
     continued,
@@ -340,13 +341,24 @@ class EventParser:
         """A compressed transaction, which may be larger than memory: its facts are generated."""
         try:
             for event in unpack_payload(body):
-                inner = read_header(memoryview(event))
-                if inner.kind not in _IN_PAYLOAD:
-                    raise DecodeError(f"an event of kind {inner.kind} in a compressed transaction")
-                handler = _HANDLERS.get(inner.kind, EventParser._other)
-                yield from handler(self, inner, memoryview(event)[HEADER.size :])
+                yield from self._oversized(event) if isinstance(event, OversizedEvent) else self._inner(event)
         except DecodeError as e:
             raise self._placed(e) from None
+
+    def _inner(self, event: bytes) -> Iterable[Fact]:
+        handler = _HANDLERS.get(_kind_in_payload(event), EventParser._other)
+        view = memoryview(event)
+        return handler(self, read_header(view), view[HEADER.size :])
+
+    def _oversized(self, event: OversizedEvent) -> Iterable[Fact]:
+        """Rows that are not unpacked are a defect of their table; a statement may be about any."""
+        kind = _kind_in_payload(event.beginning)
+        if kind in WITHOUT_FACTS:
+            return ()
+        if kind not in ROWS:
+            raise event.refusal
+        rows = self.tables.refused(kind, event.beginning[HEADER.size :], event.refusal)
+        return () if rows is None else (rows,)
 
     def _incident(self, _: Header, body: memoryview) -> Iterable[Fact]:
         return [Incident(events.parse_incident(body))]
@@ -385,6 +397,13 @@ class EventParser:
 
 #: places beyond 32 bits are continued event by event
 _NARROW = 1 << 32
+
+
+def _kind_in_payload(event: bytes) -> int:
+    kind = event[KIND]
+    if kind not in _IN_PAYLOAD:
+        raise DecodeError(f"an event of kind {kind} in a compressed transaction")
+    return kind
 
 
 def _is_before(file: str, place: LogOffset) -> bool:

@@ -129,12 +129,7 @@ class MappedTables:
     def _read(self, kind: int, length: int, body: Buffer) -> RowsEvent | None:
         """As `rows`, of any event."""
         cursor = Cursor(body)
-        number = cursor.uint(6)
-        if number == _NO_TABLE:
-            return None
-        if number not in self._maps:
-            raise DecodeError(f"rows of the table number {number} without a TABLE_MAP event")
-        table_map = self._maps[number]
+        table_map = self._mapped(cursor.uint(6))
         if table_map is None:
             return None
         form = ROWS[kind]
@@ -146,6 +141,25 @@ class MappedTables:
             return _cut(table_map, form, present, bytes(body[cursor.at :]), length)
         table_map.heads[kind] = bytes(body[8 : cursor.at])
         return _whole(table_map.map, form, body, cursor.at, length)
+
+    def refused(self, kind: int, body: Buffer, refusal: DecodeError) -> RowsEvent | None:
+        """As `rows`, of an event of which only the beginning is there."""
+        table_map = self._mapped(Cursor(body).uint(6))
+        if table_map is None:
+            return None
+        operation = ROWS[kind].operation
+        if isinstance(table_map, UnreadableMap):
+            return RowsEvent(table_map.table, _NO_MAP, operation, b"", len(body), table_map.defect)
+        table = table_map.map.table
+        return RowsEvent(table, table_map.map, operation, b"", len(body), refusal.placed(table=str(table)))
+
+    def _mapped(self, number: int) -> UsableMap | UnreadableMap | None:
+        """Raises DecodeError for a number without TABLE_MAP; None where no rows are wanted."""
+        if number == _NO_TABLE:
+            return None
+        if number not in self._maps:
+            raise DecodeError(f"rows of the table number {number} without a TABLE_MAP event")
+        return self._maps[number]
 
 
 def head(table_map: UsableMap, kind: int, body: bytes) -> bytes | None:

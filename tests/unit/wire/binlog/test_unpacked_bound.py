@@ -32,9 +32,10 @@ def mariadb(length: int) -> bytes:
     return bytes([0x84]) + length.to_bytes(4, "big") + zlib.compress(bytes(length))
 
 
-def payload(length: int) -> bytes:
-    """Fields 2 (zstd) and 1 (the payload's length), then one event whose header states `length`."""
-    event = bytes(9) + length.to_bytes(4, "little") + bytes(length - 13)
+def payload(length: int, missing: int = 0) -> bytes:
+    """Fields 2 (zstd) and 1 (the payload's length), then one event whose header states `length`, of
+    which the last `missing` bytes are not there."""
+    event = bytes(9) + length.to_bytes(4, "little") + bytes(length - 13 - missing)
     packed = pa.compress(event, codec="zstd", asbytes=True)
     size = len(packed).to_bytes(3, "little")
     return b"\x02\x01\x00" + b"\x01\x04\xfd" + size + b"\x00" + packed
@@ -42,17 +43,26 @@ def payload(length: int) -> bytes:
 
 def test_what_fits_is_unpacked() -> None:
     assert compression.unpack_mariadb(mariadb(LONG)) == bytes(LONG)
-    assert [len(e) for e in compression.unpack_payload(payload(LONG))] == [LONG]
+    assert [len(e) for e in compression.unpack_payload(payload(LONG)) if isinstance(e, bytes)] == [LONG]
 
 
 def test_what_does_not_fit_is_refused_by_the_length_that_it_states() -> None:
     for unpack in (
         lambda: compression.unpack_mariadb(mariadb(LONG + 1)),
-        lambda: list(compression.unpack_payload(payload(LONG + 1))),
         lambda: compression.unpack_column(mariadb(LONG + 1)),
     ):
         with pytest.raises(DecodeError, match=r"spec\.driver\.memory"):
             unpack()
+
+
+def test_an_inner_event_that_does_not_fit_is_passed_over() -> None:
+    """Its header and 8 bytes stay; the length that the transaction states counts it whole."""
+    (oversized,) = compression.unpack_payload(payload(LONG + 1))
+    assert isinstance(oversized, compression.OversizedEvent)
+    assert (len(oversized.beginning), oversized.length) == (19 + 8, LONG + 1)
+    assert "spec.driver.memory" in oversized.refusal.message
+    with pytest.raises(DecodeError, match="ends inside an event"):
+        list(compression.unpack_payload(payload(LONG + 1, missing=1)))
 
 
 @pytest.mark.parametrize("decoder", list(Decoder))

@@ -1,8 +1,8 @@
 """Compressed events of both servers, unpacked with bounded memory.
 
 MySQL puts a whole transaction into one event (TRANSACTION_PAYLOAD, zstd): it is unpacked one inner
-event at a time. MariaDB compresses single rows and query events (zlib) and states the length
-beforehand.
+event at a time, and of one beyond the bound the beginning alone, which names its table. MariaDB
+compresses single rows and query events (zlib) and states the length beforehand.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import pyarrow as pa
 
@@ -17,6 +18,10 @@ from cdcsync_core.errors import DecodeError
 from cdcsync_spark.wire.columns.cursor import Buffer, Cursor
 
 _HEADER = 19
+#: of an event that is not unpacked: its header, and a table's number and flags
+_BEGINNING = _HEADER + 8
+#: what is unpacked at once of an event that is passed over
+_PIECE = 1 << 20
 #: the largest event that a server can write: max_allowed_packet plus what is around it
 MAX_EVENT = (1 << 30) + (1 << 20)
 _ZSTD, _NONE = 0, 255
@@ -100,7 +105,16 @@ def _inflated(unpacker: zlib._Decompress, data: bytes, length: int) -> bytes:
     return unpacked
 
 
-def unpack_payload(body: Buffer) -> Iterator[bytes]:
+class OversizedEvent(NamedTuple):
+    """An inner event beyond the bound, which was passed over; `refusal` says so. `beginning` is its
+    header and the first bytes of its body; the header states `length`."""
+
+    beginning: bytes
+    length: int
+    refusal: DecodeError
+
+
+def unpack_payload(body: Buffer) -> Iterator[bytes | OversizedEvent]:
     """The inner events of a TRANSACTION_PAYLOAD event, without checksums.
 
     The body is fields of (kind, length, value): 1 the payload's length, 2 the algorithm (0 zstd,
@@ -121,7 +135,7 @@ def unpack_payload(body: Buffer) -> Iterator[bytes]:
     stream = payload if fields[2] == _NONE else pa.CompressedInputStream(payload, "zstd")
     total = 0
     for event in _events(stream):
-        total += len(event)
+        total += event.length if isinstance(event, OversizedEvent) else len(event)
         if total > fields.get(3, total):
             raise DecodeError(f"a compressed transaction of {fields[3]} bytes unpacks to more")
         yield event
@@ -129,16 +143,32 @@ def unpack_payload(body: Buffer) -> Iterator[bytes]:
         raise DecodeError(f"a compressed transaction of {fields[3]} bytes unpacks to {total} bytes")
 
 
-def _events(stream: pa.NativeFile) -> Iterator[bytes]:
+def _events(stream: pa.NativeFile) -> Iterator[bytes | OversizedEvent]:
     while header := _read(stream, _HEADER):
         length = int.from_bytes(header[9:13], "little")
         if len(header) < _HEADER or not _HEADER <= length <= MAX_EVENT:
             raise DecodeError(f"an event header in a compressed transaction: {header.hex()}")
-        BOUND.refuse(length)
-        body = _read(stream, length - _HEADER)
-        if len(body) != length - _HEADER:
-            raise DecodeError(f"a compressed transaction ends inside an event of {length} bytes")
-        yield header + body
+        try:
+            BOUND.refuse(length)
+        except DecodeError as refusal:
+            yield _passed_over(stream, header, length, refusal)
+        else:
+            yield header + _all(stream, length - _HEADER)
+
+
+def _passed_over(stream: pa.NativeFile, header: bytes, length: int, refusal: DecodeError) -> OversizedEvent:
+    beginning = header + _all(stream, min(length, _BEGINNING) - _HEADER)
+    rest = length - len(beginning)
+    while rest:
+        rest -= len(_all(stream, min(rest, _PIECE)))
+    return OversizedEvent(beginning, length, refusal)
+
+
+def _all(stream: pa.NativeFile, count: int) -> bytes:
+    body = _read(stream, count)
+    if len(body) != count:
+        raise DecodeError(f"a compressed transaction ends inside an event, {count - len(body)} bytes before its end")
+    return body
 
 
 def _read(stream: pa.NativeFile, count: int) -> bytes:
