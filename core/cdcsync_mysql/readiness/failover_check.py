@@ -81,4 +81,10 @@ def keeps_order(variables: Mapping[str, str]) -> bool:
 def still_replicates(connection: Connection) -> bool:
     """Whether the server is a replica that may still get, or apply, more of its source's
     transactions. Raises PrivilegeMissing where the account may not see it."""
-    return any(channel.working for channel in channels(connection, fetch_dicts))
+    return bool(sources_of(connection))
+
+
+def sources_of(connection: Connection) -> list[str]:
+    """The servers of which it may still get, or apply, more, as host and port. Raises as
+    `still_replicates`."""
+    return [channel.source for channel in channels(connection, fetch_dicts) if channel.working]

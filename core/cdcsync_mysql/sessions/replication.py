@@ -39,13 +39,15 @@ _STATES = {"ON": "Yes", "OFF": "No", "CONNECTING": "Connecting"}
 class Channel:
     """One source of a replica; `name` is empty for the default one. `receives` and `applies` are
     the words of SHOW REPLICA STATUS (Yes, No, Connecting); `failed`: one of both ended with an
-    error; `behind` in seconds, None where it is not known."""
+    error; `behind` in seconds, None where it is not known; `source` is its host and port, empty
+    where they are not."""
 
     name: str
     receives: str
     applies: str
     failed: bool
     behind: int | None
+    source: str = ""
 
     @property
     def working(self) -> bool:
@@ -99,12 +101,14 @@ def _statement(connection: Connection) -> str:
 
 def _channel(row: Row) -> Channel:
     behind = either(row, "SECONDS_BEHIND_SOURCE", "SECONDS_BEHIND_MASTER")
+    host = either(row, "SOURCE_HOST", "MASTER_HOST")
     return Channel(
         str(either(row, "CHANNEL_NAME", "CONNECTION_NAME") or ""),
         _word(either(row, "REPLICA_IO_RUNNING", "SLAVE_IO_RUNNING")),
         _word(either(row, "REPLICA_SQL_RUNNING", "SLAVE_SQL_RUNNING")),
         bool(row.get("LAST_IO_ERRNO") or row.get("LAST_SQL_ERRNO")),
         None if behind is None else int(behind),
+        f"{host}:{either(row, 'SOURCE_PORT', 'MASTER_PORT')}" if host else "",
     )
 
 

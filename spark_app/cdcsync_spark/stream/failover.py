@@ -26,20 +26,21 @@ from cdcsync_core.positions.failover import (
     not_numbered,
     question,
 )
-from cdcsync_core.positions.gtid import Gtid, GtidSet
+from cdcsync_core.positions.gtid import GtidSet
 from cdcsync_core.positions.position import FilePosition, GtidPosition, Position
 from cdcsync_core.positions.witness import Witness
 from cdcsync_core.remedies import resnapshot
 from cdcsync_core.state import TableState
 from cdcsync_core.tables.source_table import TableId
-from cdcsync_mysql.readiness.failover_check import ORDER_VARIABLES, drawn_defaults, keeps_order, still_replicates
+from cdcsync_mysql.positions.history import gtid_sets
+from cdcsync_mysql.readiness.failover_check import ORDER_VARIABLES, drawn_defaults, keeps_order, sources_of
 from cdcsync_mysql.readiness.left_out import LeftOut, read_left_out
 from cdcsync_mysql.readiness.proof import SourceSession
 from cdcsync_mysql.reading.catalog import check_kind
 from cdcsync_mysql.server import global_variables
 from cdcsync_mysql.sessions.connection import Source
 from cdcsync_spark.binlog.search.numbered_server import ask_numbered
-from cdcsync_spark.binlog.search.other_server import ask, executed_and_purged, not_applied_yet
+from cdcsync_spark.binlog.search.other_server import ask
 from cdcsync_spark.binlog.search.stopping_statement import statements_behind, stops
 from cdcsync_spark.logs import get_logger
 from cdcsync_spark.sinks.contract.changes import AdvancePosition, Commit
@@ -72,9 +73,10 @@ class Failover:
     def move(self, target: Writer, state: TableState) -> TableState:
         """The state of the table there. Raises PositionLost where it is not proved that the
         server's binlog leads on from the table's, HistoryDiverged where the table was changed by
-        what the server lacks, SourceUnreachable; and as `check_kind`: the server may have the table
-        under another name, whose changes would pass by unseen, or not at all."""
-        moved = self._judged(state)
+        what the server lacks, TableBusy in the place of both while the server is a replica that may
+        still get it, SourceUnreachable; and as `check_kind`: the server may have the table under
+        another name, whose changes would pass by unseen, or not at all."""
+        moved = self._unfit(state) or self._judged(state)
         if isinstance(moved, Unproved):
             raise _unproved(moved, self.session.facts.log, state)
         if isinstance(moved, Diverged):
@@ -110,18 +112,43 @@ class Failover:
         spelling = global_variables(self.session.unproved(), "lower_case_table_names")
         return spelling.get("lower_case_table_names") == "0" or str(table) == str(table).lower()
 
-    def _judged(self, state: TableState) -> MovedPosition | Unproved | Diverged:
-        copied, connection = state.copied, self.session.unproved()
+    def _unfit(self, state: TableState) -> Unproved | None:
+        """Why the server, or the table's position, can be asked for nothing."""
         left_out = self._left_out.of([state.capture.id])
         if left_out:
             return Unproved(left_out, "a server that, as a replica, leaves out no change of the table")
-        if isinstance(copied.position, FilePosition):
-            return self._judged_by_numbers(copied, copied.position, state)
-        if not keeps_order(global_variables(connection, *ORDER_VARIABLES)):
+        if isinstance(state.position, FilePosition):
+            return self._not_numbered(state.position, state)
+        if not keeps_order(global_variables(self.session.unproved(), *ORDER_VARIABLES)):
             return Unproved("replica_preserve_commit_order is OFF", "a server that keeps its source's order")
+        return None
+
+    def _not_numbered(self, position: FilePosition, state: TableState) -> Unproved | None:
+        """On MariaDB, whose position is a place."""
+        if self.session.facts.flavor != "mariadb":
+            return Unproved("a position by file and offset, which means nothing on another server", "GTIDs")
+        if state.replaying is not None:
+            return Unproved("changes are being applied again that another program took back", "all of them applied")
+        return not_numbered(position)
+
+    def _judged(self, state: TableState) -> MovedPosition | Unproved | Diverged:
+        """Raises TableBusy where only what a replica may still get decides."""
+        judged = self._asked(state)
+        if isinstance(judged, MovedPosition) or not self._lacks_ours(state):
+            return judged
+        sources = self._sources
+        judged = self._asked(state)
+        if sources and not isinstance(judged, MovedPosition) and self._lacks_ours(state):
+            raise self._incomplete(judged, state, sources)
+        return judged
+
+    def _asked(self, state: TableState) -> MovedPosition | Unproved | Diverged:
+        copied = state.copied
+        if isinstance(copied.position, FilePosition):
+            return self._asked_by_numbers(copied, copied.position, state)
         ours = copied.position.gtids
         if ours not in self._sets:
-            self._sets[ours] = executed_and_purged(connection, ours)
+            self._sets[ours] = gtid_sets(self.session.unproved())
         asked = question(copied, *self._sets[ours])
         if not isinstance(asked, WitnessQuestion):
             return asked
@@ -129,24 +156,47 @@ class Failover:
             self._answers[asked] = ask(self.source, self.session.facts, asked, self.tables)
         return judge(copied, asked, self._answers[asked])
 
+    def _lacks_ours(self, state: TableState) -> bool:
+        """Whether the server has not all that the table's position has, as it was judged by."""
+        match state.position:
+            case GtidPosition(gtids=ours):
+                return ours in self._sets and not self._sets[ours][0].covers(ours)
+            case FilePosition() as position if answered := self._numbered.get((position, position.witnesses)):
+                if isinstance(answered, Unproved):
+                    return answered.lacking
+                return position.witnesses[0].gtid not in answered[0].kept
+        return False
+
+    @cached_property
+    def _sources(self) -> list[str]:
+        """The servers of which it may still get more. What it has is asked for once more: a
+        replica that has ended may have applied more."""
+        sources = sources_of(self.session.unproved())
+        self._answers.clear()
+        self._sets.clear()
+        self._numbered.clear()
+        return sources
+
+    def _incomplete(self, why: Unproved | Diverged, state: TableState, sources: list[str]) -> CdcError:
+        lacking = why.found if isinstance(why, Unproved) else why.divergence
+        return fail(
+            Reason.TABLE_BUSY,
+            f"{lacking}; the server {self.source.host} is a replica and may still get it from {', '.join(sources)}",
+            needed="a replica that has caught up, or a server that replicates no more",
+            remedy="wait until it has caught up, or promote it (STOP REPLICA; RESET REPLICA ALL)",
+            table=state.identity.table,
+        )
+
     @cached_property
     def _left_out(self) -> LeftOut:
         return read_left_out(self.session.unproved(), self.session.facts)
 
-    def _judged_by_numbers(
+    def _asked_by_numbers(
         self, copied: Copied, position: FilePosition, state: TableState
     ) -> MovedPosition | Unproved | Diverged:
-        """On MariaDB, whose position is a place."""
-        if self.session.facts.flavor != "mariadb":
-            return Unproved("a position by file and offset, which means nothing on another server", "GTIDs")
-        if state.replaying is not None:
-            return Unproved("changes are being applied again that another program took back", "all of them applied")
-        refusal = not_numbered(position)
-        if refusal is not None:
-            return refusal
         place = position, position.witnesses
         if place not in self._numbered:
-            self._numbered[place] = self._ask_numbered(position)
+            self._numbered[place] = ask_numbered(self.source, self.session.facts, position)
         answered = self._numbered[place]
         judged = answered if isinstance(answered, Unproved) else judge(copied, *answered)
         return self._as_defined(judged, state) if isinstance(judged, MovedPosition) else judged
@@ -156,19 +206,6 @@ class Failover:
         if not columns:
             return moved
         return Diverged(f"the statement that added a column gave each server other values: {', '.join(columns)}")
-
-    def _ask_numbered(self, position: FilePosition) -> tuple[WitnessQuestion, WitnessAnswer] | Unproved:
-        """Raises SourceUnreachable where the server is a replica that may still get what it lacks
-        of ours."""
-        server, newest = self.session.facts, position.witnesses[0].gtid
-        answered = ask_numbered(self.source, server, position)
-        if not _lacks(answered, newest):
-            return answered
-        replicates = still_replicates(self.session.unproved())
-        answered = ask_numbered(self.source, server, position)  # a replica that has ended may have applied more
-        if replicates and _lacks(answered, newest):
-            raise not_applied_yet(str(newest))
-        return answered
 
     def _commit(self, target: Writer, state: TableState, moved: MovedPosition) -> TableState:
         epoch, position = max(self.epoch, state.epoch + 1), state.position
@@ -190,11 +227,6 @@ class Failover:
                 table=state.identity.table,
             )
         return after
-
-
-def _lacks(answered: tuple[WitnessQuestion, WitnessAnswer] | Unproved, newest: Gtid) -> bool:
-    """Whether the server has not all of ours."""
-    return answered.lacking if isinstance(answered, Unproved) else newest not in answered[0].kept
 
 
 def _unproved(why: Unproved, binlog: str, state: TableState) -> CdcError:

@@ -10,18 +10,15 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
-from cdcsync_core.errors import CdcError, Reason, fail
 from cdcsync_core.positions.failover import WitnessAnswer, WitnessQuestion
 from cdcsync_core.positions.gtid import Gtid, GtidSet
 from cdcsync_core.positions.position import Anchor, GtidPosition, LogOffset, TransactionId
 from cdcsync_core.positions.witness import Witness
 from cdcsync_core.tables.source_table import TableId
-from cdcsync_mysql.positions.history import gtid_sets
 from cdcsync_mysql.positions.logfile import file_created_at
-from cdcsync_mysql.readiness.failover_check import still_replicates
 from cdcsync_mysql.readiness.proof import open_session
 from cdcsync_mysql.server import ServerFacts, refuse_other_server
-from cdcsync_mysql.sessions.connection import Connection, Source
+from cdcsync_mysql.sessions.connection import Source
 from cdcsync_spark.binlog.dump.client import BinlogClient
 from cdcsync_spark.wire.binlog import facts
 from cdcsync_spark.wire.binlog.parser import EventParser
@@ -80,29 +77,6 @@ class OwnTransactions:
         self._came, self._awaited = self._came.with_gtids([gtid]), self._awaited - 1
         self.between |= self._before
         self.last = gtid, microseconds, end
-
-
-def executed_and_purged(connection: Connection, ours: GtidSet) -> tuple[GtidSet, GtidSet]:
-    """Raises SourceUnreachable where the server is a replica that may still get what it lacks of
-    ours."""
-    executed, purged = gtid_sets(connection)
-    if executed.covers(ours):
-        return executed, purged
-    replicates = still_replicates(connection)
-    executed, purged = gtid_sets(connection)  # a replica that has ended may have applied more
-    if replicates and not executed.covers(ours):
-        raise not_applied_yet(str(ours.subtract(executed)))
-    return executed, purged
-
-
-def not_applied_yet(lacking: str) -> CdcError:
-    """The refusal of a replica that may still get what it lacks."""
-    return fail(
-        Reason.SOURCE_UNREACHABLE,
-        f"the server is a replica that has not applied {lacking} yet",
-        needed="a replica that has caught up, or was promoted (STOP REPLICA; RESET REPLICA ALL)",
-        remedy="wait until it has caught up, or promote it",
-    )
 
 
 def ask(source: Source, server: ServerFacts, asked: WitnessQuestion, tables: Collection[TableId]) -> WitnessAnswer:
