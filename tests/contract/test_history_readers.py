@@ -179,6 +179,23 @@ def test_a_history_is_read_whole_and_followed_by_its_appends(
 
 
 @pytest.mark.spark
+def test_a_column_that_spark_added_to_a_history_keeps_its_values_when_files_are_gathered(
+    iceberg_catalog: IcebergCatalog, iceberg_spark: IcebergSpark, tmp_path: Path
+) -> None:
+    namespace = f"n{uuid.uuid4().hex}"
+    name, catalog = f"lake.{namespace}.orders", RestCatalog(RestSettings(iceberg_catalog.uri, seconds=120))
+    sink = IcebergHistorySink(IcebergSink(catalog, LocalStores(), SYNC, (namespace,), policy=SMALL))
+    followed = Followed(sink, tmp_path, 102)
+    iceberg_spark.sql(f"ALTER TABLE {name} ADD COLUMN other string")
+    iceberg_spark.sql(f"UPDATE {name} SET other = note || '!'")
+    question = f"SELECT id, other FROM {name} WHERE other IS NOT NULL"
+    before = in_order(iceberg_spark.sql(question))
+    followed.follow()
+    assert iceberg_spark.sql(f"SELECT 1 FROM {name}.files WHERE file_path LIKE '%/compacted-%'")
+    assert in_order(iceberg_spark.sql(question)) == before
+
+
+@pytest.mark.spark
 def test_a_history_of_early_delivery_is_followed_from_its_beginning(
     iceberg_catalog: IcebergCatalog, iceberg_spark: IcebergSpark, tmp_path: Path
 ) -> None:

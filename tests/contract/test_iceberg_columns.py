@@ -29,7 +29,7 @@ NAME = CatalogTableName(("shop",), "orders")
 #: two columns of one type
 TABLE = make_table({"id": "bigint(20)", "low": "int(11)", "high": "int(11)"}, ["id"])
 ROWS = [(1, 10, 20), (2, 30, 40)]
-OTHER = {"name": "other", "required": False, "type": "string"}
+OTHER = {"name": "other", "required": False}
 POLICY = MaintenancePolicy(gathered_files=2, retry_seconds=0)
 
 
@@ -61,12 +61,12 @@ class AlteredTable:
         """The ids of the columns in the first schema."""
         return {field["name"]: field["id"] for field in self.schemas[0]["fields"]}
 
-    def alter(self, ids: Mapping[str, int]) -> None:
+    def alter(self, ids: Mapping[str, int], kind: str = "string") -> None:
         """Gives the columns these field ids, as `ALTER TABLE` of another program does; one of
-        another name is added."""
+        another name is added, of the type `kind`."""
         first, number = self.schemas[0], max(s["schema-id"] for s in self.schemas) + 1
         named = {field["name"]: field for field in first["fields"]}
-        fields = [{**named.get(name, OTHER), "id": field_id} for name, field_id in ids.items()]
+        fields = [{**named.get(name, OTHER | {"type": kind}), "id": field_id} for name, field_id in ids.items()]
         schema = {**first, "schema-id": number, "fields": fields}
         updates = [
             {"action": "add-schema", "schema": schema},
@@ -96,10 +96,11 @@ def test_a_column_with_the_field_id_of_another_is_refused_and_written_to_no_file
 
 
 def test_a_log_line_says_that_a_column_of_another_program_ends_compaction(tmp_path: Path) -> None:
-    """Its values would be forgotten, and without it each batch leaves a file for good."""
+    """Of a type that no column of ours has, its values would be forgotten, and without it each
+    batch leaves a file for good."""
     table = AlteredTable(tmp_path)
     ids = table.field_ids
-    table.alter(ids | {"other": 9})
+    table.alter(ids | {"other": 9}, "uuid")
     with capture_logs() as logs:
         for number in range(2, 6):
             table.commit(number)

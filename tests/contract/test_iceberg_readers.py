@@ -29,7 +29,7 @@ from cdcsync_spark.sinks.iceberg.catalog.rest import RestCatalog, RestSettings
 from cdcsync_spark.sinks.iceberg.replica.sink import IcebergSink, IcebergTarget
 from cdcsync_spark.sinks.lake.policy import MaintenancePolicy
 from contract.iceberg_duckdb import duckdb_connection
-from contract.sinkcase import SYNC, Model, Row, batch, content, in_order, make_table, step, whole_snapshot
+from contract.sinkcase import ORDERS, SYNC, Model, Row, batch, content, in_order, make_table, step, whole_snapshot
 from support.folder_catalog import LocalStores
 from support.iceberg_catalog import IcebergCatalog
 from support.iceberg_spark import IcebergSpark
@@ -272,6 +272,33 @@ def test_upkeep_by_spark_after_our_newest_commit(
     assert before is not None
     assert state.written is not None
     assert (replace(state, written=None), content(rewritten)) == (before, model.content)
+
+
+def test_a_column_that_spark_added_keeps_its_values_through_compaction(
+    iceberg_catalog: IcebergCatalog, spark: IcebergSpark, tmp_path: Path
+) -> None:
+    """In rows that no batch changed: one that is changed is written anew, without them."""
+    name, catalog = f"n{uuid.uuid4().hex}.orders", RestCatalog(RestSettings(iceberg_catalog.uri, seconds=120))
+    policy = MaintenancePolicy(gathered_files=2, smallest_class_bytes=2**20)
+    sink = IcebergSink(catalog, LocalStores(), SYNC, (name.partition(".")[0],), policy=policy)
+    target, model = sink.target(ORDERS.id), Model(ORDERS, {(n,): (n, "first") for n in range(9)})
+    whole_snapshot(target, model.rows.values())
+    columns = {"other": "string", "Price": "decimal(20, 3)", "at": "timestamp"}
+    spark.sql(f"ALTER TABLE lake.{name} ADD COLUMNS ({', '.join(f'{n} {kind}' for n, kind in columns.items())})")
+    spark.sql(f"UPDATE lake.{name} SET other = 'theirs', Price = id + 0.125, at = TIMESTAMP '2026-01-02 03:04:05Z'")
+    question = f"SELECT id, other, Price, at FROM lake.{name} WHERE Price > 1"
+    before, writer, steps = in_order(spark.sql(question)), target.writer(tmp_path), list[str]()
+    assert len(before) == 8
+    for number in range(1, 4):
+        writer.commit(1, batch(number, model.apply([(20 + number, "ours")], [])))
+        steps += iter(writer.maintain, "")
+    assert "compact" in steps
+    ((files,),) = spark.sql(f"SELECT count(*) FROM lake.{name}.files WHERE content = 0")
+    assert int(files) < 4
+    assert in_order(spark.sql(question)) == before
+    assert (content(target), len(spark.sql(f"SELECT * FROM lake.{name} WHERE other IS NULL"))) == (model.content, 3)
+    read = PyIcebergCatalog("rest", uri=iceberg_catalog.uri).load_table(tuple(name.split("."))).scan().to_arrow()
+    assert read["other"].to_pylist().count("theirs") == 9
 
 
 def test_spark_refuses_the_names_that_no_column_may_have(

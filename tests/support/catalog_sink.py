@@ -13,7 +13,7 @@ import math
 import tempfile
 import threading
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -188,6 +188,10 @@ class CatalogFormat:
 
     def refuse_altered(self, version: CatalogVersion) -> None:
         """No other program reaches it."""
+
+    def beside(self, version: CatalogVersion, ours: Collection[str]) -> Sequence[pa.Field]:
+        """No other program reaches it."""
+        return ()
 
     def rewrites(self, version: CatalogVersion, after: TableState, origins: tuple[Origin, ...]) -> bool:
         return rewrites(version.state.schema, after.schema, origins)

@@ -7,7 +7,7 @@ deletion vectors take part by their size class as they do in every table.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -41,13 +41,14 @@ def gathered(
     columns: EventColumns,
     stamp: Stamp | None,
     lineage: RowLineage = NO_LINEAGE,
+    beside: Sequence[pa.Field] = (),
 ) -> FileCommit:
     """Writes the live rows of the files that are due to new ones, in the order of the binlog and in
-    the form that `stamp` gives them."""
+    the form that `stamp` gives them, with the columns `beside` the history's."""
     state = version.state
     assert state is not None
     ours, files, ids = history_schema(state.schema, columns), folder.lake.files(), lineage.field_ids(version.field_ids)
-    schema, parts = pa.schema([*ours, *lineage.fields]), list[pa.RecordBatch]()
+    schema, parts = pa.schema([*ours, *beside, *lineage.fields]), list[pa.RecordBatch]()
     for file in map(version.files.__getitem__, due.names):
         path, deleted, complete = f"{folder.folder}/{file.path}", folder.deleted(file), partial(lineage.inherited, file)
         parts += live_rows(files, path, schema, deleted, 0, file.rows or 0, ids, complete)

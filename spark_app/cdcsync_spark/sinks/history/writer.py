@@ -100,8 +100,9 @@ class HistoryWriter(LakeWriter[V]):
         due, state = next_gathering(version.files, self._policy), version.state
         if due is None or state is None or self._format.unsupported_reason(version, merging=False):
             return None
-        if not self._keeps_values(version, history_schema(state.schema, self._columns).names):
+        beside = self._beside(version, history_schema(state.schema, self._columns).names)
+        if beside is None:
             return None
         stamp = self._history.event_stamp(version, state)
-        compaction = gathered(self._folder, version, due, self._columns, stamp, self._lineage)
+        compaction = gathered(self._folder, version, due, self._columns, stamp, self._lineage, beside)
         return self._enter_compaction(version, compaction)

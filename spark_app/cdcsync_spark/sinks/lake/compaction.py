@@ -17,7 +17,7 @@ every race.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -59,12 +59,13 @@ def next_compaction(files: Mapping[str, LiveFile], policy: MaintenancePolicy) ->
     return _gather(counted, policy) or _peel(counted, policy)
 
 
-def uncompacted(table: str, column: str) -> CdcError:
-    """Why files of a table are not compacted that has a column beside the source's."""
+def uncompacted(table: str, column: str, needed: str) -> CdcError:
+    """Why files of a table are not compacted that has a column beside the source's; `needed` are
+    columns with which they are."""
     return fail(
         Reason.SINK_CONFLICT,
         f"the files are not compacted, which would forget the values of the target's column {column!r}",
-        needed="columns of the source alone: each batch leaves a file until then",
+        needed=f"{needed}: each batch leaves a file until then",
         remedy=f"drop the column {column!r} there, and keep its values in a table of their own",
         table=table,
     )
@@ -127,12 +128,15 @@ def write_compaction(
     scratch: Scratch,
     stamp: Stamp | None,
     lineage: RowLineage = NO_LINEAGE,
+    beside: Sequence[pa.Field] = (),
 ) -> FileCommit:
-    """Writes the files of `due`, in the form that `stamp` gives them. Rows that are many bytes,
-    however few they are in the files, are sorted in `scratch`."""
+    """Writes the files of `due`, in the form that `stamp` gives them, with the columns `beside` the
+    source's. Rows that are many bytes, however few they are in the files, are sorted in
+    `scratch`."""
     state, gone = version.state, dict[str, BitMap]()
     assert state is not None
-    schema, ids = pa.schema([*arrow_schema(state.schema), *lineage.fields]), lineage.field_ids(version.field_ids)
+    schema = pa.schema([*arrow_schema(state.schema), *beside, *lineage.fields])
+    ids, store = lineage.field_ids(version.field_ids), folder.lake.below(folder.root)
 
     def moved() -> Iterator[pa.RecordBatch]:
         for name in due.names:
@@ -144,7 +148,7 @@ def write_compaction(
             gone[name] = before | BitMap(range(first, end))
 
     rows = scratch.table(schema, moved(), _IN_MEMORY_BYTES)
-    write = partial(stage, folder.lake.below(folder.root), folder.staged, state.schema, name="compacted", stamp=stamp)
+    write = partial(stage, store, folder.staged, state.schema, name="compacted", stamp=stamp, beside=beside)
     added = added_files(rows, state.schema.key, write, folder.prefix)
     changes = deletions(gone, lambda name: version.files[name].rows or 0)
     return FileCommit(state, CommitOperation.COMPACT, changes, lambda: added, data_change=False)

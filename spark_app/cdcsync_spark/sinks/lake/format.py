@@ -26,11 +26,13 @@ Iceberg's own `TableOperations`):
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from pathlib import Path
 from typing import Protocol, TypeVar
+
+import pyarrow as pa
 
 from cdcsync_core.errors import CdcError
 from cdcsync_core.state import TableState
@@ -178,6 +180,11 @@ class TableFormat(Protocol[V]):
 
     def refuse_altered(self, version: V) -> None:
         """Raises `SinkConflict` where another program changed the columns of the table."""
+        ...
+
+    def beside(self, version: V, ours: Collection[str]) -> Sequence[pa.Field]:
+        """The columns that other programs added beside `ours`, which compaction keeps. Raises
+        `SinkConflict` where it cannot."""
         ...
 
     def rewrites(self, version: V, after: TableState, origins: tuple[Origin, ...]) -> bool:

@@ -17,7 +17,7 @@ from __future__ import annotations
 import itertools
 import math
 import threading
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -47,7 +47,7 @@ from cdcsync_spark.sinks.contract.changes import (
 from cdcsync_spark.sinks.contract.checks import check_successor, refuse_superseded
 from cdcsync_spark.sinks.contract.sink import Capabilities
 from cdcsync_spark.sinks.contract.writer import Busy, Closed, MaintenanceStep, WriterStatus
-from cdcsync_spark.sinks.lake.compaction import next_compaction, uncompacted, write_compaction
+from cdcsync_spark.sinks.lake.compaction import next_compaction, write_compaction
 from cdcsync_spark.sinks.lake.evolution import write_evolution
 from cdcsync_spark.sinks.lake.files.file_changes import (
     AddedFile,
@@ -355,25 +355,27 @@ class LakeWriter(Generic[V]):
         if self._folder.staged or self._format.unsupported_reason(version, merging=True):
             return None
         due, state = next_compaction(version.files, self._policy), version.state
-        if due is None or state is None or not self._keeps_values(version, state.schema.names):
+        if due is None or state is None:
+            return None
+        beside = self._beside(version, state.schema.names)
+        if beside is None:
             return None
         if self._index.current is not None:
             # what another program did since the last batch is in the version only
             self._index.synced(version)
         stamp, scratch = self._format.stamp(version, state, ()), Scratch(self._index.scratch)
-        compaction = write_compaction(self._folder, version, due, scratch, stamp, self._lineage)
+        compaction = write_compaction(self._folder, version, due, scratch, stamp, self._lineage, beside)
         return self._enter_compaction(version, compaction)
 
-    def _keeps_values(self, version: V, ours: Collection[str]) -> bool:
-        """Whether the table has all columns `ours`, of which a compaction is written. Raises
-        SinkConflict where it has others beside them, or one of them is another."""
-        there = set(version.names)
-        if not there.issuperset(ours):
-            return False
-        if others := sorted(there.difference(ours)):
-            raise uncompacted(str(self._folder.table), others[0])
+    def _beside(self, version: V, ours: Collection[str]) -> Sequence[pa.Field] | None:
+        """The columns with which a compaction is written beside `ours`; None where the table does
+        not have all of these. Raises SinkConflict where one of them is another, or values of one
+        beside them would be forgotten."""
+        if not set(version.names).issuperset(ours):
+            return None
+        beside = self._format.beside(version, ours)
         self._format.refuse_altered(version)
-        return True
+        return beside
 
     def _enter_compaction(self, version: V, compaction: FileCommit) -> MaintenanceStep:
         """A commit with the state as it was found; raises LostRace."""

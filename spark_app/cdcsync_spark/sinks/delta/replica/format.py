@@ -11,11 +11,12 @@ entry that names them.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+import pyarrow as pa
 from pyroaring import BitMap
 
 from cdcsync_core.errors import CdcError
@@ -41,6 +42,7 @@ from cdcsync_spark.sinks.delta.table.schema import delta_schema
 from cdcsync_spark.sinks.delta.table.table_path import TablePath
 from cdcsync_spark.sinks.delta.table.vector_files import Descriptor, VectorFile
 from cdcsync_spark.sinks.delta.table.view import Action, DeltaFile, TableView, new_file
+from cdcsync_spark.sinks.lake.compaction import uncompacted
 from cdcsync_spark.sinks.lake.files.file_changes import AddedFile
 from cdcsync_spark.sinks.lake.files.row_lineage import NO_LINEAGE, RowLineage
 from cdcsync_spark.sinks.lake.files.staging import Stamp
@@ -176,6 +178,11 @@ class DeltaFormat:
     def refuse_altered(self, version: TableView) -> None:
         assert version.state is not None
         refusals.refuse_other_columns(version, version.state)
+
+    def beside(self, version: TableView, ours: Collection[str]) -> Sequence[pa.Field]:
+        if others := sorted(set(version.names).difference(ours)):
+            raise uncompacted(str(self.path.table), others[0], "columns of the source alone")
+        return ()
 
     def rewrites(self, version: TableView, after: TableState, origins: tuple[Origin, ...]) -> bool:
         self.path.refuse_taken_names(after.capture)

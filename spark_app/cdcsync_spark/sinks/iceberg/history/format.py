@@ -34,7 +34,7 @@ class IcebergHistoryFormat(IcebergFormat):
     def event_stamp(self, on: IcebergVersion, state: TableState) -> Stamp:
         """Rows have the field ids of the table."""
         form = file_schema(on.schema, state.schema, events_of(self.place))
-        return partial(in_files, schema=form, taken=on.schema.names)
+        return partial(in_files, schema=form, table=on.schema)
 
     def rewrites(self, version: IcebergVersion, after: TableState, origins: tuple[Origin, ...]) -> bool:
         """See `TableFormat.rewrites`; raises SpecInvalid for a column with a metadata column's

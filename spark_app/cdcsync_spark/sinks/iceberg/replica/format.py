@@ -33,9 +33,18 @@ from cdcsync_spark.sinks.iceberg.replica.maintenance import IcebergExpiry
 from cdcsync_spark.sinks.iceberg.replica.place import IcebergFolder, TablePlace
 from cdcsync_spark.sinks.iceberg.replica.schemas import next_schema
 from cdcsync_spark.sinks.iceberg.table.metadata import FORMAT_VERSION, MAIN, TableMetadata, parsing
-from cdcsync_spark.sinks.iceberg.table.schema import TableSchema, all_columns, file_schema, in_files, same_type, widens
+from cdcsync_spark.sinks.iceberg.table.schema import (
+    TableSchema,
+    all_columns,
+    fields_beside,
+    file_schema,
+    in_files,
+    same_type,
+    widens,
+)
 from cdcsync_spark.sinks.iceberg.table.state import recorded_field_ids
 from cdcsync_spark.sinks.iceberg.table.view import IcebergVersion, branch_schema
+from cdcsync_spark.sinks.lake.compaction import uncompacted
 from cdcsync_spark.sinks.lake.files.row_ids import without_identity
 from cdcsync_spark.sinks.lake.files.row_lineage import NO_LINEAGE, RowLineage
 from cdcsync_spark.sinks.lake.files.staging import Stamp
@@ -169,6 +178,14 @@ class IcebergFormat:
             table=str(self.place.table),
         )
 
+    def beside(self, version: IcebergVersion, ours: Collection[str]) -> Sequence[pa.Field]:
+        fields = fields_beside(version.schema, ours)
+        for name in version.schema.names:
+            if name not in ours and name not in fields:
+                needed = "columns of the source, and others of types that columns of a source may have"
+                raise uncompacted(str(self.place.table), name, needed)
+        return tuple(fields.values())
+
     def rewrites(self, version: IcebergVersion, after: TableState, origins: tuple[Origin, ...]) -> bool:
         """Only for values that become others: columns come, go, move and get other names by their
         field ids. Format version 2 has no defaults for rows that are there. Raises SpecInvalid for
@@ -194,11 +211,11 @@ class IcebergFormat:
 def stamp(schema: TableSchema, target: TargetSchema, events: EventColumns | None = None) -> Stamp:
     """What gives rows of `target` the form of the table's files: to rows of a snapshot the metadata
     columns `events` of a history table, too."""
-    return partial(_in_files, schema=file_schema(schema, target, events), taken=schema.names, events=events)
+    return partial(_in_files, schema=file_schema(schema, target, events), table=schema, events=events)
 
 
-def _in_files(rows: pa.Table, schema: pa.Schema, taken: Collection[str], events: EventColumns | None) -> pa.Table:
-    return in_files(with_events(rows, events) if events else rows, schema, taken)
+def _in_files(rows: pa.Table, schema: pa.Schema, table: TableSchema, events: EventColumns | None) -> pa.Table:
+    return in_files(with_events(rows, events) if events else rows, schema, table)
 
 
 def with_events(rows: pa.Table, events: EventColumns) -> pa.Table:

@@ -8,6 +8,7 @@ table never had: no value of a dropped column comes back in a later one of its n
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
@@ -239,10 +240,31 @@ def _numbered_as(number: int) -> dict[bytes, bytes]:
     return {FIELD_ID: str(number).encode()}
 
 
-def in_files(rows: pa.Table, schema: pa.Schema, taken: Collection[str] = ()) -> pa.Table:
-    """Rows in the form of a file, with their identities (`lake.row_ids`) if they have any; `taken`
-    are names of columns that the table has and the file has not."""
-    lineage = file_fields({*schema.names, *taken})
-    carried = [lineage[name] for name in rows.schema.names if name in lineage]
+def fields_beside(schema: TableSchema, ours: Collection[str]) -> dict[str, pa.Field]:
+    """The columns beside `ours` as files have them, by their names; without those of types that no
+    column of ours has."""
+    known = set(ours)
+    others = (field for field in schema.fields if field["name"] not in known)
+    kinds = ((field, _arrow_type(field["type"])) for field in others)
+    return {
+        field["name"]: pa.field(field["name"], kind, metadata=_numbered_as(field["id"]))
+        for field, kind in kinds
+        if kind
+    }
+
+
+def _arrow_type(kind: Any) -> pa.DataType | None:
+    plain = str(_plain(kind))
+    if decimal := re.fullmatch(r"decimal\((\d+),(\d+)\)", plain):
+        return pa.decimal128(int(decimal[1]), int(decimal[2]))
+    return next((arrow for arrow, name in reversed(_PRIMITIVE.items()) if name == plain), None)
+
+
+def in_files(rows: pa.Table, schema: pa.Schema, table: TableSchema | None = None) -> pa.Table:
+    """Rows in the form of a file, with their identities (`lake.row_ids`) if they have any, and
+    those columns that `table` has beside the file's which they have."""
+    beside = fields_beside(table, schema.names) if table else {}
+    extra = {**beside, **file_fields({*schema.names, *(table.names if table else ())})}
+    carried = [extra[name] for name in rows.schema.names if name in extra]
     form = pa.schema([*schema, *carried])
     return (rows.rename_columns(form.names) if carried else rows).cast(form)

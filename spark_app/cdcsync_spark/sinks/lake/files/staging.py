@@ -13,7 +13,7 @@ import json
 import math
 import re
 import uuid
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -93,14 +93,15 @@ def stage(
     name: str,
     stamp: Stamp | None = None,
     sizes: FileSizes = SIZES,
+    beside: Sequence[pa.Field] = (),
 ) -> list[DataFile]:
     """Writes `batches` below `folder` (relative to `place`, empty for the place itself) and makes
-    them durable, with the columns that `stamp` adds.
+    them durable, with the columns that `stamp` adds; they have the columns `beside`, too.
 
     A file ends after the row group with which it passes `sizes.file_bytes`. Without rows there
     is no file.
     """
-    groups = row_groups(schema, batches, sizes)
+    groups = row_groups(schema, batches, sizes, beside)
     return stage_groups(store, folder, map(stamp, groups) if stamp else groups, schema.key, name, sizes)
 
 
@@ -174,10 +175,16 @@ def _write(
 _FORMAT = {"compression": "zstd", "compression_level": 1, "coerce_timestamps": "us", "version": "2.6"}
 
 
-def row_groups(target: TargetSchema, batches: Iterable[pa.RecordBatch], sizes: FileSizes = SIZES) -> Iterator[pa.Table]:
+def row_groups(
+    target: TargetSchema,
+    batches: Iterable[pa.RecordBatch],
+    sizes: FileSizes = SIZES,
+    beside: Sequence[pa.Field] = (),
+) -> Iterator[pa.Table]:
     """Batches gathered to tables of about `group_rows` rows or `group_bytes`; raises
-    `InternalError` for another schema. All may have the columns of `row_ids` besides."""
-    schema = arrow_schema(target)
+    `InternalError` for another schema than that of `target` with the columns `beside` after it. All
+    may have the columns of `row_ids` besides."""
+    schema = pa.schema([*arrow_schema(target), *beside])
     waiting: list[pa.RecordBatch] = []
     rows = size = 0
     for batch in batches:
