@@ -96,8 +96,8 @@ def test_a_column_with_the_field_id_of_another_is_refused_and_written_to_no_file
 
 
 def test_a_log_line_says_that_a_column_of_another_program_ends_compaction(tmp_path: Path) -> None:
-    """Of a type that no column of ours has, its values would be forgotten, and without it each
-    batch leaves a file for good."""
+    """Its values, of a type that no column of ours has, would be forgotten; and each batch leaves a
+    file for good."""
     table = AlteredTable(tmp_path)
     ids = table.field_ids
     table.alter(ids | {"other": 9}, "uuid")

@@ -243,8 +243,8 @@ def _numbered_as(number: int) -> dict[bytes, bytes]:
 def fields_beside(schema: TableSchema, ours: Collection[str]) -> dict[str, pa.Field]:
     """The columns beside `ours` as files have them, by their names; without those of types that no
     column of ours has."""
-    known = set(ours)
-    others = (field for field in schema.fields if field["name"] not in known)
+    names = set(schema.names).difference(ours)
+    others = (field for field in schema.fields if field["name"] in names)
     kinds = ((field, _arrow_type(field["type"])) for field in others)
     return {
         field["name"]: pa.field(field["name"], kind, metadata=_numbered_as(field["id"]))
