@@ -167,6 +167,27 @@ def test_a_lost_answer_is_decided_by_the_table(
     assert content(lossy) == [(1, "changed")]
 
 
+def test_a_right_that_the_metastore_refuses_is_named(
+    sink: IcebergSink, catalog: HiveCatalog, table: CatalogTableName
+) -> None:
+    """To commit, and to read the table; once they are given the table goes on."""
+    target = sink.target(ORDERS.id)
+    before = whole_snapshot(target, [(1, "a")])
+    change = Model(ORDERS).apply([(2, "new")], [])
+    loaded = catalog.load(table)
+    assert loaded is not None
+    folder = Path(loaded.metadata["location"])
+    for mode, doing in ((0o555, "did not commit to"), (0o000, "did not give")):
+        folder.chmod(mode)
+        with pytest.raises(PermanentError, match=f"{doing} the table .*Permission denied") as refused:
+            target.commit(1, batch(1, change))
+        folder.chmod(0o755)
+        assert refused.value.reason is Reason.PRIVILEGE_MISSING
+        assert target.last_commit() == before
+    assert target.commit(1, batch(1, change)).commit_number == before.commit_number + 1
+    assert content(target) == [(1, "a"), (2, "new")]
+
+
 @pytest.mark.spark
 def test_spark_reads_and_writes_the_same_tables(
     metastore: HiveMetastore, sink: IcebergSink, table: CatalogTableName, tmp_path: Path

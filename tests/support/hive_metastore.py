@@ -20,9 +20,12 @@ from cdcsync_demo.server_process import LOOPBACK, ServerProcess
 from cdcsync_spark.sinks.iceberg.catalog.metastore import NO_ANSWER, Connected
 from support.iceberg_catalog import SPARK_JARS
 
+_SECURITY = "org.apache.hadoop.hive.ql.security"
+
 
 class HiveMetastore:
-    """`start` it, then work in databases of one's own."""
+    """`start` it, then work in databases of one's own. It refuses to change a table whose folder
+    says that its user may not write there."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -49,6 +52,9 @@ class HiveMetastore:
             "hive.metastore.metrics.enabled": "false",
             "hive.stats.autogather": "false",
             "hive.async.log.enabled": "false",
+            "hive.metastore.pre.event.listeners": f"{_SECURITY}.authorization.AuthorizationPreEventListener",
+            "hive.security.metastore.authorization.manager": f"{_SECURITY}.authorization.StorageBasedAuthorizationProvider",
+            "hive.security.metastore.authenticator.manager": f"{_SECURITY}.HadoopDefaultMetastoreAuthenticator",
             **more,
         }
         conf = self._folder / "conf"

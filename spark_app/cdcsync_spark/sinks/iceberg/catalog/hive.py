@@ -13,6 +13,7 @@ metastore tries again by itself, and its refusal may be of the second time.
 
 from __future__ import annotations
 
+import re
 import socket
 import time
 import uuid
@@ -28,6 +29,7 @@ from hive_metastore.ttypes import (
     DataOperationType,
     EnvironmentContext,
     InvalidObjectException,
+    InvalidOperationException,
     LockComponent,
     LockLevel,
     LockRequest,
@@ -58,6 +60,11 @@ from cdcsync_spark.sinks.iceberg.catalog.port import CatalogTableName, CommitLos
 #: seconds for another program's lock, and between two requests for it
 _LOCKED, _LOOK = 60.0, 0.1
 _CHANGED = "The table has been modified"
+#: what authorizers of metastores say, which are asked before anything is changed
+_REFUSED = re.compile(
+    "permission denied|AccessControlException|AuthorizationException|not authori[sz]ed|does not have .{0,40}privilege",
+    re.IGNORECASE,
+)
 
 
 class _MetastoreCheck:
@@ -163,6 +170,8 @@ class _Metastore:
             raise self._translated(error) from None
 
     def _translated(self, error: BaseException) -> CdcError:
+        if _is_refusal(error):
+            return self._catalog.fail(Reason.PRIVILEGE_MISSING, self._doing, _text(error), _RIGHTS)
         if isinstance(error, InvalidObjectException):
             return self._catalog.fail(Reason.SPEC_INVALID, self._doing, _text(error), _NAMES)
         return self._catalog.fail(Reason.SINK_UNREACHABLE, self._doing, _text(error), _AWAY)
@@ -201,6 +210,10 @@ class _Locked:
 
 
 _AWAY = f"check that the metastore is up, and {FIELD}.uri"
+_RIGHTS = (
+    "let the metastore create and change tables of the namespace and their folders "
+    "for a client without an account, for which it acts as its own user"
+)
 _NAMES = "compare the metastore's text with the names of the tables and with spec.sink.iceberg"
 _UNCHECKED = "it changes a table without looking at what the change expects"
 _NEWER = f"use a metastore with HIVE-26882 and HIVE-28121, or a catalog of another type in {FIELD}"
@@ -249,17 +262,22 @@ def _new_table(table: CatalogTableName, metadata: Json, location: str) -> Table:
 
 
 def _change(metastore: Client, table: CatalogTableName, changed: Table, expected: str) -> None:
-    """Changes the table if its parameter is as expected. Raises CommitLost and OutcomeUnknown."""
+    """Changes the table if its parameter is as expected. Raises CommitLost and OutcomeUnknown, and
+    the metastore's own error where a right is missing."""
     conditions = {"expected_parameter_key": NEWEST, "expected_parameter_value": expected}
     context = EnvironmentContext({"DO_NOT_UPDATE_STATS": "true", **conditions})
     try:
         metastore.alter_table_with_environment_context(table.namespace[0], table.name, changed, context)
-    except MetaException as error:
-        if _CHANGED in str(error.message):
+    except NO_ANSWER as error:
+        if _is_refusal(error):
+            raise
+        if isinstance(error, MetaException) and _CHANGED in str(error.message):
             raise CommitLost("another commit came first") from None
         raise OutcomeUnknown(f"the metastore: {quoted(_text(error))}") from None
-    except NO_ANSWER as error:
-        raise OutcomeUnknown(f"the metastore: {quoted(_text(error))}") from None
+
+
+def _is_refusal(error: BaseException) -> bool:
+    return isinstance(error, MetaException | InvalidOperationException) and bool(_REFUSED.search(_text(error)))
 
 
 def _text(error: BaseException) -> str:
