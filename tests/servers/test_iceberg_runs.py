@@ -18,6 +18,9 @@ from pyiceberg.table import StaticTable
 
 from cdcsync_core.runs.run import ExitCode
 from cdcsync_operator.cli.main import cli
+from cdcsync_spark.sinks.iceberg.catalog.port import CatalogTableName, NewTable
+from cdcsync_spark.sinks.iceberg.catalog.sqlite import SqliteCatalog
+from cdcsync_spark.sinks.iceberg.catalog.stores import TableStores
 from support.fixtures import FreshDatabase
 from support.iceberg_catalog import ICEBERG, IcebergCatalog, metadata_file
 from support.iceberg_spark import IcebergSpark
@@ -190,9 +193,10 @@ def test_what_spark_does_to_a_table_is_known_and_stops_no_other(
         assert rows("back") == [(1,), (2,)]
 
 
-def test_check_names_a_column_that_spark_cannot_read(
+def test_check_names_what_spark_cannot_read_and_what_is_not_ours(
     mariadb1011: Server, fresh_database: FreshDatabase, tmp_path: Path
 ) -> None:
+    """A column with the name of a metadata column; and another program's table in the catalog."""
     server, database = mariadb1011, fresh_database(mariadb1011)
     server.run("CREATE TABLE a (id INT PRIMARY KEY, _Row_Id INT)", db=database)
     catalog = {"type": "jdbc", "uri": f"jdbc:sqlite:{tmp_path}/catalog.db", "warehouse": str(tmp_path / "warehouse")}
@@ -205,3 +209,12 @@ def test_check_names_a_column_that_spark_cannot_read(
             checked = CliRunner().invoke(cli, ["check", "-f", str(sync.manifest), "-o", "json"])
             assert checked.exit_code == code, checked.output
             assert ("_Row_Id has the name of a metadata column" in checked.stderr) == bool(code)
+        assert not (tmp_path / "catalog.db").exists(), "who only reads makes no file"
+        stores = TableStores(folder=str(tmp_path / "warehouse"))
+        theirs = SqliteCatalog(str(tmp_path / "catalog.db"), str(tmp_path / "warehouse"), stores)
+        field = {"id": 1, "name": "id", "required": True, "type": "int"}
+        new = NewTable({"type": "struct", "schema-id": 0, "fields": [field]}, 3, {})
+        theirs.create(CatalogTableName((database,), "a"), new)
+        checked = CliRunner().invoke(cli, ["check", "-f", str(sync.manifest), "-o", "json"])
+        assert checked.exit_code != ExitCode.DONE
+        assert "is missing, or holds no state" in checked.stderr

@@ -44,7 +44,7 @@ def check_sink(resource: CdcSync, secrets: Path, tables: Sequence[TableId] = ())
     of `tables` on its servers."""
     sink = resource.spec.sink.kind
     stores = _together([_check_store(store, secrets) for store in sink.stores()])
-    if not sink.servers():
+    if not sink.asked_field:
         return stores
     return replace(stores, servers=_check_servers(resource, secrets, tables), nouns=sink.nouns)
 
@@ -82,7 +82,7 @@ def _check_servers(resource: CdcSync, secrets: Path, tables: Sequence[TableId]) 
         Reason.SINK_UNREACHABLE,
         f"the check of the {sink.nouns.servers} {ended}",
         needed=f"{sink.nouns.servers} that answer",
-        remedy=f"check {sink.servers()[0].field}, and that the {sink.nouns.servers} are up",
+        remedy=f"check {sink.asked_field}, and that the {sink.nouns.servers} are up",
     )
     return Checks(errors=(error,))
 

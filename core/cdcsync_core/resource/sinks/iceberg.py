@@ -99,6 +99,10 @@ class Iceberg(SinkKind):
         return tuple(Endpoint(f"spec.sink.iceberg.{field}", host) for field, host in named.items() if host)
 
     @property
+    def asked_field(self) -> str:
+        return "spec.sink.iceberg.catalog.uri"
+
+    @property
     def nouns(self) -> Nouns:
         return Nouns("catalog")
 

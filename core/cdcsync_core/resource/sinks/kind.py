@@ -69,6 +69,12 @@ class SinkKind(Part, ABC):
         side, and only drivers ask them."""
         return ()
 
+    @property
+    def asked_field(self) -> str:
+        """The field of what only drivers can ask beside the stores, servers or a file; empty where
+        there is nothing."""
+        return next((server.field for server in self.servers()), "")
+
     def endpoints(self) -> tuple[Endpoint, ...]:
         """All servers that the section names, those of stores first."""
         return (*(store.server for store in self.stores() if store.endpoint), *self.servers())

@@ -26,8 +26,13 @@ from cdcsync_spark.sinks.lake.policy import LEAVING_SMALL_FILES, POLICY
 if TYPE_CHECKING:
     from cdcsync_spark.sinks.iceberg.catalog.hive import HiveCatalog
 
-#: what `check` says of a server that has answered
-_KINDS = {"rest": "has Iceberg's REST protocol", "hive": "is a Hive metastore", "glue": "has AWS Glue's interface"}
+#: what `check` says of a catalog that has answered
+_KINDS = {
+    "rest": "has Iceberg's REST protocol",
+    "jdbc": "is a file of SQLite, which the first run makes where it is missing",
+    "hive": "is a Hive metastore",
+    "glue": "has AWS Glue's interface",
+}
 
 
 @dataclass(frozen=True)
@@ -40,12 +45,9 @@ class IcebergDriver:
 
     def check(self, tables: Sequence[TableId]) -> Checks:
         """The catalog's answer, and what keeps a table that it has already from being ours."""
-        catalog = self._catalog()
-        if isinstance(catalog, SqliteCatalog):
-            return Checks()
         errors, sink = list[CdcError](), self.open(READER)
         try:
-            catalog.check()
+            self._catalog().check()
         except CdcError as error:
             return Checks(errors=(error,))
         for table in tables:

@@ -49,6 +49,10 @@ class SqliteCatalog(PointerCatalog):
     warehouse: str
     stores: MetadataStores
 
+    def check(self) -> None:
+        """Reads the file, where there is one. Raises CdcError."""
+        self.newest(CatalogTableName((), ""))
+
     def insert(self, table: CatalogTableName, metadata: Json, location: str) -> None:
         name = ".".join(table.namespace)
         try:
