@@ -14,7 +14,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from cdcsync_core.errors import PermanentError, Reason
-from cdcsync_core.tables.schema_change import Filled, Kept
+from cdcsync_core.tables.schema_change import Filled, Kept, Origin
 from cdcsync_spark.sinks.contract.sink import Sink
 from cdcsync_spark.sinks.contract.writer import Writer
 from cdcsync_spark.sinks.iceberg.catalog.port import CatalogTableName
@@ -112,6 +112,19 @@ def test_a_log_line_says_that_a_column_of_another_program_ends_compaction(tmp_pa
     table.commit(6)
     assert table.compacts()
     assert content(table.target) == ROWS
+
+
+@pytest.mark.parametrize("origins", [(Kept("id"), Kept("note")), (Kept("id"), Filled("x"))], ids=["name", "values"])
+def test_what_a_history_has_published_keeps_its_names_and_values(tmp_path: Path, origins: tuple[Origin, ...]) -> None:
+    """Replicas follow such a change by field ids, without a file that is written again."""
+    tables = iceberg_sink(open_store(str(tmp_path / "lake")), SYNC)
+    renamed = make_table({"id": "bigint(20)", "other": "varchar(20)"}, ["id"])
+    target = IcebergHistorySink(tables).target(ORDERS.id)
+    state = whole_snapshot(target, [(1, "one")])
+    with pytest.raises(PermanentError, match="rows that stay as they are") as refused:
+        target.commit(1, step(1, renamed, origins))
+    assert refused.value.reason is Reason.SCHEMA_CHANGE_REFUSED
+    assert target.last_commit() == state
 
 
 @pytest.mark.parametrize("history", [False, True], ids=["replica", "history"])

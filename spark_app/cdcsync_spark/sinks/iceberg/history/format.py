@@ -12,6 +12,7 @@ from functools import partial
 
 from cdcsync_core.state import TableState
 from cdcsync_core.tables.event_columns import EventColumns, taken_error
+from cdcsync_core.tables.evolve import rewrites
 from cdcsync_core.tables.schema_change import Converted, Origin
 from cdcsync_spark.sinks.iceberg.replica.commit import VersionPublication
 from cdcsync_spark.sinks.iceberg.replica.format import IcebergFormat
@@ -38,10 +39,12 @@ class IcebergHistoryFormat(IcebergFormat):
 
     def rewrites(self, version: IcebergVersion, after: TableState, origins: tuple[Origin, ...]) -> bool:
         """See `TableFormat.rewrites`; raises SpecInvalid for a column with a metadata column's
-        name. A type stays as it was published."""
+        name. Names and values stay as they were published."""
         if taken := events_of(self.place).taken(c.name for c in after.capture.captured):
             raise taken_error(taken, after.identity.table)
-        return super().rewrites(version, after, origins) or any(isinstance(o, Converted) for o in origins)
+        before = version.state
+        others = before is not None and before.published and rewrites(before.schema, after.schema, origins)
+        return super().rewrites(version, after, origins) or others or any(isinstance(o, Converted) for o in origins)
 
 
 def events_of(place: TablePlace) -> EventColumns:
