@@ -148,6 +148,32 @@ def test_nothing_goes_while_another_program_has_a_branch(sink: IcebergSink, tmp_
     assert content(target) == model.content
 
 
+def test_a_snapshot_of_another_program_whose_files_lie_elsewhere_expires(
+    sink: IcebergSink, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its branch was dropped before. Its files are left to that program."""
+    monkeypatch.setattr(expiry, "NEWEST", 1)
+    target, model = sink.target(ORDERS.id), Model(ORDERS, {(1,): (1, "first")})
+    whole_snapshot(target, model.rows.values())
+    metadata = metadata_of(sink)
+    number = metadata["last-sequence-number"] + 1
+    theirs = {
+        **metadata["snapshots"][0],
+        "snapshot-id": number,
+        "sequence-number": number,
+        "manifest-list": "s3://theirs/metadata/snap-1.avro",
+        "summary": {"operation": "append"},
+        "first-row-id": metadata["next-row-id"],
+        "added-rows": 0,
+    }
+    catalog_of(sink).commit(NAME, [], [{"action": "add-snapshot", "snapshot": theirs}])
+    writer = target.writer(tmp_path)
+    for n in range(1, EXPIRED_TOGETHER + 1):
+        writer.commit(1, batch(n, model.apply([(n, f"by {n}")], [])))
+    assert number not in {snapshot["snapshot-id"] for snapshot in metadata_of(sink)["snapshots"]}
+    assert content(target) == model.content
+
+
 def test_files_of_a_run_that_died_go_when_they_are_old(
     sink: IcebergSink, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

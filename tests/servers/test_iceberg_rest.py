@@ -35,6 +35,7 @@ from contract.sinkcase import (
     first_state,
     in_order,
     keys_of,
+    make_table,
     rows_of,
     stamp,
     whole_snapshot,
@@ -258,6 +259,33 @@ def test_a_run_with_a_lower_epoch_loses_on_a_copy_too(sink: IcebergSink) -> None
     assert set(metadata_of(sink)["refs"]) == {"main"}
     assert not [name for name in metadata_of(sink)["properties"] if name.startswith("cdcsync.state.")]
     assert content(target) == CHANGED
+
+
+def test_a_column_that_is_renamed_while_a_copy_is_made_is_none_of_the_copys(
+    sink: IcebergSink, iceberg_catalog: IcebergCatalog
+) -> None:
+    """The other program's schema takes the number that ours was to have, and no field id."""
+    wider = make_table({"id": "bigint(20)", "note": "varchar(20)", "more": "int(11)"}, ["id"])
+    target, copy = sink.target(ORDERS.id), sink.target(ORDERS.id, generation=1)
+    whole_snapshot(target, FIRST)
+    (schema,) = metadata_of(sink)["schemas"]
+    renamed = [field | ({"name": "renamed"} if field["name"] == "note" else {}) for field in schema["fields"]]
+    iceberg_catalog.fault("hold")
+    with ThreadPoolExecutor(1) as pool:
+        made = pool.submit(copy.prepare, first_state(wider, nonce=1))
+        eventually(iceberg_catalog.holds)
+        updates = [
+            {"action": "add-schema", "schema": {**schema, "schema-id": 1, "fields": renamed}},
+            {"action": "set-current-schema", "schema-id": -1},
+        ]
+        sink.catalog.commit(name_of(sink), [], updates)
+        iceberg_catalog.fault("release")
+        made.result()
+    metadata = metadata_of(sink)
+    number = metadata["refs"]["cdcsync-resnapshot-1"]["snapshot-id"]
+    (snapshot,) = (s for s in metadata["snapshots"] if s["snapshot-id"] == number)
+    (its,) = (s for s in metadata["schemas"] if s["schema-id"] == snapshot["schema-id"])
+    assert [field["name"] for field in its["fields"]] == ["id", "note", "more"]
 
 
 KEY = AccessKey("AKIDEXAMPLE", "wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY", "eu-central-1", "s3tables")

@@ -284,11 +284,12 @@ class VersionPublication:
         # metadata that answered a commit of ours may have a later one on the branch already
         refs = {**self._expiry.refs, ref: before.id if before else None}
         required: list[Json] = [{"type": "assert-table-uuid", "uuid": metadata.uuid}]
-        if self._of.schema.id not in metadata.schemas:
+        adds_schema = self._of.schema.id not in metadata.schemas
+        if adds_schema:
             required.append(
                 {"type": "assert-last-assigned-field-id", "last-assigned-field-id": metadata.last_column_id}
             )
-        if ref == MAIN:
+        if ref == MAIN or adds_schema:  # a renamed column takes the number of ours, and no field id
             required.append({"type": "assert-current-schema-id", "current-schema-id": metadata.current_schema.id})
         return required + [
             {"type": "assert-ref-snapshot-id", "ref": name, "snapshot-id": number} for name, number in refs.items()
@@ -370,7 +371,8 @@ class VersionPublication:
             if manifest.path not in live:
                 left[relative(manifest.path)] = Gone(manifest.row["sequence_number"], number, now)
         for snapshot in map(self.on.metadata.snapshots.__getitem__, self._expiry.snapshots):
-            left[relative(snapshot.manifest_list)] = Gone(snapshot.number, snapshot.number + 1, now)
+            if snapshot.manifest_list.startswith(self.on.paths.whole("")):  # not another program's elsewhere
+                left[relative(snapshot.manifest_list)] = Gone(snapshot.number, snapshot.number + 1, now)
         return left
 
 

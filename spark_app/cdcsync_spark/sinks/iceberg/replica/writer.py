@@ -72,6 +72,7 @@ class IcebergWriter:
         try:
             yield writer
         except TableMoved:
+            writer.close()
             self._inner = None
             raise
 
