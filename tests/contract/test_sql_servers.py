@@ -21,7 +21,7 @@ import pytest
 from cdcsync_core.errors import CdcError, Reason
 from cdcsync_core.tables.source_table import TableId
 from cdcsync_mysql.sessions import question
-from cdcsync_spark.sinks.contract.changes import Upsert
+from cdcsync_spark.sinks.contract.changes import Empty, Upsert
 from cdcsync_spark.sinks.sql import sessions
 from cdcsync_spark.sinks.sql.dialects.dialect import ConnectionLost
 from cdcsync_spark.sinks.sql.dialects.mysql import MySqlDialect
@@ -330,6 +330,28 @@ def test_a_replica_that_takes_writes_is_refused(variant: str, fresh_server: Fres
         assert [privilege in text for text in dialect.unseen(session)] == [True]
         session.close()
         whole_snapshot(SqlSink(dialect, "shop/orders").target(TABLE.id), ROWS, TABLE)
+
+
+@pytest.mark.server
+def test_references_are_seen_where_names_have_no_case(fresh_server: FreshServer, tmp_path: Path) -> None:
+    """The catalog has them in lower case there."""
+    server = fresh_server("mariadb1011", lower_case_table_names=1)
+    table = make_table({"id": "int(11)"}, ["id"], name="Orders")
+    with sql_sink.mysql(server, tmp_path) as dialect:
+        sink = SqlSink(dialect, "shop/orders")
+        target = sink.target(table.id)
+        whole_snapshot(target, [(1,)], table)
+        server.run(
+            "CREATE TABLE child (o INT, CONSTRAINT parent FOREIGN KEY (o) REFERENCES Orders (id))",
+            db=table.id.database,
+        )
+        with pytest.raises(CdcError, match=r"foreign key child\.parent"):
+            target.commit(1, batch(1, Empty()))
+        with pytest.raises(CdcError, match=r"foreign key child\.parent"):
+            sql_sink.raise_first(sql_sink.check(sink, table.id))
+        server.run("DROP TABLE child", db=table.id.database)
+        target.commit(1, batch(1, Empty()))
+        assert content(target) == []
 
 
 @pytest.mark.server

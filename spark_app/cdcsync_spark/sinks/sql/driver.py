@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -41,8 +42,10 @@ class SqlDriver:
             warnings = tuple(sink.dialect.unseen(session))
             places = [sink.target(table).place for table in tables]
             sink.dialect.refuse_server(session, [sink.dialect.state_schema, *(p.main.schema for p in places)])
-            schemas = {place.main.schema for place in places}
-            references = {schema: sink.dialect.references(session, schema) for schema in schemas}
+            targets = defaultdict[str, set[str]](set)
+            for place in places:
+                targets[place.main.schema].add(place.main.table)
+            references = {schema: sink.dialect.references(session, schema, names) for schema, names in targets.items()}
             holders = dict[SqlName, TableId]()
             for place in places:
                 try:

@@ -6,7 +6,7 @@ import hashlib
 import json
 import re
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from cdcsync_core.errors import RUN_AGAIN, CdcError, PermanentError, Reason, fail
@@ -120,11 +120,12 @@ class SqlPlace:
         """Keeps other sessions from altering the table until the transaction ends."""
         session.run(self.dialect.hold(table_name(self.dialect, self.name)))
 
-    def refuse_referenced(self, references: Sequence[tuple[str, str]]) -> None:
-        """Raises `SinkConflict` where tables of others refer to this one by `references` of its
-        schema: once a new table takes its place, they would refer to its rows of before."""
-        if keys := [("foreign key", name) for table, name in references if table == self.name.table]:
-            raise self._obstacles_error(keys)
+    def refuse_referenced(self, references: Mapping[str, Sequence[str]]) -> None:
+        """Raises `SinkConflict` where tables of others refer to this one by `references`
+        (`Dialect.references`): once a new table takes its place, they would refer to its rows of
+        before."""
+        if keys := references[self.name.table]:
+            raise self._obstacles_error([("foreign key", key) for key in keys])
 
     def refuse_altered(self, session: SqlSession, state: TableState) -> None:
         """Raises `SinkConflict` where the table is not as the state's commit has left it, or has

@@ -90,7 +90,8 @@ class TableWork:
     def replace(self, publication: TablePublication) -> bool:
         """Publishes a new table; False where the target has another state by now."""
         current, state = publication.current, publication.commit.state
-        self.place.refuse_referenced(self._dialect.references(self.session, self.place.name.schema))
+        name = self.place.name
+        self.place.refuse_referenced(self._dialect.references(self.session, name.schema, [name.table]))
         pending = self._pending(state)
         self._fill(publication, pending)
         gate("sql-table-filled")

@@ -8,7 +8,7 @@ secret.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from types import UnionType
 from typing import Any, Protocol
@@ -200,9 +200,9 @@ class Dialect(Protocol):
         less than a key of these columns."""
         ...
 
-    def references(self, session: SqlSession, schema: str) -> list[tuple[str, str]]:
-        """Foreign keys that would go with the table that they refer to, to another name, where
-        `obstacles` does not have them: that table and the key's name. May take long."""
+    def references(self, session: SqlSession, schema: str, tables: Collection[str]) -> dict[str, list[str]]:
+        """Asks for each of these tables of the schema which foreign keys of others would go with it
+        to another name, where `obstacles` does not have them. May take long."""
         ...
 
     def unseen(self, session: SqlSession) -> Sequence[str]:

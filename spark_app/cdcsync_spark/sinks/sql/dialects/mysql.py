@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import datetime as dt
 import re
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,6 +22,7 @@ from cdcsync_core.tables.source_table import SourceType, TableId
 from cdcsync_core.tables.target_schema import TargetColumn
 from cdcsync_spark.rows.arrow_types import in_arrow
 from cdcsync_spark.sinks.sql.dialects import mysql_role
+from cdcsync_spark.sinks.sql.dialects.answers import one_row
 from cdcsync_spark.sinks.sql.dialects.dialect import SqlName, SqlSession
 from cdcsync_spark.sinks.sql.dialects.login import SqlLogin
 from cdcsync_spark.sinks.sql.dialects.mysql_rights import refuse_rights
@@ -193,10 +195,14 @@ class MySqlDialect:
         rows = session.fetch((str, str), _OBSTACLES, (table.schema, table.table) * (1 + _OBSTACLES.count("UNION ALL")))
         return [(kind, name) for kind, name in rows]
 
-    def references(self, session: SqlSession, schema: str) -> list[tuple[str, str]]:
-        """Asks for those of tables in the same database, all of which MariaDB opens for it."""
-        rows = session.fetch((str, str), _REFERENCES, (schema, schema))
-        return [(table, name) for table, name in rows]
+    def references(self, session: SqlSession, schema: str, tables: Collection[str]) -> dict[str, list[str]]:
+        """Asks for those of tables in the same database, all of which MariaDB opens for it. Where
+        names have no case the catalog has them in lower case."""
+        (caseless,) = one_row(self.address, session.fetch((int,), "SELECT @@lower_case_table_names"))
+        spelled, keys = str.lower if caseless else str, defaultdict[str, list[str]](list)
+        for table, key in session.fetch((str, str), _REFERENCES, (schema, schema)):
+            keys[spelled(table)].append(key)
+        return {table: keys[spelled(table)] for table in tables}
 
     def unseen(self, session: SqlSession) -> Sequence[str]:
         assert isinstance(session, MySqlSession)

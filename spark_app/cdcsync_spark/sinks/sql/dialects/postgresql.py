@@ -3,7 +3,7 @@ are loaded by COPY."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -179,8 +179,8 @@ class PostgresDialect:
         rows = session.fetch((str, str), _OBSTACLES, (table.schema, table.table))
         return [(kind, name) for kind, name in rows]
 
-    def references(self, session: SqlSession, schema: str) -> list[tuple[str, str]]:
-        return []
+    def references(self, session: SqlSession, schema: str, tables: Collection[str]) -> dict[str, list[str]]:
+        return {table: [] for table in tables}
 
     def unseen(self, session: SqlSession) -> Sequence[str]:
         return ()
