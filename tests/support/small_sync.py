@@ -243,7 +243,7 @@ class StreamThread:
         if self._failure:
             raise self._failure
 
-    def wait_for(self, condition: Any, seconds: float = 60) -> None:
+    def wait_for(self, condition: Any, seconds: float = 180) -> None:
         deadline = time.monotonic() + seconds
         while not condition():
             assert self._failure is None, self._failure

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +60,7 @@ class PlannedCluster:
     preflights: list[str] = field(default_factory=list)
     given_up: list[Path] = field(default_factory=list)
     woken: threading.Event = field(default_factory=threading.Event)
+    wall: Callable[[], float] = time.time
     #: seconds by which the controllers' clock is ahead
     ahead: float = 0.0
 
@@ -82,7 +84,7 @@ class PlannedCluster:
         return KubeController(self.api, settings, "lake", "shop", calls, self.clock, self.woken.set)
 
     def clock(self) -> float:
-        return time.time() + self.ahead
+        return self.wall() + self.ahead
 
     def _look(self, about: CdcSync, _: Path, __: frozenset[str] | None) -> PreflightOutcome:
         self.preflights.append(about.metadata.uid)
@@ -289,7 +291,9 @@ FLOW = {"heard": True, "silence": 0.1, "waiting": 0.0}
 
 
 def to_flow(cluster: PlannedCluster, controller: KubeController) -> str:
+    """From then on no time passes but by `pass_time`, however slow the machine is."""
     pod = to_streaming(cluster, controller)
+    cluster.wall = partial(float, cluster.wall())
     cluster.report(2, *cluster.names, flow=FLOW)
     controller.reconcile()
     return pod

@@ -134,7 +134,7 @@ def test_the_only_namespace_has_all_workers() -> None:
         taken = [pool.submit(queue.take) for _ in range(3)]
         queue.done(("lake", "shop"), None)
         try:
-            assert len({future.result(60) for future in taken}) == 3
+            assert len({future.result(600) for future in taken}) == 3
         finally:
             queue.close()
 
