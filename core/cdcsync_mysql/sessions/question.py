@@ -92,6 +92,7 @@ class Question:
             self._closed = True
             self._changed.notify_all()
         self.stop()
+        self._watch.join()
 
     @contextmanager
     def within(self, seconds: float) -> Iterator[None]:

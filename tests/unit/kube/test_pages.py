@@ -8,6 +8,7 @@ import threading
 import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
+from http.client import HTTPException
 from http.server import ThreadingHTTPServer
 
 import pytest
@@ -39,6 +40,13 @@ def server(serving: Serving) -> ThreadingHTTPServer:
 def answer(server: ThreadingHTTPServer) -> bytes:
     with urllib.request.urlopen(f"http://127.0.0.1:{server.server_port}/healthz", timeout=600) as found:
         return bytes(found.read())
+
+
+def is_answered(server: ThreadingHTTPServer) -> bool:
+    """False where a loaded machine took longer for it than the deadline."""
+    with suppress(OSError, HTTPException):
+        return answer(server) == b"well\n"
+    return False
 
 
 def half_request(server: ThreadingHTTPServer) -> socket.socket:
@@ -74,4 +82,4 @@ def test_a_request_that_drips_has_a_deadline(serving: Serving) -> None:
                 with suppress(TimeoutError):
                     if client.recv(1) == b"":
                         break
-    assert answer(server) == b"well\n"
+    until(lambda: is_answered(server), "an honest request is answered")

@@ -596,14 +596,18 @@ def test_a_binlog_that_does_not_move_is_waited_for(settings: ReaderSettings, sta
     script = Script([ScriptedConnection([[Pen().begin()], [insert(1)]])])
     reader = started(replace(settings, interval_seconds=0.01, idle_seconds=5.0), script)
     script.wait_for(2)
+    returned = threading.Event()
 
     def pass_seconds() -> None:
-        script.clock.now += 5
+        while not returned.wait(0.05):
+            script.clock.now += 1
 
-    threading.Timer(0.05, pass_seconds).start()
-    begun = script.clock()
+    begun, passing = script.clock(), threading.Thread(target=pass_seconds)
+    passing.start()
     assert reader.next_batch() is None
-    assert script.clock() == begun + 5
+    returned.set()
+    passing.join()
+    assert script.clock() >= begun + 5
 
 
 def test_a_stop_ends_the_wait_for_a_binlog_that_does_not_move(settings: ReaderSettings, started: Start) -> None:
