@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from cdcsync_core.errors import PermanentError
 from cdcsync_spark.sinks.iceberg.catalog.metadata_updates import LOGGED_PROPERTY
 from cdcsync_spark.sinks.iceberg.catalog.port import (
     Catalog,
@@ -217,6 +218,36 @@ def test_metadata_files_that_the_catalog_cannot_name_any_more_go_when_they_are_o
     young = {Path(str(catalog.newest(table))).name}
     assert {file.name for file in folder.glob("*.metadata.json")} == logged | young | {stopped.name, theirs.name}
     assert content(target) == [(1, "one"), (2, "new")]
+
+
+class MovingCatalog(SqliteCatalog):
+    """Another program commits, and removes the metadata of before, each time that this one has
+    asked which are the newest."""
+
+    commits = 0
+
+    def newest(self, table: CatalogTableName) -> str | None:
+        location = super().newest(table)
+        if location is not None and self.commits:
+            MovingCatalog.commits -= 1
+            other = SqliteCatalog(self.database, self.warehouse, self.stores)
+            other.commit(table, [], [{"action": "set-properties", "updates": {"left": str(self.commits)}}])
+            Path(location).unlink()
+        return location
+
+
+def test_metadata_that_go_while_they_are_loaded_are_those_of_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    catalog, table = sqlite_in(tmp_path), CatalogTableName(("shop",), "orders")
+    catalog.create(table, NEW)
+    monkeypatch.setattr(MovingCatalog, "commits", 2)
+    loaded = MovingCatalog(catalog.database, catalog.warehouse, catalog.stores).load(table)
+    assert loaded is not None
+    assert loaded.metadata["properties"]["left"] == "0"
+    Path(str(catalog.newest(table))).unlink()
+    with pytest.raises(PermanentError, match="cannot be read"):
+        catalog.load(table)
 
 
 def write_with_a_clock_behind(catalog: SqliteCatalog, folder: Path, patch: pytest.MonkeyPatch) -> Json:

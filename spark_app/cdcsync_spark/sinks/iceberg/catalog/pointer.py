@@ -12,7 +12,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 
-from cdcsync_core.errors import RUN_AGAIN, Reason, fail
+from cdcsync_core.errors import RUN_AGAIN, CdcError, Reason, fail
 from cdcsync_spark.sinks.iceberg.catalog.metadata_files import MetadataFiles, MetadataStores
 from cdcsync_spark.sinks.iceberg.catalog.port import CatalogTableName, CommitLost, Json, LoadedTable, NewTable
 
@@ -53,7 +53,12 @@ class PointerCatalog(ABC):
 
     def load(self, table: CatalogTableName) -> LoadedTable | None:
         location = self.newest(table)
-        return None if location is None else LoadedTable(self.files.read(table, location))
+        try:
+            return None if location is None else LoadedTable(self.files.read(table, location))
+        except CdcError:
+            if self.newest(table) == location:
+                raise
+        return self.load(table)  # a commit came meanwhile, by which that file may have gone
 
     def vended(self, table: CatalogTableName) -> Mapping[str, str]:
         """There are none."""
