@@ -14,6 +14,7 @@ from typing import Any
 import pyarrow.compute as pc
 import pytest
 from pyiceberg.table import StaticTable
+from structlog.testing import capture_logs
 
 from cdcsync_core.errors import PermanentError, TransientError
 from cdcsync_core.positions.chunk import Split
@@ -304,8 +305,11 @@ def test_nothing_of_another_table_goes_that_the_catalog_has_in_the_same_folder(
         return list(aged(*args))
 
     monkeypatch.setattr(maintenance, "aged", aged_while_another_comes)
-    steps = list(iter(writer.maintain, ""))
+    with capture_logs() as logs:
+        steps = list(iter(writer.maintain, ""))
     assert "remove orphans" not in steps
+    (warning,) = (line for line in logs if line["log_level"] == "warning")
+    assert (warning["table"], warning["marks"]) == (str(ORDERS.id), MARKS)
     sink.discard(ORDERS.id, 1)
     assert content(other) == [(7, "other"), (8, "other")]
     assert content(target) == model.content

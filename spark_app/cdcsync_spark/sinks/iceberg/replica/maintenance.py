@@ -22,9 +22,10 @@ import re
 import time
 from collections.abc import Callable, Collection, Iterator
 
+from cdcsync_spark.logs import get_logger
 from cdcsync_spark.sinks.contract.writer import MaintenanceStep
 from cdcsync_spark.sinks.iceberg.replica.commit import MOST_GONE, remove
-from cdcsync_spark.sinks.iceberg.replica.folder_mark import has_other_tables
+from cdcsync_spark.sinks.iceberg.replica.folder_mark import MARKS, has_other_tables
 from cdcsync_spark.sinks.iceberg.replica.place import FOLDER, IcebergFolder, TablePlace
 from cdcsync_spark.sinks.iceberg.replica.unnamed_files import UnnamedFiles
 from cdcsync_spark.sinks.iceberg.table.expiry import dead, most_age, others_have_branches
@@ -42,6 +43,7 @@ _COPY = re.compile(rf"{FOLDER}(\d{{1,9}})")
 _LEAST_AGE = 3600.0
 #: seconds until orphans are looked for again
 _AGAIN = 3600.0
+_log = get_logger()
 
 
 class IcebergExpiry:
@@ -56,6 +58,7 @@ class IcebergExpiry:
         self._policy = policy
         self._orphans_removed: float | None = None
         self._waves_removed = False
+        self._warned = False
         self._unnamed: UnnamedFiles | None = None
         self.steps: dict[str, Callable[[IcebergVersion], MaintenanceStep | None]] = {
             "remove files": self._remove_files,
@@ -69,7 +72,7 @@ class IcebergExpiry:
             return None
         metadata = version.metadata
         chosen = dead(version.gone, metadata, milliseconds())[: self._policy.removed_files]
-        if not chosen or not remove_own(self._folder, chosen):
+        if not chosen or not self._remove(chosen):
             return None
         for path in chosen:
             del version.gone[path]
@@ -101,9 +104,17 @@ class IcebergExpiry:
         while not unnamed.read(newest.metadata):
             pass  # what came meanwhile
         unnamed.paths.difference_update(newest.gone)  # which readers may need still
-        if not remove_own(self._folder, unnamed.paths):
+        if not self._remove(unnamed.paths):
             return None
         return MaintenanceStep("remove orphans", files_removed=len(unnamed.paths))
+
+    def _remove(self, chosen: Collection[str]) -> bool:
+        """As `remove_own`. What keeps files from being removed may be a table that is gone."""
+        removed = remove_own(self._folder, chosen)
+        if not removed and not self._warned:
+            _log.warning("no file is removed beside another table's mark", table=str(self._folder.table), marks=MARKS)
+        self._warned = not removed
+        return removed
 
     def _orphans_due(self, version: IcebergVersion) -> bool:
         if self._orphans_removed is None or (_snapshot_done(version) and not self._waves_removed):
