@@ -6,6 +6,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
@@ -25,10 +26,12 @@ from cdcsync_spark.sinks.iceberg.replica.commit import EXPIRED_TOGETHER, Version
 from cdcsync_spark.sinks.iceberg.replica.sink import IcebergSink
 from cdcsync_spark.sinks.iceberg.table import expiry
 from cdcsync_spark.sinks.iceberg.table.expiry import MOST_AGE
+from cdcsync_spark.sinks.lake.policy import MaintenancePolicy
 from contract import crashing, stepping
 from contract.sinkcase import (
     ORDERS,
     SYNC,
+    Model,
     Row,
     batch,
     content,
@@ -97,6 +100,34 @@ def test_no_table_is_upgraded(sink: IcebergSink, version: int) -> None:
     assert metadata_of(sink)["format-version"] == version
     assert ours.commit(1, batch(1, CHANGE)).commit_number == before.commit_number + 1
     assert content(ours) == CHANGED
+
+
+def test_a_table_that_another_program_upgraded_goes_on_where_it_has_no_files_of_positions(
+    sink: IcebergSink, tmp_path: Path
+) -> None:
+    """Its rows have no ids yet. Where rows were deleted, Spark has to rewrite the files first."""
+    older, model = replace(sink, format_version=2).target(ORDERS.id), Model(ORDERS, {(n,): (n, "a") for n in range(9)})
+    whole_snapshot(older, model.rows.values())
+    sink.catalog.commit(name_of(sink), [], [{"action": "upgrade-format-version", "format-version": 3}])
+    newer = replace(sink, policy=MaintenancePolicy(gathered_files=2, smallest_class_bytes=2**20)).target(ORDERS.id)
+    with closing(newer.writer(tmp_path)) as writer:
+        for number in range(1, 4):
+            writer.commit(1, batch(number, model.apply([(number, "c"), (number + 20, "new")], [(number + 3,)])))
+            assert content(newer) == model.content
+        assert "compact" in list(iter(writer.maintain, ""))
+    assert content(newer) == model.content
+    rows = PyIcebergCatalog("rest", uri=uri_of(sink)).load_table((*sink.namespace, "orders")).scan().to_arrow()
+    assert in_order(zip(*rows.to_pydict().values(), strict=True)) == model.content
+    sink = replace(sink, namespace=(*sink.namespace, "deleted"))
+    older = replace(sink, format_version=2).target(ORDERS.id)
+    whole_snapshot(older, FIRST)
+    older.commit(1, batch(1, CHANGE))
+    sink.catalog.commit(name_of(sink), [], [{"action": "upgrade-format-version", "format-version": 3}])
+    with pytest.raises(
+        PermanentError, match=r"is of another kind.*let Spark rewrite the table's data files"
+    ) as refused:
+        sink.target(ORDERS.id).last_commit()
+    assert refused.value.reason is Reason.SINK_CONFLICT
 
 
 @pytest.mark.parametrize("landed", [False, True])
@@ -228,10 +259,11 @@ def test_what_is_no_table_of_ours_is_refused(sink: IcebergSink) -> None:
     with pytest.raises(PermanentError, match="another program's table"):
         target.prepare(state)
     sink.catalog.drop(name_of(sink))
-    sink.catalog.create(name_of(sink), NewTable(schema, 2, {}))
-    with pytest.raises(PermanentError, match="format version 2"):
-        target.prepare(state)
-    sink.catalog.drop(name_of(sink))
+    for version in (1, 2):
+        sink.catalog.create(name_of(sink), NewTable(schema, version, {}))
+        with pytest.raises(PermanentError, match=f"format version {version}"):
+            target.prepare(state)
+        sink.catalog.drop(name_of(sink))
     assert target.prepare(state) == state
 
 
