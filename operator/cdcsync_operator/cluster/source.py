@@ -55,9 +55,9 @@ class ClusterSource:
     def __init__(self, refused_networks: tuple[str, ...] = (), bounds: SourceBounds = SourceBounds()) -> None:
         self._bounds = bounds
         self._refused = refused_networks
-        self._logins = Shares(slots=64, own=4, reserved=32)
+        self._logins = Shares(64)
         self._preflights, self._plans = Shares(), Shares()
-        self._sinks = Shares(slots=3, own=1, reserved=1)
+        self._sinks = Shares(3)
         self._threads = NamespaceThreads()
         self._answers = Room(bounds.answers)
         self._asked: dict[Path, set[Question]] = {}

@@ -3,72 +3,98 @@
 from __future__ import annotations
 
 import functools
+import heapq
 import queue
 import threading
 import time
+from collections import Counter
+from collections.abc import Iterable
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cdcsync_operator.cluster.quota.shares import Shares, may_enter, next_namespace
+from cdcsync_operator.cluster.quota.shares import Shares
+from cdcsync_operator.cluster.quota.slots import Slots
 from cdcsync_operator.cluster.quota.threads import NamespaceThreads
 
-SLOTS, OWN, RESERVED = 8, 2, 4
+SLOTS = 8
 
 
-def _may(held: dict[str, int], namespace: str) -> bool:
-    return may_enter(held, namespace, SLOTS, OWN, RESERVED)
+class SlotClock:
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def taken(slots: Slots, asking: Iterable[str]) -> Counter[str]:
+    """The slots that each namespace gets, in the order in which they ask."""
+    held: Counter[str] = Counter()
+    for namespace in asking:
+        if slots.may_take(namespace):
+            slots.take(namespace)
+            held[namespace] += 1
+    return held
 
 
 @pytest.mark.parametrize(
-    ("held", "namespace", "may"),
+    ("asking", "held"),
     [
-        ({}, "a", True),
-        ({"a": 2}, "a", True),  # six are free
-        ({"a": 3}, "a", True),
-        ({"a": 4}, "a", False),  # what is left is the others'
-        ({"a": 4}, "b", True),
-        ({"a": 4, "b": 1}, "b", True),
-        ({"a": 4, "b": 2}, "b", False),
-        ({"a": 4, "b": 2}, "c", True),
-        ({"a": 4, "b": 2, "c": 2}, "d", False),
+        ("aaaaaaaa", {"a": 4}),  # what is left is the others'
+        ("aaaaaaaabbbb", {"a": 4, "b": 2}),
+        ("aaaaaaaabbbbccccdddde", {"a": 4, "b": 2, "c": 1, "d": 1}),
+        ("abcabcabcabc", {"a": 2, "b": 2, "c": 2}),
+        ("abcdefghi", dict.fromkeys("abcdefgh", 1)),
     ],
 )
-def test_who_may_enter(held: dict[str, int], namespace: str, may: bool) -> None:
-    assert _may(held, namespace) is may
+def test_who_takes_a_slot(asking: str, held: dict[str, int]) -> None:
+    assert taken(Slots(SLOTS, SlotClock()), asking) == held
 
 
 @given(st.lists(st.sampled_from("aaaabcde"), max_size=40))
-def test_no_namespace_takes_what_is_reserved(asking: list[str]) -> None:
-    """In whichever order slots are asked for: the total holds, and one namespace alone leaves slots
-    to two others at least."""
-    held: dict[str, int] = {}
-    for namespace in asking:
-        if _may(held, namespace):
-            held[namespace] = held.get(namespace, 0) + 1
-    assert sum(held.values()) <= SLOTS
-    assert all(count <= SLOTS - RESERVED for count in held.values())
+def test_no_namespace_takes_more_than_half(asking: list[str]) -> None:
+    """In whichever order slots are asked for."""
+    held = taken(Slots(SLOTS, SlotClock()), asking)
+    assert held.total() <= SLOTS
+    assert all(count <= SLOTS // 2 for count in held.values())
 
 
-@pytest.mark.parametrize(
-    ("waiting", "held", "first"),
-    [
-        ("", {}, None),
-        ("ab", {}, "a"),  # in the order in which they came
-        ("ab", {"a": 1}, "b"),
-        ("abcd", {"a": 2, "b": 2, "c": 2}, "d"),
-        ("ab", {"a": 2, "b": 1, "c": 2}, "b"),
-        ("a", {"a": 4}, None),
-        ("ab", {"a": 4, "b": 2, "c": 2}, None),
-    ],
-)
-def test_who_is_next(waiting: str, held: dict[str, int], first: str | None) -> None:
-    assert next_namespace(waiting, held, SLOTS, OWN, RESERVED) == first
+def longest_wait(others: int) -> float:
+    """Seconds for which a namespace whose work takes a tenth of a second waits for a slot, at
+    worst, while so many others always want more slots than there are, for 30 s each."""
+    clock = SlotClock()
+    slots, ends = Slots(SLOTS, clock), list[tuple[float, str, float]]()
+    names, asked, waits = [f"evil{n}" for n in range(others)], 300.0, list[float]()
+    while clock.now < 3000:
+        waiting = names + ["lake"] * (asked <= clock.now)
+        may = [name for name in waiting if slots.may_take(name)]
+        if may:
+            name = min(may, key=lambda name: (slots.held(name), slots.used(name)))
+            slots.take(name)
+            seconds = 0.1 if name == "lake" else 30.0
+            heapq.heappush(ends, (clock.now + seconds, name, seconds))
+            if name == "lake":
+                waits.append(clock.now - asked)
+                asked = clock.now + 7.0
+        elif clock.now < asked < ends[0][0]:
+            clock.now = asked
+        else:
+            clock.now, name, seconds = heapq.heappop(ends)
+            slots.give_back(name, seconds)
+    assert len(waits) > 50
+    return max(waits)
+
+
+@pytest.mark.parametrize(("others", "seconds"), [(1, 0), (2, 0), (SLOTS - 1, 0), (SLOTS, 30), (40, 30)])
+def test_who_uses_little_waits_for_one_work_at_most(others: int, seconds: float) -> None:
+    """However many namespaces hold what they get: while they are fewer than the slots, not at
+    all."""
+    assert longest_wait(others) <= seconds
 
 
 def test_a_slot_that_is_left_is_taken_by_who_waits() -> None:
-    shares, entered = Shares(slots=1, own=1, reserved=0), threading.Event()
+    shares, entered = Shares(1), threading.Event()
 
     def enter() -> None:
         with shares.held("b"):
@@ -80,36 +106,32 @@ def test_a_slot_that_is_left_is_taken_by_who_waits() -> None:
         assert not entered.is_set()
     waiting.join(600)
     assert entered.is_set()
-    assert not shares._held
 
 
 def test_who_holds_none_is_served_before_all_who_came_earlier_and_hold_some() -> None:
     """Twenty wait of a namespace that has a slot, then one of another namespace comes."""
-    shares, order, lock = Shares(slots=2, own=2, reserved=0), [], threading.Lock()
+    shares, order, lock = Shares(1), [], threading.Lock()
 
     def enter(namespace: str) -> None:
         with shares.held(namespace), lock:
             order.append(namespace)
 
     with shares.held("a"):
-        with shares.held("a"):
-            threads = [threading.Thread(target=enter, args=(name,)) for name in ["a"] * 20 + ["b"]]
-            for number, thread in enumerate(threads):
-                thread.start()
-                while sum(map(len, shares._waiting.values())) <= number:
-                    threading.Event().wait(0.001)
-        threads[-1].join(600)  # with the only slot that is free
+        threads = [threading.Thread(target=enter, args=(name,)) for name in ["a"] * 20 + ["b"]]
+        for number, thread in enumerate(threads):
+            thread.start()
+            while sum(map(len, shares._waiting.values())) <= number:
+                threading.Event().wait(0.001)
     for thread in threads:
         thread.join(600)
     assert order[0] == "b"
     assert len(order) == 21
-    assert not shares._held
     assert not shares._waiting
 
 
 def test_many_that_wait_cost_no_time_of_the_process() -> None:
     """A slot that gets free wakes one of them."""
-    shares, entered = Shares(slots=2, own=1, reserved=1), []
+    shares, entered = Shares(2), []
 
     def enter() -> None:
         with shares.held("evil"):

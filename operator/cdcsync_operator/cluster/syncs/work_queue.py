@@ -6,17 +6,21 @@ so no change is lost and no key is worked on twice at once; adding a key often c
 because a key is due once. Of a backlog, as at a start, the newest changes of specs and the keys
 that are due for longest are taken in turns: so a person's change does not wait for thousands of
 syncs at rest, and who changes a spec again and again takes half of the turns at most. Namespaces
-with due keys take turns, so the syncs of one, however many are due, delay those of another by one.
-While others have keys, due now or later, a namespace has half of the workers at most: so a tenant
-whose objects make a reconciliation slow, whatever they are, leaves as many to the others.
+with due keys take turns, in the order of the time that they used, so the syncs of one, however many
+are due, delay those of another by one. While others have keys, due now or later, a namespace takes
+a worker by the rules of `slots` only: so tenants whose objects make reconciliations slow, whatever
+they are and however many, leave workers to the others.
 """
 
 from __future__ import annotations
 
 import heapq
+import itertools
 import threading
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable
+
+from cdcsync_operator.cluster.quota.slots import Slots
 
 Key = tuple[str, str]
 
@@ -25,7 +29,7 @@ class WorkQueue:
     """`clock` counts seconds and never goes back; `workers` take keys."""
 
     def __init__(self, clock: Callable[[], float], workers: int) -> None:
-        self._clock, self._workers = clock, workers
+        self._clock, self._workers = clock, Slots(workers, clock)
         self._changed = threading.Condition()
         #: by namespace, those that are due, now or later, or taken
         self._keys: dict[str, set[Key]] = {}
@@ -33,14 +37,16 @@ class WorkQueue:
         self._changed_at: dict[Key, float] = {}
         #: entries that `_due` and `_changed_at` do not have any more are left over
         self._by_time: list[tuple[float, Key]] = []
-        #: by namespace, those whose time has come; and the namespaces, the next one first
+        #: by namespace, those whose time has come; and the namespaces by the time that they used
+        #: before they came here, and of equal ones the one that came first
         self._ready: dict[str, deque[tuple[float, Key]]] = {}
-        self._turns: deque[str] = deque()
+        self._turns: list[tuple[float, int, str]] = []
+        self._numbers = itertools.count()
         #: by namespace, the newest one first; and those that are the first ones, or were
         self._newest: dict[str, list[tuple[float, Key]]] = {}
         self._heads: list[tuple[float, Key]] = []
-        self._taken: set[Key] = set()
-        self._working: Counter[str] = Counter()
+        #: when they were taken
+        self._taken: dict[Key, float] = {}
         self._newest_next = True
         self._closed = False
 
@@ -66,8 +72,8 @@ class WorkQueue:
                 if key is not None:
                     del self._due[key]
                     self._changed_at.pop(key, None)
-                    self._taken.add(key)
-                    self._working[key[0]] += 1
+                    self._taken[key] = self._clock()
+                    self._workers.take(key[0])
                     return key
                 self._changed.wait(self._by_time[0][0] - self._clock() if self._by_time else None)
             return None
@@ -76,8 +82,7 @@ class WorkQueue:
         """Work on a taken key has ended; it is due again in so many seconds, None: when it is
         added."""
         with self._changed:
-            self._taken.discard(key)
-            self._working -= Counter({key[0]: 1})
+            self._workers.give_back(key[0], self._clock() - self._taken.pop(key))
             if key in self._due:
                 heapq.heappush(self._by_time, (self._due[key], key))
             if key in self._changed_at:
@@ -103,33 +108,41 @@ class WorkQueue:
             del self._keys[key[0]]
 
     def _next(self) -> Key | None:
-        longest = self._due_for_longest()
-        newest = self._newest_change()
-        key = (newest or longest) if self._newest_next else (longest or newest)
+        if self._newest_next:
+            key = self._newest_change() or self._due_for_longest()
+        else:
+            key = self._due_for_longest() or self._newest_change()
         if key is not None:
             self._newest_next = not self._newest_next
-        if key is not None and key == longest:
-            self._turns.rotate(-1)
         return key
 
     def _may_take(self, namespace: str) -> bool:
-        return len(self._keys) == 1 or self._working[namespace] < (self._workers + 1) // 2
+        return len(self._keys) == 1 or self._workers.may_take(namespace)
 
     def _due_for_longest(self) -> Key | None:
         """The key that is due for longest in the first namespace, by turns, that may have a
-        worker."""
+        worker. Few may not: each of them has one."""
         self._make_ready()
-        for _ in range(len(self._turns)):
-            namespace = self._turns[0]
+        passed, chosen = list[tuple[float, int, str]](), None
+        while self._turns and chosen is None:
+            turn = heapq.heappop(self._turns)
+            used, _, namespace = turn
             key = self._first_ready(namespace)
             if key is None:
-                self._turns.popleft()
                 del self._ready[namespace]
+            elif self._workers.used(namespace) > used:
+                self._push_turn(namespace)
             elif self._may_take(namespace):
-                return key
+                chosen = key
+                self._push_turn(namespace)
             else:
-                self._turns.rotate(-1)
-        return None
+                passed.append(turn)
+        for turn in passed:
+            heapq.heappush(self._turns, turn)
+        return chosen
+
+    def _push_turn(self, namespace: str) -> None:
+        heapq.heappush(self._turns, (self._workers.used(namespace), next(self._numbers), namespace))
 
     def _first_ready(self, namespace: str) -> Key | None:
         ready = self._ready[namespace]
@@ -147,7 +160,7 @@ class WorkQueue:
                 continue
             if key[0] not in self._ready:
                 self._ready[key[0]] = deque()
-                self._turns.append(key[0])
+                self._push_turn(key[0])
             self._ready[key[0]].append((at, key))
 
     def _push_newest(self, key: Key) -> None:
@@ -158,7 +171,7 @@ class WorkQueue:
 
     def _newest_change(self) -> Key | None:
         """The newest change of a namespace that may have a worker. Few may not: each of them has
-        half of the workers."""
+        one."""
         heads, chosen = set[tuple[float, Key]](), None
         while self._heads and chosen is None:
             head = heapq.heappop(self._heads)
