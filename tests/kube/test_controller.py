@@ -287,10 +287,16 @@ def test_a_driver_that_hangs_is_replaced(sync: InProcessSync) -> None:
     sync.until(controller, lambda s: s.runs.stream and s.runs.stream.id != old.id and s.runs.stream.pod in sync.pods())
 
 
-def test_a_deleted_resource_that_a_finalizer_holds_runs_nothing(sync: InProcessSync) -> None:
+@pytest.mark.parametrize("refused", [False, True])
+def test_a_deleted_resource_that_a_finalizer_holds_runs_nothing(sync: InProcessSync, refused: bool) -> None:
+    """Whether its spec can be read or not."""
     controller = sync.create().operator()
     sync.to_streaming(controller)
     (pod,) = sync.pods()
+    if refused:
+        sync.change(stream={"schedule": {"cron": "0 0 30 2 *"}})
+        sync.until(controller, lambda s: s.condition("Stalled").reason == "SpecInvalid")
+        assert set(sync.pods()) == {pod}
     sync.api.merge(f"{sync.syncs}/shop", {"metadata": {"finalizers": ["example.com/hold"]}})
     sync.api.delete(f"{sync.syncs}/shop")
     sync.until(

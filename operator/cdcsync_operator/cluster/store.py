@@ -21,7 +21,7 @@ from dataclasses import dataclass
 
 from pydantic import ValidationError
 
-from cdcsync_core.errors import Reason, fail
+from cdcsync_core.errors import CdcError, Reason, fail
 from cdcsync_core.resource.manifest import Secrets, parse_resource
 from cdcsync_core.resource.secret_hosts import accounts, destinations
 from cdcsync_core.resource.source_bounds import bounded
@@ -48,6 +48,16 @@ _METADATA = (
 #: shards of one sync of which the names are read, and the content: more than the largest sync has
 _MOST_NAMES, _MOST_SHARDS = 20_000, 1_000
 _SECRETS_SECONDS = 30.0
+
+
+#: for a resource that is deleted and whose spec cannot be read: of a spec that is paused no other
+#: field has an effect
+_PAUSED: Object = {
+    "state": "paused",
+    "source": {"host": "deleted.invalid", "credentialsSecretRef": {"name": "deleted"}},
+    "tables": {"include": ["deleted"]},
+    "sink": {"delta": {"path": "s3://deleted/deleted"}},
+}
 
 
 class StatusTakenOver(Exception):
@@ -100,12 +110,12 @@ class KubeStore:
     def load(self) -> tuple[CdcSync, Status]:
         """The resource is within the bounds of its source's Secret as that was read last: an
         operator that has not read it yet reads it first, so that it does not take what runs for
-        another spec's. One that is deleted counts as paused while a finalizer holds it. Raises
+        another spec's. One that is deleted counts as paused while a finalizer holds it, whatever
+        its spec holds. Raises
         ApiError (gone: the resource was deleted), SpecInvalid, StatusTakenOver, ResourceReplaced,
         NotSelected."""
         self.refresh()
-        resource = floored(parse_resource(_known(self._object)), self._policy.least_restart_seconds)
-        self._resource = resource.paused() if resource.metadata.deletion_timestamp else resource
+        self._resource = floored(_parsed(self._object), self._policy.least_restart_seconds)
         if self._bounds is None and self._resource.spec.state != "paused":
             self.missing_secrets()
         return bounded(self._resource, self._bounds or {}), self.status()
@@ -197,6 +207,17 @@ def _without_weight(stored: Object) -> Object:
     """Drops what the API server keeps for its own use, which the author of a resource can make as
     large as the rest."""
     return stored | {"metadata": {k: v for k, v in stored["metadata"].items() if k != "managedFields"}}
+
+
+def _parsed(stored: Object) -> CdcSync:
+    """Raises SpecInvalid."""
+    data = _known(stored)
+    if "deletionTimestamp" not in data["metadata"]:
+        return parse_resource(data)
+    try:
+        return parse_resource(data).paused()
+    except CdcError:
+        return parse_resource(data | {"spec": _PAUSED})
 
 
 def _known(stored: Object) -> Object:
