@@ -321,6 +321,16 @@ def test_a_redirection_is_not_followed(server: JsonAnswers, tmp_path: Path) -> N
         assert "secret-token" not in message
 
 
+@pytest.mark.parametrize("variable", ["http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"])
+def test_no_proxy_of_the_environment_is_asked(
+    server: JsonAnswers, monkeypatch: pytest.MonkeyPatch, variable: str
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as proxy:
+        monkeypatch.setenv(variable, f"http://127.0.0.1:{proxy.getsockname()[1]}")
+        catalog(server).check()
+    assert server.of(CONFIG)
+
+
 def test_what_is_no_catalog(server: JsonAnswers) -> None:
     for answer in ((200, "<html>"), (200, []), (200, {"a": 1}), (200, {"defaults": [1]}), (404, "no such page")):
         server.answers[CONFIG] = [answer]
