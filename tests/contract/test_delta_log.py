@@ -7,6 +7,7 @@ clean up after that.
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,6 +16,8 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from cdcsync_core.errors import PermanentError, Reason
+from cdcsync_core.positions.chunk import Split
+from cdcsync_core.positions.position import FilePosition
 from cdcsync_core.state import TableState
 from cdcsync_spark.sinks.contract.changes import Commit, Replace, Upsert
 from cdcsync_spark.sinks.delta.replica.sink import DeltaSink, DeltaTarget
@@ -25,6 +28,7 @@ from cdcsync_spark.sinks.lake.storage.stores import open_store
 from contract.sinkcase import (
     ORDERS,
     SYNC,
+    WATERMARK,
     Model,
     batch,
     content,
@@ -91,6 +95,28 @@ def test_staged_copies_that_a_dead_run_left_are_removed(local: DeltaTarget, tmp_
     left = {p.name: (p / "_delta_log").exists() for p in Path(local.uri).glob("_resnapshot-*")}
     assert left == {"_resnapshot-2": False, "_resnapshot-3": True}
     assert content(local) == [(2, "staged"), (7, "later")]
+
+
+@pytest.mark.parametrize("done", [False, True])
+def test_waves_that_no_commit_took_go_when_the_snapshot_is_done(local: DeltaTarget, tmp_path: Path, done: bool) -> None:
+    """Once they are older than files that left the table are kept."""
+    local.prepare(first_state())
+    stage(local, ORDERS, [(1, "of a run that died"), (2, "with it")])
+    lost = set(Path(local.uri).glob("*.parquet"))
+    for file in lost:
+        os.utime(file, (1, 1))
+    stage(local, ORDERS, [(1, "of a run that lives")])
+    young = set(Path(local.uri).glob("*.parquet")) - lost
+    append, high = stage(local, ORDERS, [(1, "a")]), WATERMARK if done else replace(WATERMARK, offset=1 << 40)
+    local.commit(1, lambda found: Commit(found.after_wave([Split()], FilePosition(WATERMARK), high, 1, 0), append))
+    writer = local.writer(tmp_path)
+    writer.commit(1, batch(10, Upsert(rows_of(ORDERS, [(7, "later")]), keys_of(ORDERS, []))))
+    while writer.maintain():
+        pass
+    left = set(Path(local.uri).glob("*.parquet"))
+    assert (lost.isdisjoint(left) if done else lost <= left, len(lost)) == (True, 1)
+    assert young <= left
+    assert content(local) == [(1, "a"), (7, "later")]
 
 
 def test_an_entry_may_be_read_by_whom_the_umask_lets(local: DeltaTarget) -> None:

@@ -47,6 +47,7 @@ _MILLISECONDS = {
     "day": 86_400_000,
     "week": 604_800_000,
 }
+_WAVE = re.compile(r"[A-Za-z0-9_-]{1,80}-[0-9a-f]{32}\.zstd\.parquet")
 _OURS = re.compile(r"(stream|compacted|version-\d+)-[0-9a-f]{32}\.zstd\.parquet|deletion_vector_[0-9a-f-]{36}\.bin")
 
 
@@ -147,7 +148,8 @@ def aged(table_path: TablePath, view: TableView) -> list[str]:
     paths = []
     for folder in ("", f"/{FOLDER}"):
         for name, modified in table_path.lake.listed(table_path.folder + folder).items():
-            if _OURS.fullmatch(name) and modified and modified < oldest:
+            ours = _OURS.fullmatch(name) or (_snapshot_done(view) and _WAVE.fullmatch(name))
+            if ours and modified and modified < oldest:
                 paths.append(f"{folder}/{name}".lstrip("/"))
     return paths
 
@@ -178,7 +180,7 @@ class DeltaExpiry:
         self._path = path
         self._writing = writing
         self._policy = policy
-        self._orphans_removed = self._copies_removed = False
+        self._orphans_removed = self._waves_removed = self._copies_removed = False
         self.steps: dict[str, Callable[[TableView], MaintenanceStep | None]] = {
             "checkpoint": self._checkpoint,
             "remove files": self._remove_files,
@@ -200,7 +202,8 @@ class DeltaExpiry:
         return MaintenanceStep("remove files", files_removed=len(dead))
 
     def _remove_orphans(self, view: TableView) -> MaintenanceStep | None:
-        if self._path.staged or not self._writing.has_written() or self._orphans_removed:
+        due = not self._orphans_removed or (_snapshot_done(view) and not self._waves_removed)
+        if self._path.staged or not self._writing.has_written() or not due:
             return None
         old, epoch = aged(self._path, view), view.state.epoch if view.state else None
         newest = self._writing.newest()
@@ -208,19 +211,23 @@ class DeltaExpiry:
         is_ours = newest is not None and newest.state is not None and newest.state.epoch == epoch
         orphans = unnamed(newest, old) if newest and is_ours else []
         delete_files(self._path, orphans)
-        self._orphans_removed = True
+        self._orphans_removed, self._waves_removed = True, _snapshot_done(view)
         return MaintenanceStep("remove orphans", files_removed=len(orphans))
 
     def _remove_staged_copies(self, view: TableView) -> MaintenanceStep | None:
         """Removes the staged copies up to the published generation: a run that died after the
         publication has left them, and no run fills them any more."""
-        if self._path.staged or self._copies_removed or view.state is None or not view.state.consistent:
+        if self._path.staged or self._copies_removed or view.state is None or not _snapshot_done(view):
             return None
         copies = staged_copies(self._path, view.state.generation)
         for copy in copies:
             remove_staged_copy(view, copy)
         self._copies_removed = True
         return MaintenanceStep("remove staged copies") if copies else None
+
+
+def _snapshot_done(view: TableView) -> bool:
+    return view.state is not None and view.state.consistent
 
 
 def milliseconds() -> int:
