@@ -108,7 +108,8 @@ def test_a_lost_tail_and_an_errant_transaction_stop_their_own_tables(
         step.snapshot(name)
     for number in range(10, 20):
         old.run(*[_TAGGED][: number % 2], f"INSERT INTO h.plain VALUES ({number}, {number})")
-    step.follow()
+    step.follow(killed=True)
+    assert step.state("idle").consistent, "without a change of its own"
     _await_replica(old, new)
     new.run("UPDATE h.errant SET v = 100 WHERE id = 1", "CREATE USER promoted")
     old.run(_TAGGED, "UPDATE h.errant SET v = 200 WHERE id = 1", "INSERT INTO h.plain VALUES (20, 20)")

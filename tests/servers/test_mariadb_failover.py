@@ -116,7 +116,8 @@ def test_a_lost_tail_stops_its_own_tables(start_pair: StartPair, tmp_path: Path,
     for name in ("plain", "idle", "tail", "drawn"):
         step.snapshot(name)
     old.run(*(f"INSERT INTO h.plain VALUES ({n}, {n})" for n in range(10, 20)))
-    step.follow()
+    step.follow(killed=True)
+    assert step.state("idle").consistent, "without a change of its own"
     _await_replica(old, new)
     new.run("STOP SLAVE SQL_THREAD")
     old.run("INSERT INTO h.plain VALUES (20, 20)", "INSERT INTO h.tail VALUES (5, 5)")

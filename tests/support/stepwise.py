@@ -135,9 +135,10 @@ class Stepwise:
     def _events(self) -> bool:
         return takes_events(self._sink().capabilities)
 
-    def follow(self, meanwhile: Callable[[], None] | None = None) -> dict[str, StreamTable]:
+    def follow(self, meanwhile: Callable[[], None] | None = None, *, killed: bool = False) -> dict[str, StreamTable]:
         """Applies the binlog up to now; stopped tables are in the result, the others are applied to
-        the end. `meanwhile` runs once the reader has arrived there, and is applied, too."""
+        the end. `meanwhile` runs once the reader has arrived there, and is applied, too. Where it
+        is `killed` then, idle tables have only what was committed on the way."""
         end = self.end()
         tables = {f"{self.database}.{n}": self._stream_table(n, t) for n, t in self.targets.items()}
         positions = {TableId(self.database, n): _position(tables[f"{self.database}.{n}"]) for n in self.targets}
@@ -156,7 +157,7 @@ class Stepwise:
                 self._confirm(reader, applier)
         finally:
             reader.stop()
-        applier.checkpoint_idle(older_than=float("inf"))
+        applier.checkpoint_idle(older_than=float("-inf" if killed else "inf"))
         return {t.name.removeprefix(f"{self.database}."): t for t in tables.values()}
 
     def _confirm(self, reader: BinlogReader, applier: Applier) -> None:

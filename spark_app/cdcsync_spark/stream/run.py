@@ -260,6 +260,7 @@ class StreamRun:
         self._binlog = BinlogWatch(self.ask_kept, self.clock) if self.ask_kept else None
         #: of the answer whose old files tables may still have to leave; 0: of none
         self._safe_from = 0
+        self._idle_left = False
         tables = {t.name: t for t in self.tables}
         self.applier = Applier(
             tables,
@@ -314,7 +315,7 @@ class StreamRun:
         gate("batch-read")
         self.applier.apply(batch)
         gate("batch-applied")
-        self.applier.checkpoint_idle(older_than=self.clock() - self.idle_commit_seconds)
+        self._commit_idle(self.clock() + _TURN_SECONDS)
         self.reports.note_applied(batch)
         _remove_files(batch)
 
@@ -338,6 +339,13 @@ class StreamRun:
                 return
         self._watch.begin()
         self._note_kept(until)
+        if self._idle_left:
+            self._commit_idle(until)
+
+    def _commit_idle(self, until: float) -> None:
+        """After a snapshot, many idle tables become consistent at once."""
+        older_than = self.clock() - self.idle_commit_seconds
+        self._idle_left = not self.applier.checkpoint_idle(older_than, until=until)
 
     def _note_kept(self, until: float) -> None:
         """Positions of idle tables are committed before their binlog files are purged."""

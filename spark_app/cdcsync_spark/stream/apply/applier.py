@@ -60,7 +60,7 @@ class Applier:
         self._turns = MaintenanceTurns(clock)
         self._done = TableCommits(epoch, clock, self._turns)
         self._crash = CrashRepair(self._done, repair, events)
-        self._idle = IdleCheckpoints(self._done, events)
+        self._idle = IdleCheckpoints(self._done)
 
     @property
     def epoch(self) -> int:

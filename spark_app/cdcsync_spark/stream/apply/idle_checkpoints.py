@@ -21,10 +21,9 @@ _LEAST_SECONDS = 600.0
 
 @dataclass
 class IdleCheckpoints:
-    """`events` is whether the sink takes events."""
+    """`commits` is how a table is committed."""
 
     commits: TableCommits
-    events: bool
 
     def commit(
         self,
@@ -36,12 +35,13 @@ class IdleCheckpoints:
     ) -> bool:
         """Commits the position of flowing tables whose last commit is older than this (on the
         commits' clock), or than their target lets it be, or names a binlog file before the number
-        `safe_from`. Begins no commit after `until`; returns whether none was left out."""
+        `safe_from`; and of those that become consistent by it. Begins no commit after `until`;
+        returns whether none was left out."""
         now = self.commits.clock()
         for table in tables:
             due = table.committed < max(older_than, now - table.target.status.max_idle_seconds)
             due = due or (table.committed < now - _LEAST_SECONDS and _leaves(table, reader, safe_from))
-            if table.flowing and (due or self._publishes(table, reader)):
+            if table.flowing and (due or _becomes_consistent(table, reader)):
                 if self.commits.clock() >= until:
                     return False
                 gate("before-stamp")
@@ -51,18 +51,19 @@ class IdleCheckpoints:
                 table.committed = self.commits.clock()
         return True
 
-    def _publishes(self, table: StreamTable, reader: Position) -> bool:
-        """Whether a commit of the position alone makes a table of a sink that takes events
-        consistent, and so published."""
-        high = table.state.high
-        return self.events and not table.state.consistent and high is not None and reader.has_reached(high)
-
     def _advance(self, table: StreamTable, reader: Position, state: TableState) -> Commit | None:
         if not self.commits.continues(table, state) or state.position is None:
             return None
         if state.position.join(reader) == state.position and table.change == table.state.change:
             return None
         return Commit(replace(state.after_batch(reader), epoch=self.commits.epoch), AdvancePosition())
+
+
+def _becomes_consistent(table: StreamTable, reader: Position) -> bool:
+    """Whether a commit of the position alone makes it so. A sink that takes events publishes the
+    table by that; and a server that fails over is no longer one on which the table catches up."""
+    high = table.state.high
+    return not table.state.consistent and high is not None and reader.has_reached(high)
 
 
 def _leaves(table: StreamTable, reader: Position, safe_from: int) -> bool:
