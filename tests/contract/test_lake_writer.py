@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cdcsync_core.errors import CdcError, Reason
+from cdcsync_core.errors import CdcError, PermanentError, Reason
 from cdcsync_core.state import TableState
 from cdcsync_spark.sinks.contract.changes import Build, Commit, Upsert
 from cdcsync_spark.sinks.delta.replica.sink import DeltaSink, DeltaTarget
@@ -116,6 +116,56 @@ def lake(request: pytest.FixtureRequest, tmp_path: Path) -> FilledTable:
     target = sink.target(ORDERS.id)
     whole_snapshot(target, FIRST)
     return FilledTable(sink, target, tmp_path)
+
+
+@pytest.mark.parametrize("what", ["data", "deletions"])
+def test_a_file_that_is_gone_stops_its_table_and_is_named(what: str, lake: FilledTable) -> None:
+    """A bucket's rule, or another program, removes it. It was retried for ever, and with it stood
+    all tables of the sync."""
+    state = lake.writer().commit(1, batch(1, CHANGE))
+    lost = next(name for name in sorted(lake.named) if (name in _data_of(lake)) == (what == "data"))
+    Path(lake.folder.store.uri, lost).unlink()
+    for _ in range(2):
+        with pytest.raises(
+            PermanentError, match=f"{Path(lost).name}.* is not there, and the table names it"
+        ) as stopped:
+            lake.writer().commit(1, batch(2, CHANGE))
+        assert stopped.value.reason is Reason.SINK_CONFLICT
+    assert lake.writer().last_commit() == state
+    with pytest.raises(PermanentError, match="deletedFileRetentionDuration"):
+        content(lake.target)
+
+
+def test_a_file_that_is_gone_with_its_version_is_a_lost_race(
+    lake: FilledTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another run's compaction took its rows elsewhere while it was to be read."""
+    lake.writer().commit(1, batch(1, CHANGE))
+    names, real = lake.named, lake_writer.LakeWriter._publish
+    writer, calls = lake.writer(), list[int]()
+
+    def overtaken(self: LakeWriter[Any], version: Any, commit: Commit) -> None:
+        if not calls:
+            calls.append(version.number)
+            other = lake.writer()
+            other.commit(1, batch(2, Upsert(rows_of(ORDERS, [(95, "other")]), keys_of(ORDERS, []))))
+            while other.maintain():
+                pass
+            for name in names - lake.named:
+                Path(lake.folder.store.uri, name).unlink(missing_ok=True)
+        real(self, version, commit)
+
+    monkeypatch.setattr(lake_writer.LakeWriter, "_publish", overtaken)
+    writer.commit(1, batch(3, Upsert(rows_of(ORDERS, [(1, "last")]), keys_of(ORDERS, []))))
+    assert calls
+    kept = [row for row in CHANGED if row[0] != 1]
+    assert content(lake.target) == sorted([*kept, (1, "last"), (95, "other")], key=repr)
+
+
+def _data_of(lake: FilledTable) -> set[str]:
+    version = lake.writer().newest()
+    assert version is not None
+    return {f.path for f in version.files.values()}
 
 
 def other_change(lake: FilledTable, number: int) -> None:

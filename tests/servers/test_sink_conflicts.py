@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 @pytest.fixture
 def database(mariadb1011: Server, fresh_database: FreshDatabase) -> str:
     name = fresh_database(mariadb1011)
-    for table in ("a", "b", "c"):
+    for table in ("a", "b", "c", "d"):
         mariadb1011.run(f"CREATE TABLE {table} (id INT PRIMARY KEY)", f"INSERT INTO {table} VALUES (1), (2)", db=name)
     return name
 
@@ -47,29 +47,34 @@ def ids(sync: Sync, table: str) -> list[Any]:
 def test_a_table_that_another_program_replaced_and_one_with_a_rule(
     mariadb1011: Server, database: str, tmp_path: Path
 ) -> None:
-    """`a` is replaced by a table of another program, `b` is set to append only, `c` goes on."""
+    """`a` is replaced by a table of another program, `b` is set to append only, `d` loses a data
+    file; `c` goes on."""
     with Sync(mariadb1011, [rf"{database}\..*"], tmp_path) as sync:
         sync.run_to_completion()
-        a, b, c = (f"{database}.{name}" for name in "abc")
+        a, b, c, d = (f"{database}.{name}" for name in "abcd")
         folder = sync.path(a)
         shutil.rmtree(folder)
         write_deltalake(str(folder), pa.table({"id": [7]}))
         sync.delta(b).alter.set_table_properties({"delta.appendOnly": "true"})
+        (file,) = sync.path(d).glob("*.parquet")
+        lost = file.rename(tmp_path / file.name)
         mariadb1011.run(
-            "INSERT INTO a VALUES (3)", "DELETE FROM b WHERE id = 1", "INSERT INTO c VALUES (3)", db=database
+            *(f"INSERT INTO {table} VALUES (3)" for table in "acd"), "DELETE FROM b WHERE id = 1", db=database
         )
         remedies = conflicts(sync)
-        assert set(remedies) == {a, b}
+        assert set(remedies) == {a, b, d}
         assert ids(sync, c) == [1, 2, 3]
         assert "move its folder away" in remedies[a]
         assert RUN_AGAIN in remedies[a]
         assert "remove" not in remedies[a]
         assert "delete" not in remedies[a]
         assert "set delta.appendOnly to false there" in remedies[b]
+        assert "restore the file" in remedies[d]
+        lost.rename(file)
         shutil.move(folder, tmp_path / "away")
         sync.delta(b).alter.set_table_properties({"delta.appendOnly": "false"})
         sync.run_to_completion()
-        assert [ids(sync, table) for table in (a, b, c)] == [[1, 2, 3], [2], [1, 2, 3]]
+        assert [ids(sync, table) for table in (a, b, c, d)] == [[1, 2, 3], [2], [1, 2, 3], [1, 2, 3]]
         assert DeltaTable(str(tmp_path / "away")).version() == 0
 
 

@@ -57,6 +57,7 @@ from cdcsync_spark.sinks.lake.files.file_changes import (
     deletions_of,
     refuse_keys_there,
 )
+from cdcsync_spark.sinks.lake.files.snapshot import LostFile
 from cdcsync_spark.sinks.lake.files.staging import Stamp, data_files, stage
 from cdcsync_spark.sinks.lake.format import CommitOperation, FileCommit, LostRace, TableFormat, V
 from cdcsync_spark.sinks.lake.keys.scratch import Scratch
@@ -169,10 +170,22 @@ class LakeWriter(Generic[V]):
             self._format.refuse_altered(version)
         gate("before-commit")
         self._epoch = epoch
-        self._publish(version, commit)
+        with self._losing_races_alone(version):
+            self._publish(version, commit)
         self._given = self._version.number if self._version else -1
         gate("committed")
         return commit.state
+
+    @contextmanager
+    def _losing_races_alone(self, version: V) -> Iterator[None]:
+        """A file that is gone with its version, because another one came meanwhile, is a lost
+        race."""
+        try:
+            yield
+        except LostFile:
+            if self._format.has_news(version, or_loss=True):
+                raise LostRace from None
+            raise
 
     def newest(self) -> V | None:
         """See `Writing`."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property, partial
 
@@ -22,6 +23,9 @@ import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 from pyroaring import BitMap
 
+from cdcsync_core.errors import RUN_AGAIN, PermanentError, Reason
+from cdcsync_core.quoting import quoted
+from cdcsync_core.remedies import RESNAPSHOT
 from cdcsync_core.state import TableState
 from cdcsync_spark.rows.arrow_types import arrow_schema
 from cdcsync_spark.sinks.lake.files.deletion_vectors import DeletedRows, deleted_rows
@@ -32,6 +36,26 @@ from cdcsync_spark.sinks.lake.storage.store import Store, refuse_large
 _FOOTERS_AT_ONCE = 8
 #: rows of keys that are read at a time, and bytes of a file
 _KEY_ROWS, _BUFFER_BYTES = 64 * 1024, 2**20
+
+
+class LostFile(PermanentError):
+    """A file that a version of the table names, and that is not there."""
+
+
+@contextmanager
+def _named(path: str) -> Iterator[None]:
+    """Around what reads the file at `path`, which a version of a table names: where it is not there
+    no retry finds it, and the table stops alone."""
+    try:
+        yield
+    except FileNotFoundError:
+        raise LostFile(
+            Reason.SINK_CONFLICT,
+            f"the file {quoted(path)} is not there, and the table names it",
+            needed="all files of a version, as long as it is read",
+            remedy=f"{RESNAPSHOT}; or restore the file, {RUN_AGAIN}; or, where the reading took longer than files stay, "
+            "raise the table's delta.deletedFileRetentionDuration (Iceberg: history.expire.max-snapshot-age-ms)",
+        ) from None
 
 
 @dataclass(frozen=True)
@@ -126,12 +150,13 @@ def typed_batches(
 ) -> Iterator[pa.RecordBatch]:
     """All rows in physical order, with the columns `fields` of the table's schema."""
     schema = pa.schema(fields)
-    if names is not None:
-        for batch in fragment.to_batches(columns=names.of(schema.names), batch_readahead=2):
-            yield names.batch(batch, schema)
-        return
-    for batch in fragment.to_batches(schema=table, columns=schema.names, batch_readahead=2):
-        yield batch.cast(schema)
+    with _named(fragment.path):
+        if names is not None:
+            for batch in fragment.to_batches(columns=names.of(schema.names), batch_readahead=2):
+                yield names.batch(batch, schema)
+            return
+        for batch in fragment.to_batches(schema=table, columns=schema.names, batch_readahead=2):
+            yield batch.cast(schema)
 
 
 def without(batch: pa.RecordBatch, first: int, deleted: BitMap) -> pa.RecordBatch:
@@ -170,7 +195,7 @@ def live_rows(
 def read_range(files: pafs.FileSystem, path: str, offset: int, size: int) -> bytes:
     """Raises SinkConflict for more than memory has room for, which is there before it is read."""
     refuse_large(path, size)
-    with files.open_input_file(path) as file:
+    with _named(path), files.open_input_file(path) as file:
         return bytes(file.read_at(size, offset))
 
 
@@ -189,6 +214,7 @@ def key_batches(
     """The same for a few narrow columns `key`, page by page: a file may have one row group."""
     schema = pa.schema([table.field(name) for name in key])
     with (
+        _named(path),
         checked(files, streamed=True).open_input_file(path) as opened,
         pq.ParquetFile(opened, buffer_size=_BUFFER_BYTES, pre_buffer=True) as parquet,
     ):
@@ -202,7 +228,7 @@ def _row_groups(
     files: pafs.FileSystem, path: str, key: pa.Field | None, deleted: BitMap, ids: FieldIds | None
 ) -> Iterator[_RowGroup]:
     """Each row group of a file as a fragment that knows the bounds of `key`."""
-    with files.open_input_file(path) as opened:
+    with _named(path), files.open_input_file(path) as opened:
         footer = pq.read_metadata(opened)
     names = ids.in_file(path, footer.schema.to_arrow_schema()) if ids else None
     stored, first = _stored_name(key, names), 0
