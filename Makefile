@@ -119,9 +119,8 @@ test-kube: setup ## tests against a Kubernetes API server and Helm: the rules of
 	@tests/support/prometheus.sh $(PROMETHEUS)
 	@$(SIDE_BY_SIDE) kube-tests $(if $(CI),cluster-images)
 
-# The files with few tests take longest, and would come last.
 kube-tests:
-	@$(PYTEST) tests/kube -m "$(LONG)" -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(ARGS)
+	@$(PYTEST) tests/kube -m "$(LONG)" -n $(WORKERS) --dist loadfile $(ARGS)
 
 # What the cluster's tests need first: CI runs them next, and the tests of an API server wait much.
 cluster-images:
