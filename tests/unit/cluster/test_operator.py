@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 
 from cdcsync_core.resource.spec import CdcSync
 from cdcsync_kube.client import ApiError
@@ -53,9 +54,12 @@ class PausedCluster:
 
 @pytest.fixture
 def cluster() -> Iterator[PausedCluster]:
-    paused = PausedCluster()
-    yield paused
-    paused.operator.stop()
+    """Its log is kept aside: structlog's default prints the locals of a trace, which other threads
+    change meanwhile."""
+    with capture_logs():
+        paused = PausedCluster()
+        yield paused
+        paused.operator.stop()
 
 
 def eventually(what: Callable[[], bool]) -> None:
