@@ -102,7 +102,7 @@ def test_a_lost_tail_and_an_errant_transaction_stop_their_own_tables(
     proves the rest. Transactions with a tag and without are mixed."""
     old, new = pair
     old.run("CREATE DATABASE h")
-    _make(old, "plain", "idle", "tail", "errant", "late", "dropped")
+    _make(old, "plain", "idle", "tail", "errant", "late", "dropped", "catching")
     step = Stepwise(old, "h", tmp_path)
     for name in ("plain", "idle", "tail", "errant", "dropped"):
         step.snapshot(name)
@@ -116,6 +116,8 @@ def test_a_lost_tail_and_an_errant_transaction_stop_their_own_tables(
     step.follow()
     _await_replica(old, new)
     step.snapshot("late")
+    catching = step.catching_up("catching")
+    _await_replica(old, new)
 
     _promote(new)
     shared = _executed(old)
@@ -131,6 +133,10 @@ def test_a_lost_tail_and_an_errant_transaction_stop_their_own_tables(
     assert refused.reason is Reason.HISTORY_DIVERGED
     assert diverged_at(refused.message) == step.facts.log
     assert str(_executed(old).subtract(shared)) in refused.found
+    step.targets |= catching
+    refused = _refused(step, "catching")
+    assert refused.reason is Reason.HISTORY_DIVERGED
+    assert "still catching up" in refused.found
     refused = _refused(step, "errant")
     assert refused.reason is Reason.POSITION_LOST
     assert "change the table before the last one of ours" in refused.found
@@ -147,7 +153,7 @@ def test_a_lost_tail_and_an_errant_transaction_stop_their_own_tables(
     assert _gtids(step, "plain") == shared
     assert step.state("plain").identity.lineage.newest == step.facts.log
     step.move("idle", "dropped")
-    for name in ("tail", "errant", "late"):
+    for name in ("tail", "errant", "late", "catching"):
         del step.targets[name]
     stopped = {name: table.error.reason for name, table in step.follow().items() if table.error}
     assert stopped == {"dropped": Reason.SCHEMA_CHANGE_REFUSED}

@@ -110,7 +110,7 @@ def test_a_lost_tail_stops_its_own_tables(start_pair: StartPair, tmp_path: Path,
     """What the tail did not touch goes on, exactly once, and a run that dies between two tables
     proves the rest."""
     old, new = start_pair(variant)
-    _make(old, "plain", "idle", "tail", "late", "drawn")
+    _make(old, "plain", "idle", "tail", "late", "drawn", "catching")
     old.run("ALTER TABLE h.drawn ADD COLUMN u CHAR(36) DEFAULT (UUID())")
     step = Stepwise(old, "h", tmp_path)
     for name in ("plain", "idle", "tail", "drawn"):
@@ -126,6 +126,8 @@ def test_a_lost_tail_stops_its_own_tables(start_pair: StartPair, tmp_path: Path,
     new.run("START SLAVE")
     _await_replica(old, new)
     step.snapshot("late")
+    catching = step.catching_up("catching")
+    _await_replica(old, new)
 
     _promote(new)
     shared = old.query("SELECT @@gtid_binlog_pos")[0][0]
@@ -143,6 +145,10 @@ def test_a_lost_tail_stops_its_own_tables(start_pair: StartPair, tmp_path: Path,
     drawn = _refused(step, "drawn")
     assert drawn.reason is Reason.HISTORY_DIVERGED
     assert "u (uuid())" in drawn.found
+    step.targets |= catching
+    refused = _refused(step, "catching")
+    assert refused.reason is Reason.HISTORY_DIVERGED
+    assert "still catching up" in refused.found
     assert "no transaction's commit time is recorded" in _why(step, "late")
 
     def die(gate: str) -> None:
@@ -154,7 +160,7 @@ def test_a_lost_tail_stops_its_own_tables(start_pair: StartPair, tmp_path: Path,
     assert _marks(step, "plain") == shared
     assert step.state("plain").identity.lineage.newest == step.facts.log
     step.move("idle")
-    for name in ("tail", "late", "drawn"):
+    for name in ("tail", "late", "drawn", "catching"):
         del step.targets[name]
     assert {t.error for t in step.follow().values()} == {None}
     for name in ("plain", "idle"):

@@ -135,11 +135,14 @@ class Stepwise:
     def _events(self) -> bool:
         return takes_events(self._sink().capabilities)
 
-    def follow(self, meanwhile: Callable[[], None] | None = None, *, killed: bool = False) -> dict[str, StreamTable]:
-        """Applies the binlog up to now; stopped tables are in the result, the others are applied to
-        the end. `meanwhile` runs once the reader has arrived there, and is applied, too. Where it
-        is `killed` then, idle tables have only what was committed on the way."""
-        end = self.end()
+    def follow(
+        self, meanwhile: Callable[[], None] | None = None, *, killed: bool = False, upto: LogOffset | None = None
+    ) -> dict[str, StreamTable]:
+        """Applies the binlog up to now, or to the batch that reaches `upto`; stopped tables are in
+        the result, the others are applied to the end. `meanwhile` runs once the reader has arrived
+        there, and is applied, too. Where it is `killed` then, idle tables have only what was
+        committed on the way."""
+        end = upto or self.end()
         tables = {f"{self.database}.{n}": self._stream_table(n, t) for n, t in self.targets.items()}
         positions = {TableId(self.database, n): _position(tables[f"{self.database}.{n}"]) for n in self.targets}
         start = meet_all(list(positions.values()))
@@ -159,6 +162,24 @@ class Stepwise:
             reader.stop()
         applier.checkpoint_idle(older_than=float("-inf" if killed else "inf"))
         return {t.name.removeprefix(f"{self.database}."): t for t in tables.values()}
+
+    def catching_up(self, name: str) -> dict[str, Target]:
+        """The table by its name, of which the stream has not passed all that its snapshot may have
+        read: the first of two updates of `v`."""
+        ends: list[LogOffset] = []
+
+        def update_twice(_: int) -> None:
+            for _ in range(2):
+                self.server.run(f"UPDATE {self.database}.{name} SET v = v + 1")
+                ends.append(self.end())
+
+        self.snapshot(name, after_split=update_twice)
+        table = {name: self.targets.pop(name)}
+        others, largest = self.targets, self.max_batch_bytes
+        self.targets, self.max_batch_bytes = dict(table), 1
+        self.follow(killed=True, upto=ends[0])
+        self.targets, self.max_batch_bytes = others, largest
+        return table
 
     def _confirm(self, reader: BinlogReader, applier: Applier) -> None:
         assert self.confirm is not None
