@@ -48,7 +48,7 @@ def run_with(jvm: str, error: Exception, seconds: float) -> None:
 def test_a_run_whose_jvm_ended_says_how(jvm: str, reason: Reason, words: str) -> None:
     """Else all that is known is a connection that was refused."""
     with pytest.raises(CdcError) as caught:
-        run_with(jvm, ConnectionRefusedError(111, "Connection refused"), 20.0)
+        run_with(jvm, ConnectionRefusedError(111, "Connection refused"), 120.0)
     assert caught.value.reason is reason
     assert words in caught.value.message
 
