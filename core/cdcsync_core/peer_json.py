@@ -16,6 +16,12 @@ from typing import Any
 _VALUE = 80
 #: a string, which ends with its line at the latest, or what begins a value or a line
 _TOKEN = re.compile(r'"[^"\n]*"?|([,{\[\n])')
+#: a string, which may have escapes, or what begins or ends a value that nests
+_NESTING = re.compile(r'"(?:[^"\\]|\\.)*"|([{\[])|[}\]]', re.DOTALL)
+
+
+class NestsTooDeeply(ValueError):
+    """The value has more levels than Python's parser takes."""
 
 
 def parse_json(text: str | bytes, number: Callable[[str], Any] | None = None, most: int | None = None) -> Any:
@@ -28,7 +34,21 @@ def parse_json(text: str | bytes, number: Callable[[str], Any] | None = None, mo
     try:
         return json.loads(text, parse_float=number, parse_int=number)
     except RecursionError:
-        raise ValueError("a value that nests too deeply") from None
+        raise NestsTooDeeply("a value that nests too deeply") from None
+
+
+def cut_below(text: str, levels: int) -> str:
+    """The text of JSON with `null` for each object or list that has `levels` others around it."""
+    parts, depth, begin = list[str](), 0, 0
+    for token in _NESTING.finditer(text):
+        if token.lastindex:
+            if depth == levels:
+                parts += [text[begin : token.start()], "null"]
+            depth += 1
+        elif text[token.start()] != '"':
+            depth -= 1
+            begin = token.end() if depth == levels else begin
+    return "".join([*parts, text[begin:]])
 
 
 def size_beyond(text: str, most: int) -> int | None:

@@ -11,7 +11,8 @@ whose repeat would answer 409 for our own object: the caller decides what that m
 login is renewed once. A redirection is no answer: it would take the token along. An answer has a
 bound of bytes, which is more than one object may have: a page of a list that exceeds it is asked
 for again with fewer objects, so that no tenant's large objects fill the memory of the reader; what
-nests too deeply for Python's parser is an error like any other.
+nests too deeply for Python's parser is an error like any other, but in a list: there one object
+would hide all others, and what nests so deeply is left out.
 """
 
 from __future__ import annotations
@@ -21,11 +22,11 @@ import json
 import ssl
 import threading
 import urllib.parse
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from cdcsync_core.errors import CdcError
-from cdcsync_core.peer_json import parse_json
+from cdcsync_core.peer_json import NestsTooDeeply, cut_below, parse_json
 from cdcsync_kube.login import Access, Login
 
 if TYPE_CHECKING:
@@ -44,6 +45,8 @@ _KEPT = ("name", "namespace", "uid", "resourceVersion", "generation", "creationT
 LABELS = ("cdcsync.io/sync", "cdcsync.io/run", "cdcsync.io/part", "cdcsync.io/kind")
 ANNOTATIONS = ("cdcsync.io/stop-asked", "cdcsync.io/planned")
 _MOST_OWNERS, _LONGEST_VALUE = 32, 1024
+#: of the objects of a list, where one nests too deeply; no field that is read has half as many
+_LEVELS = 100
 _TOO_LARGE, _UNREADABLE = "AnswerTooLarge", "AnswerUnreadable"
 _JSON = "application/json"
 #: names this program to the API server, also as the manager of the fields that it has written
@@ -124,12 +127,12 @@ class Api:
         return essential(self._call("GET", path, {}, accept=METADATA_ONLY)["metadata"])
 
     def items(self, path: str, accept: str = _JSON, page: int = 500, **query: str) -> Iterator[Object]:
-        """The objects of a list, at most so many at once."""
+        """The objects of a list, at most so many at once; a value of too many levels is None."""
         token = ""
         while True:
             asked = query | {"limit": str(page)} | ({"continue": token} if token else {})
             try:
-                part = self._call("GET", path, asked, accept=accept)
+                part = self._call("GET", path, asked, accept=accept, parse=_list)
             except ApiError as error:
                 if error.reason != _TOO_LARGE or page == 1:
                     raise
@@ -167,6 +170,7 @@ class Api:
         body: Object | None = None,
         kind: str = _JSON,
         accept: str = _JSON,
+        parse: Callable[[bytes], Any] = parse_json,
     ) -> Object:
         target = path + (f"?{urllib.parse.urlencode(query)}" if query else "")
         content = None if body is None else json.dumps(body, ensure_ascii=False).encode()
@@ -175,7 +179,7 @@ class Api:
         if status >= http.client.MULTIPLE_CHOICES:
             raise _refusal(status, text)
         try:
-            answer = parse_json(text) if text else {}
+            answer = parse(text) if text else {}
         except ValueError as error:
             raise ApiError(0, _UNREADABLE, f"{path}: the API server's answer is not JSON: {error}") from None
         if not isinstance(answer, dict):
@@ -290,6 +294,13 @@ def essential(about: Object) -> Object:
     owners = (about.get("ownerReferences") or [])[:_MOST_OWNERS]
     named["ownerReferences"] = [{k: owner[k] for k in ("kind", "name", "uid") if k in owner} for owner in owners]
     return named
+
+
+def _list(text: bytes) -> Any:
+    try:
+        return parse_json(text)
+    except NestsTooDeeply:
+        return parse_json(cut_below(text.decode(), _LEVELS))
 
 
 def _refusal(status: int, text: bytes) -> ApiError:

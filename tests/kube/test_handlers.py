@@ -22,6 +22,8 @@ from support.apiserver import kubeconfig
 from support.in_process_sync import InProcessSync
 from support.waiting import eventually
 
+_PLUGIN = "from cdcsync_operator.cli.kubectl.plugin import main; main()"
+
 
 @pytest.fixture
 def operators(sync: InProcessSync, tmp_path: Path) -> Iterator[Callable[..., subprocess.Popen[bytes]]]:
@@ -149,7 +151,7 @@ def test_an_object_of_as_many_levels_as_the_api_server_takes_ends_no_operator(
     sync: InProcessSync, operators: Callable[..., subprocess.Popen[bytes]], tmp_path: Path, many_levels: int
 ) -> None:
     """`managedFields` have no schema, so whoever creates a resource may nest them. One operator
-    meets the object in an event, the next one in its first list."""
+    meets the object in an event, the next one in its first list, and a user in his own."""
     first = operators("one")
     eventually(lambda: leading(sync) == "one", tmp_path / "one.log")
     about = {"name": "deep", "managedFields": [nested_fields(many_levels)]}
@@ -166,6 +168,12 @@ def test_an_object_of_as_many_levels_as_the_api_server_takes_ends_no_operator(
     sync.create(state="paused")
     eventually(lambda: sync.stored.phase == "Paused", tmp_path / "two.log")
     assert second.poll() is None, (tmp_path / "two.log").read_text()
+    command = [sys.executable, "-c", _PLUGIN, "status", "-n", sync.namespace]
+    environment = os.environ | {"KUBECONFIG": str(tmp_path / "kubeconfig")}
+    listed = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert listed.returncode == 0, listed.stderr
+    assert f"{sync.namespace}/deep" in listed.stdout
+    assert f"{sync.namespace}/shop" in listed.stdout
 
 
 def test_releases_share_the_syncs_by_a_label_selector(
