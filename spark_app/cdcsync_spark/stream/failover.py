@@ -73,8 +73,8 @@ class Failover:
     def move(self, target: Writer, state: TableState) -> TableState:
         """The state of the table there. Raises PositionLost where it is not proved that the
         server's binlog leads on from the table's, HistoryDiverged where the table was changed by
-        what the server lacks, TableBusy in the place of both while the server is a replica that may
-        still get it, SourceUnreachable; and as `check_kind`: the server may have the table under
+        what the server lacks, SourceUnreachable in the place of both while the server is a replica
+        that may still get it; and as `check_kind`: the server may have the table under
         another name, whose changes would pass by unseen, or not at all."""
         moved = self._unfit(state) or self._judged(state)
         if isinstance(moved, Unproved):
@@ -132,7 +132,7 @@ class Failover:
         return not_numbered(position)
 
     def _judged(self, state: TableState) -> MovedPosition | Unproved | Diverged:
-        """Raises TableBusy where only what a replica may still get decides."""
+        """Raises SourceUnreachable where only what a replica may still get decides."""
         judged = self._asked(state)
         if isinstance(judged, MovedPosition) or not self._lacks_ours(state):
             return judged
@@ -180,7 +180,7 @@ class Failover:
     def _incomplete(self, why: Unproved | Diverged, state: TableState, sources: list[str]) -> CdcError:
         lacking = why.found if isinstance(why, Unproved) else why.divergence
         return fail(
-            Reason.TABLE_BUSY,
+            Reason.SOURCE_UNREACHABLE,
             f"{lacking}; the server {self.source.host} is a replica and may still get it from {', '.join(sources)}",
             needed="a replica that has caught up, or a server that replicates no more",
             remedy="wait until it has caught up, or promote it (STOP REPLICA; RESET REPLICA ALL)",
