@@ -16,6 +16,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, Field, write_deltalake
 
+from cdcsync_core.gates import observed
 from cdcsync_core.positions.position import Position
 from cdcsync_core.state import TableState
 from cdcsync_spark.sinks.contract.changes import AdvancePosition, Change, Commit, Replace, Upsert
@@ -303,6 +304,58 @@ def test_an_entry_that_another_program_wrote_over_ours_takes_the_state_back(targ
     rows = content(target)
     assert {(1, "v4"), (13, "new"), (14, "new")} <= set(rows)
     assert len(rows) == 7 + goes_on
+
+
+def write_over(target: DeltaTarget) -> None:
+    """Replaces the newest entry by one that changes no row."""
+    newest = version(target)
+    target.path.store.delete(entry_name(newest))
+    opened(target).alter.set_table_properties({"delta.logRetentionDuration": "interval 9 days"})
+    assert version(target) == newest
+
+
+def test_a_compaction_hides_no_entry_that_another_program_wrote_over(local: DeltaTarget) -> None:
+    streamed(local, 2)
+    writer = local.writer()
+    for n in range(3, 6):
+        writer.commit(1, changes(n))
+    while writer.maintain():
+        pass
+    for n in range(6, 11):
+        writer.commit(1, changes(n))
+    older = last(local)
+    writer.commit(1, changes(11))
+    write_over(local)
+    while writer.maintain():
+        pass
+    assert last(local).position == older.position
+    rows = content(local)
+    assert len(rows) == len({key for key, _ in rows})
+    for n in (11, 12):
+        writer.commit(1, changes(n))
+    rows = content(local)
+    assert {(1, "v12"), (21, "new"), (22, "new")} <= set(rows)
+    assert len(rows) == len({key for key, _ in rows})
+
+
+def test_an_entry_that_is_written_over_while_a_batch_is_written_is_missed_by_no_commit(local: DeltaTarget) -> None:
+    streamed(local, 2)
+    writer, older = local.writer(), last(local)
+    writer.commit(1, changes(3))
+    seen: list[TableState] = []
+
+    def build(state: TableState) -> Commit | None:
+        seen.append(state)
+        return changes(4)(state) if len(seen) == 1 else None
+
+    def at(gate: str) -> None:
+        if gate == "vectors-written":
+            write_over(local)
+
+    with observed(at):
+        writer.commit(1, build)
+    assert [state.position for state in seen][1:] == [older.position]
+    assert last(local).position == older.position
 
 
 def test_a_table_that_was_put_back_and_went_on_is_not_taken_for_ours(local: DeltaTarget, tmp_path: Path) -> None:

@@ -81,8 +81,8 @@ class DeltaFormat:
         return version
 
     def has_news(self, version: TableView, *, or_loss: bool) -> bool:
-        log, number = self.path.log(), version.version
-        return log.has_entry(number + 1) or (or_loss and not log.still_has(number, version.digest))
+        log, number, digest = self.path.log(), version.version, version.digest
+        return log.has_entry(number + 1) or (or_loss and not log.still_has(number, digest))
 
     def publish(self, on: TableView, commit: FileCommit) -> TableView:
         now = milliseconds()
@@ -102,7 +102,10 @@ class DeltaFormat:
     def _enter(
         self, on: TableView, state: TableState, operation: CommitOperation, actions: list[Action], now: int
     ) -> TableView:
-        """The Delta log's next entry, or LostRace."""
+        """The Delta log's next entry, or LostRace. A program may have written over the one before
+        it while the files of this commit were written."""
+        if on.digest and not self.path.log().still_has(on.version, on.digest):
+            raise LostRace
         entry = [*head(state, _NAMES[operation], now), *actions]
         digest = self.path.put_entry(on.version + 1, entry, on)
         if digest is None:

@@ -8,9 +8,10 @@ A stream leaves an entry of the Delta log, a small file and a few deletion vecto
   checkpoint whatever the retention;
 - *remove files* that no version within `delta.deletedFileRetentionDuration` has, by what the Delta
   log says of them;
-- *remove orphans*, once per run: files of ours that the Delta log does not name and that are older
-  than the retention, those of a run that died before its commit, or whose removal a checkpoint
-  forgot. Staged waves and staged copies have other names;
+- *remove orphans*, once per run, and again once the table's snapshot is done in it: files of ours
+  that the Delta log does not name and that are older than the retention, those of a run that died
+  before its commit, or whose removal a checkpoint forgot; of a snapshot that is done its staged
+  waves, too. Staged copies have other names;
 - *remove staged copies*, once per run: those of resnapshots up to the published one, which a
   run that died has left.
 
@@ -196,7 +197,8 @@ class DeltaExpiry:
 
     def _remove_files(self, view: TableView) -> MaintenanceStep | None:
         dead = [] if self._path.staged else removable(view, milliseconds(), self._policy.removed_files)
-        if not dead or self._path.log().has_entry(view.version + 1):
+        log = self._path.log()
+        if not dead or log.has_entry(view.version + 1) or not log.still_has(view.version, view.digest):
             return None  # another program may have brought them back
         remove(self._path, view, dead)
         return MaintenanceStep("remove files", files_removed=len(dead))

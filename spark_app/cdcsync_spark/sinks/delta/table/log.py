@@ -1,10 +1,11 @@
 """The log of a Delta table as the place of our state.
 
-Every own commit carries the whole state in its `commitInfo` (rule R4). The entry of a version never
-changes, so the newest own state at a version is found by reading entries downwards from it until
-one is ours: nearly always the first. Entries of other programs have no state; those that change no
-row (OPTIMIZE, VACUUM) are skipped, the others are in `sinks.delta.table.foreign`. Files are read
-here directly and not through delta-rs' `history()`, which mixes in commits newer than the handle.
+Every own commit carries the whole state in its `commitInfo` (rule R4). No program changes an entry
+that others follow, so the newest own state at a version is found by reading entries downwards from
+it until one is ours: nearly always the first. Entries of other programs have no state; those that
+change no row (OPTIMIZE, VACUUM) are skipped, the others are in `sinks.delta.table.foreign`. Files
+are read here directly and not through delta-rs' `history()`, which mixes in commits newer than the
+handle.
 
 Entries are kept as long as they are needed: the table is made with
 `delta.enableExpiredLogCleanup=false`, which stops every program's automatic clean-up, and we clean
