@@ -236,7 +236,7 @@ def test_a_server_with_other_transactions_of_the_same_gtids_is_refused(
     step.reach(new)
     refused = _refused(step, "plain")
     assert refused.reason is Reason.SOURCE_UNREACHABLE
-    assert f"{new.host} is a replica and may still get it from {old.host}:{old.port}" in refused.found
+    assert f"{new.host} is a replica and may still get what it lacks from {old.host}:{old.port}" in refused.found
     step.move("calm")
     plain = step.targets.pop("plain")
     step.follow()

@@ -259,7 +259,7 @@ def test_a_server_of_another_history_is_refused(start_pair: StartPair, tmp_path:
     step.reach(new)
     lagging = _refused(step, "plain")
     assert lagging.reason is Reason.SOURCE_UNREACHABLE
-    assert f"{new.host} is a replica and may still get it from {old.host}:{old.port}" in lagging.found
+    assert f"{new.host} is a replica and may still get what it lacks from {old.host}:{old.port}" in lagging.found
     step.move("calm")
     calm = {"calm": step.targets.pop("calm")}
 

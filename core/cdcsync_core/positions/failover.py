@@ -91,8 +91,8 @@ class WitnessAnswer:
 
 @dataclass(frozen=True)
 class Unproved:
-    """The table cannot go on there; `found` and `needed` as in an error. `lacking`: a replica may
-    still get what the server has not."""
+    """The table cannot go on there; `found` and `needed` as in an error. `lacking`: by what
+    the server has not, and a replica may still get."""
 
     found: str
     needed: str
@@ -151,6 +151,7 @@ def _question(position: GtidPosition, in_place: GtidSet, purged: GtidSet) -> Wit
             if position.witnesses
             else _NO_TIMES,
             _ONE_OF_OURS,
+            lacking=bool(position.witnesses),
         )
     witness = position.witnesses[there[0]]
     others = position.gtids.count(without=witness.gtid.source) - witness.others
@@ -163,7 +164,9 @@ def _question(position: GtidPosition, in_place: GtidSet, purged: GtidSet) -> Wit
     after = in_place.subtract(awaited)
     if not after.covers(purged):
         return Unproved(
-            f"the server purged {witness.gtid} from its binlog", "the last transactions of ours in its binlog"
+            f"the server purged {witness.gtid} from its binlog",
+            "the last transactions of ours in its binlog",
+            lacking=bool(there[0]),
         )
     return WitnessQuestion(after, awaited, witness, position.witnesses[there[0] + 1 :])
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import TypeGuard
 
 from cdcsync_core.errors import CdcError, PermanentError, Reason, fail
 from cdcsync_core.gates import gate
@@ -134,11 +135,11 @@ class Failover:
     def _judged(self, state: TableState) -> MovedPosition | Unproved | Diverged:
         """Raises SourceUnreachable where only what a replica may still get decides."""
         judged = self._asked(state)
-        if isinstance(judged, MovedPosition) or not self._lacks_ours(state):
+        if not _is_curable(judged) or not self._lacks_ours(state):
             return judged
         sources = self._sources
         judged = self._asked(state)
-        if sources and not isinstance(judged, MovedPosition) and self._lacks_ours(state):
+        if sources and _is_curable(judged) and self._lacks_ours(state):
             raise self._incomplete(judged, state, sources)
         return judged
 
@@ -181,7 +182,7 @@ class Failover:
         lacking = why.found if isinstance(why, Unproved) else why.divergence
         return fail(
             Reason.SOURCE_UNREACHABLE,
-            f"{lacking}; the server {self.source.host} is a replica and may still get it from {', '.join(sources)}",
+            f"{lacking}; the server {self.source.host} is a replica and may still get what it lacks from {', '.join(sources)}",
             needed="a replica that has caught up, or a server that replicates no more",
             remedy="wait until it has caught up, or promote it (STOP REPLICA; RESET REPLICA ALL)",
             table=state.identity.table,
@@ -227,6 +228,11 @@ class Failover:
                 table=state.identity.table,
             )
         return after
+
+
+def _is_curable(judged: MovedPosition | Unproved | Diverged) -> TypeGuard[Unproved | Diverged]:
+    """Whether transactions that the server has not got yet may decide otherwise."""
+    return isinstance(judged, Diverged) or (isinstance(judged, Unproved) and judged.lacking)
 
 
 def _unproved(why: Unproved, binlog: str, state: TableState) -> CdcError:
