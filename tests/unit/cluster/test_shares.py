@@ -8,7 +8,8 @@ import queue
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -60,7 +61,15 @@ def test_no_namespace_takes_more_than_half(asking: list[str]) -> None:
     assert all(count <= SLOTS // 2 for count in held.values())
 
 
-def longest_wait(others: int) -> float:
+#: what decides between namespaces that may take a slot
+ORDERS: dict[str, Callable[[Slots, str], Any]] = {
+    "shares": lambda slots, name: (slots.held(name), slots.used(name)),
+    "queue": lambda slots, name: slots.used(name),
+    "changes": lambda slots, name: name == "lake",  # those of the others are newer
+}
+
+
+def longest_wait(others: int, order: Callable[[Slots, str], Any]) -> float:
     """Seconds for which a namespace whose work takes a tenth of a second waits for a slot, at
     worst, while so many others always want more slots than there are, for 30 s each."""
     clock = SlotClock()
@@ -70,7 +79,7 @@ def longest_wait(others: int) -> float:
         waiting = names + ["lake"] * (asked <= clock.now)
         may = [name for name in waiting if slots.may_take(name)]
         if may:
-            name = min(may, key=lambda name: (slots.held(name), slots.used(name)))
+            name = min(may, key=functools.partial(order, slots))
             slots.take(name)
             seconds = 0.1 if name == "lake" else 30.0
             heapq.heappush(ends, (clock.now + seconds, name, seconds))
@@ -86,11 +95,17 @@ def longest_wait(others: int) -> float:
     return max(waits)
 
 
-@pytest.mark.parametrize(("others", "seconds"), [(1, 0), (2, 0), (SLOTS - 1, 0), (SLOTS, 30), (40, 30)])
-def test_who_uses_little_waits_for_one_work_at_most(others: int, seconds: float) -> None:
-    """However many namespaces hold what they get: while they are fewer than the slots, not at
-    all."""
-    assert longest_wait(others) <= seconds
+@pytest.mark.parametrize("others", [SLOTS, 40])
+def test_who_uses_little_waits_for_one_work_at_most(others: int) -> None:
+    """However many namespaces hold what they get."""
+    assert longest_wait(others, ORDERS["shares"]) <= 30
+
+
+@pytest.mark.parametrize("others", range(1, SLOTS))
+@pytest.mark.parametrize("order", ORDERS)
+def test_fewer_namespaces_than_slots_leave_one_free(others: int, order: str) -> None:
+    """In whichever order slots are given."""
+    assert longest_wait(others, ORDERS[order]) == 0
 
 
 def test_a_slot_that_is_left_is_taken_by_who_waits() -> None:

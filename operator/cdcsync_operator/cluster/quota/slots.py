@@ -1,9 +1,9 @@
 """Slots for concurrent work, shared fairly by any number of namespaces.
 
-Why it is right: a namespace takes a slot while more are free than it holds (dynamic threshold). So
-one alone leaves half of them; several, whose work never ends, leave one at least as soon as they
-hold about equally many, because a slot that gets free is for those that hold few. Where there are
-more such namespaces than slots, the order decides: who has used the least time lately is next
+Why it is right: a namespace takes its first slot while any is free, and a further one while more
+than it holds, and one besides, stay free (dynamic threshold). So one alone leaves half of them, and
+several, whose work never ends, leave one at least while they are fewer than the slots. Where there
+are as many of them or more, the order decides: who has used the least time lately is next
 (decay-usage scheduling). So one that uses little waits for the first slot that gets free, thus for
 one work, which is bounded, however many others have used more.
 """
@@ -30,7 +30,8 @@ class Slots:
         self._used: dict[str, float] = {}
 
     def may_take(self, namespace: str) -> bool:
-        return self._held[namespace] < self._free
+        held = self._held[namespace]
+        return self._free > held + (held > 0)
 
     def held(self, namespace: str) -> int:
         return self._held[namespace]
