@@ -16,8 +16,9 @@ from typing import Any
 _VALUE = 80
 #: a string, which ends with its line at the latest, or what begins a value or a line
 _TOKEN = re.compile(r'"[^"\n]*"?|([,{\[\n])')
-#: a string, which may have escapes, or what begins or ends a value that nests
-_NESTING = re.compile(r'"(?:[^"\\]|\\.)*"|([{\[])|[}\]]', re.DOTALL)
+#: a string, which may have escapes, or what begins or ends a value that nests; possessive, or it
+#: would take memory for each character
+_NESTING = re.compile(r'"(?:[^"\\]++|\\.)*+"|([{\[])|[}\]]', re.DOTALL)
 
 
 class NestsTooDeeply(ValueError):
