@@ -117,7 +117,7 @@ test-kube: setup ## tests against a Kubernetes API server and Helm: the rules of
 	@tests/cluster/install.sh
 	@tests/cluster/helm.sh
 	@tests/support/prometheus.sh $(PROMETHEUS)
-	@$(SIDE_BY_SIDE) kube-tests $(if $(CI),cluster-images)
+	@$(SIDE_BY_SIDE) kube-tests $(if $(filter-out 0 false,$(CI)),cluster-images)
 
 kube-tests:
 	@$(PYTEST) tests/kube -m "$(LONG)" -n $(WORKERS) --dist loadfile $(ARGS)
