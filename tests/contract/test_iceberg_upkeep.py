@@ -23,7 +23,7 @@ from cdcsync_core.state import TableState
 from cdcsync_core.tables.schema_change import Converted, Filled, Kept
 from cdcsync_spark.sinks.contract.changes import Commit, Evolve
 from cdcsync_spark.sinks.iceberg.catalog.port import CatalogTableName, LoadedTable, NewTable
-from cdcsync_spark.sinks.iceberg.replica import maintenance, unnamed_files
+from cdcsync_spark.sinks.iceberg.replica import commit, maintenance, unnamed_files
 from cdcsync_spark.sinks.iceberg.replica.commit import EXPIRED_TOGETHER
 from cdcsync_spark.sinks.iceberg.replica.folder_mark import MARKS
 from cdcsync_spark.sinks.iceberg.replica.sink import IcebergSink
@@ -172,6 +172,49 @@ def test_a_snapshot_of_another_program_whose_files_lie_elsewhere_expires(
     for n in range(1, EXPIRED_TOGETHER + 1):
         writer.commit(1, batch(n, model.apply([(n, f"by {n}")], [])))
     assert number not in {snapshot["snapshot-id"] for snapshot in metadata_of(sink)["snapshots"]}
+    assert content(target) == model.content
+
+
+@pytest.mark.parametrize("commits", [1, 2])
+@pytest.mark.parametrize("version", [2, 3])
+def test_a_copy_that_begins_while_snapshots_expire_takes_no_number_twice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: int, commits: int
+) -> None:
+    """Its first snapshot has no parent by which a catalog could see that others came before it."""
+    store = open_store(str(tmp_path / "lake"))
+    sink = iceberg_sink(store, SYNC, format_version=version, properties=((MOST_AGE, "0"),))
+    monkeypatch.setattr(expiry, "NEWEST", 1)
+    monkeypatch.setattr(commit, "EXPIRED_TOGETHER", 1000)
+    target, model = sink.target(ORDERS.id), Model(ORDERS, {(n,): (n, "first") for n in range(9)})
+    whole_snapshot(target, model.rows.values())
+    writer, numbers = target.writer(tmp_path), iter(range(1, 10))
+
+    def delete_row() -> None:
+        n = next(numbers)
+        writer.commit(1, batch(n, model.apply([], [(n,)])))
+
+    for _ in range(4):
+        delete_row()
+    monkeypatch.setattr(commit, "EXPIRED_TOGETHER", 1)
+    expired, raced = expiry.expired, list[bool]()
+
+    def late(*of: Any) -> list[int]:
+        gone = expired(*of)
+        if not raced:
+            raced.append(True)
+            for _ in range(commits):
+                delete_row()
+        return gone
+
+    monkeypatch.setattr(commit, "expired", late)
+    state = target.last_commit()
+    assert state is not None
+    sink.target(ORDERS.id, generation=1).prepare(replace(state, generation=1))
+    assert raced
+    delete_row()
+    used = [snapshot["sequence-number"] for snapshot in metadata_of(sink)["snapshots"]]
+    assert len(used) == len(set(used))
+    assert max(used) == metadata_of(sink)["last-sequence-number"]
     assert content(target) == model.content
 
 

@@ -130,7 +130,7 @@ def _set_current_schema(after: Metadata, update: Json) -> None:
 def _add_snapshot(after: Metadata, update: Json) -> None:
     snapshot = copy.deepcopy(dict(update["snapshot"]))
     number = snapshot["sequence-number"]
-    if number <= after["last-sequence-number"] and snapshot.get("parent-snapshot-id") is not None:
+    if number <= after["last-sequence-number"]:
         raise CommitLost(f"the sequence number {number} after {after['last-sequence-number']}")
     if any(s["snapshot-id"] == snapshot["snapshot-id"] for s in after["snapshots"]):
         raise CommitLost(f"the snapshot {snapshot['snapshot-id']} twice")

@@ -51,14 +51,14 @@ class PointerCatalog(ABC):
         named; False: they are not, and nothing was asked for. Raises CommitLost, and
         OutcomeUnknown, where the file at `location` may be named."""
 
-    def load(self, table: CatalogTableName) -> LoadedTable | None:
+    def load(self, table: CatalogTableName, attempts: int = 10) -> LoadedTable | None:
         location = self.newest(table)
         try:
             return None if location is None else LoadedTable(self.files.read(table, location))
         except CdcError:
-            if self.newest(table) == location:
+            if attempts == 1 or self.newest(table) == location:
                 raise
-        return self.load(table)  # a commit came meanwhile, by which that file may have gone
+        return self.load(table, attempts - 1)  # a commit came meanwhile, by which that file may have gone
 
     def vended(self, table: CatalogTableName) -> Mapping[str, str]:
         """There are none."""

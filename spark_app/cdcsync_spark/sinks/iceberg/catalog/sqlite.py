@@ -125,7 +125,8 @@ class SqliteCatalog(PointerCatalog):
     def _error(self, table: CatalogTableName, found: str) -> CdcError:
         return fail(
             Reason.SINK_UNREACHABLE,
-            f"the catalog {self.database} cannot be used for the table {table.shown}: {quoted(found)}",
+            f"the catalog {self.database} cannot be used{f' for the table {table.shown}' if table.name else ''}:"
+            f" {quoted(found)}",
             needed="a file of SQLite that this process may write, in a folder on a local disk",
             remedy="check spec.sink.iceberg.catalog.uri, and that no other program holds the file",
         )

@@ -334,15 +334,18 @@ class VersionPublication:
     @cached_property
     def _expiry(self) -> _Expiry:
         """REST catalogs remove a branch or tag together with its snapshot. So snapshots expire by
-        those that the table has now, and only as long as these are as they are."""
+        those that the table has now, and only as long as these are as they are. A commit that came
+        since the load has taken the sequence number of this one, which has to fail by the branch
+        that is not as it was."""
         metadata = self.on.metadata
         # with a copy that goes, its snapshots go with a later commit
         if self._copy or len(expired(metadata, self._now)) < EXPIRED_TOGETHER:
             return _Expiry(metadata.branches)
         loaded = self.place.load()
-        newest = loaded.metadata if loaded else metadata
-        refs = {name: ref["snapshot-id"] for name, ref in newest.refs.items()}
-        return _Expiry(refs, [n for n in expired(newest, self._now) if n in metadata.snapshots])
+        if loaded is None or loaded.metadata.last_sequence_number != metadata.last_sequence_number:
+            return _Expiry(metadata.branches)
+        refs = {name: ref["snapshot-id"] for name, ref in loaded.metadata.refs.items()} | metadata.branches
+        return _Expiry(refs, [n for n in expired(loaded.metadata, self._now) if n in metadata.snapshots])
 
     # -- afterwards
 
