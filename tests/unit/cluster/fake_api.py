@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from cdcsync_core.peer_json import parse_json
 from cdcsync_kube.client import Api, ApiError, Object
 from support.logins import by_token
 
@@ -47,6 +48,7 @@ class FakeApi(Api):
         body: Object | None = None,
         kind: str = "",
         accept: str = "",
+        parse: Callable[[bytes], Any] = parse_json,
     ) -> Object:
         self.requests.append((method, path))
         self.bodies.append(body)
