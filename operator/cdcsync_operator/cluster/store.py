@@ -47,6 +47,9 @@ _METADATA = (
 
 #: shards of one sync of which the names are read, and the content: more than the largest sync has
 _MOST_NAMES, _MOST_SHARDS = 20_000, 1_000
+#: bytes of their texts: 50,000 tables have about a fifth of it, and who writes the status may count
+#: on any
+_MOST_BYTES = 128 * 2**20
 _SECRETS_SECONDS = 30.0
 
 
@@ -275,8 +278,10 @@ class KubeTableShards:
         return status.with_(table_status=tuple(tables), table_digest="")
 
     def _texts(self) -> Iterator[str]:
-        """The texts of the shards in order, up to one that is not there, or another one's. Each is
-        asked for by its name, so nothing else of such a name is read."""
+        """The texts of the shards in order, up to one that is not there, or another one's, or that
+        is beyond the bound. Each is asked for by its name, so nothing else of such a name is
+        read."""
+        size = 0
         for number in itertools.count():
             name = shard_name(self._name, number)
             if name not in self._shards:
@@ -285,6 +290,9 @@ class KubeTableShards:
             if not self._is_ours(shard["metadata"]):
                 return
             text = str((shard.get("data") or {}).get("tables", ""))
+            size += len(text)
+            if size > _MOST_BYTES:
+                return
             self._shards[name] = _Shard(shard["metadata"]["resourceVersion"], digest_of([text]))
             yield text
 

@@ -21,6 +21,7 @@ from cdcsync_operator.cli import cluster_syncs
 from cdcsync_operator.cli.cluster_syncs import ClusterSyncs
 from cdcsync_operator.cli.kubectl.changes import check_names
 from cdcsync_operator.cli.views.output import Output
+from cdcsync_operator.cluster import store as cluster_store
 from cdcsync_operator.cluster.controller import KubeController
 from cdcsync_operator.cluster.objects.driver_pod import Image
 from cdcsync_operator.cluster.policy.pod_policy import PodPolicy
@@ -152,11 +153,8 @@ def test_what_is_not_all_tables_of_an_older_release_counts_as_lost(api: FakeApi,
     assert store(api).load()[1].table_status == ()
 
 
-def test_large_texts_in_the_place_of_the_tables_are_not_kept(api: FakeApi, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who may create ConfigMaps knows the owner, too, and a status may count many tables."""
-    mine = store(api)
-    mine.load()
-    mine.save(many())
+def pad_shards(api: FakeApi, monkeypatch: pytest.MonkeyPatch) -> None:
+    """200 of one table and a megabyte each, in the place of those of `shop`."""
     about = api.objects["/api/v1/namespaces/lake/configmaps/shop-tables-0"]["metadata"]
     for n in range(200):
         path = f"/api/v1/namespaces/lake/configmaps/shop-tables-{n}"
@@ -164,19 +162,41 @@ def test_large_texts_in_the_place_of_the_tables_are_not_kept(api: FakeApi, monke
     answer = api._get
 
     def padded(path: str, query: dict[str, str], _: None) -> Object:
-        found = answer(path, query, _)
+        stored = answer(path, query, _)
         if "shop-tables" not in path:
-            return found
+            return stored
         number = path.rpartition("-")[2]
-        return found | {"data": {"tables": f'[{{"name": "shop.t{number}", "message": "{"x" * 2**20}"}}]'}}
+        return stored | {"data": {"tables": f'[{{"name": "shop.t{number}", "message": "{"x" * 2**20}"}}]'}}
 
     monkeypatch.setattr(api, "_get", padded)
+
+
+def memory_of_load(api: FakeApi) -> int:
+    """Bytes at most, for a resource of which no table counts."""
 
     def load() -> int:
         assert store(api).load()[1].table_status == ()
         return tracemalloc.get_traced_memory()[1]
 
-    assert traced(load) < 16 * 2**20
+    return traced(load)
+
+
+def test_large_texts_in_the_place_of_the_tables_are_not_kept(api: FakeApi, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who may create ConfigMaps knows the owner, too, and a status may count many tables."""
+    mine = store(api)
+    mine.load()
+    mine.save(many())
+    pad_shards(api, monkeypatch)
+    assert memory_of_load(api) < 16 * 2**20
+
+
+def test_a_status_that_counts_on_large_texts_gets_none(api: FakeApi, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who may write the status, too, counts on them."""
+    written_by_an_older_release(api)
+    api.objects[f"{SYNCS}/shop"]["status"]["tables"] = {"total": 200}
+    pad_shards(api, monkeypatch)
+    monkeypatch.setattr(cluster_store, "_MOST_BYTES", 150 * 2**20)
+    assert memory_of_load(api) < 16 * 2**20
 
 
 # ---- with the controller
