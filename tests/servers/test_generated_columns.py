@@ -1,5 +1,5 @@
-"""Generated columns: the copy has the values that a SELECT of the source shows, whoever writes rows
-and whoever changes the table, or the table is refused or stops (R1, R9)."""
+"""Generated columns: the copy has the values that a SELECT of the source shows, in whichever
+session rows are written and the table is changed, or the table is refused or stops (R1, R9)."""
 
 from __future__ import annotations
 

@@ -187,7 +187,7 @@ INVALID = {"action": "set-snapshot-ref", "ref-name": "other", "type": "branch", 
 
 
 def set_tag(sink: IcebergSink, snapshot: int) -> None:
-    """As another program does it, which the catalog tells that it is done."""
+    """As another program does it, to which the catalog confirms it."""
     update = {"action": "set-snapshot-ref", "ref-name": "theirs", "type": "tag", "snapshot-id": snapshot}
     sink.catalog.commit(name_of(sink), [], [update])
 
@@ -208,7 +208,7 @@ def expiring(sink: IcebergSink, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 def test_a_tag_that_is_set_before_snapshots_expire_keeps_its_own(sink: IcebergSink, expiring: Writer) -> None:
     """Iceberg's REST handlers remove a tag together with its snapshot, and no requirement names a
-    tag that nobody knows yet. So those of the table are asked for just before."""
+    tag that no reader has seen yet. So those of the table are asked for just before."""
     before = metadata_of(sink)["snapshots"]
 
     def build(found: TableState) -> Commit | None:

@@ -137,7 +137,7 @@ class Log:
 
 
 def digest_of(entry: bytes) -> bytes:
-    """What tells an entry from another one of its version."""
+    """Differs between entries of one version."""
     return hashlib.blake2b(entry, digest_size=16).digest()
 
 
