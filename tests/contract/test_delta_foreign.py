@@ -282,6 +282,14 @@ def test_a_table_that_was_put_back_from_an_older_copy_is_news(local: DeltaTarget
     assert not asked(writer)
 
 
+def write_over(target: DeltaTarget) -> None:
+    """Replaces the newest entry by one that changes no row."""
+    newest = version(target)
+    target.path.store.delete(entry_name(newest))
+    opened(target).alter.set_table_properties({"delta.logRetentionDuration": "interval 9 days"})
+    assert version(target) == newest
+
+
 @pytest.mark.parametrize("goes_on", [False, True], ids=["alone", "and-goes-on"])
 def test_an_entry_that_another_program_wrote_over_ours_takes_the_state_back(target: DeltaTarget, goes_on: bool) -> None:
     """Spark does, on a disk and in S3: it asks whether the name is free and takes it later. What
@@ -289,29 +297,18 @@ def test_an_entry_that_another_program_wrote_over_ours_takes_the_state_back(targ
     streamed(target, 2)
     writer, older = target.writer(), last(target)
     writer.commit(1, changes(3))
-    lost = version(target)
-    target.path.store.delete(entry_name(lost))
-    opened(target).alter.set_table_properties({"delta.logRetentionDuration": "interval 9 days"})
-    assert version(target) == lost
+    write_over(target)
     if goes_on:
         CHANGES["append"][0](opened(target))
     assert asked(writer)
-    found = writer.last_commit()
-    assert found is not None
-    assert (found.position, found.written is not None) == (older.position, goes_on)
+    state = writer.last_commit()
+    assert state is not None
+    assert (state.position, state.written is not None) == (older.position, goes_on)
     for n in (3, 4):
         writer.commit(1, changes(n))
     rows = content(target)
     assert {(1, "v4"), (13, "new"), (14, "new")} <= set(rows)
     assert len(rows) == 7 + goes_on
-
-
-def write_over(target: DeltaTarget) -> None:
-    """Replaces the newest entry by one that changes no row."""
-    newest = version(target)
-    target.path.store.delete(entry_name(newest))
-    opened(target).alter.set_table_properties({"delta.logRetentionDuration": "interval 9 days"})
-    assert version(target) == newest
 
 
 def test_a_compaction_hides_no_entry_that_another_program_wrote_over(local: DeltaTarget) -> None:

@@ -277,7 +277,7 @@ def test_upkeep_by_spark_after_our_newest_commit(
 def test_a_column_that_spark_added_keeps_its_values_through_compaction(
     iceberg_catalog: IcebergCatalog, spark: IcebergSpark, tmp_path: Path
 ) -> None:
-    """In rows that no batch changed: one that is changed is written anew, without them."""
+    """In rows that no batch changed: one that is changed is rewritten without them."""
     name, catalog = f"n{uuid.uuid4().hex}.orders", RestCatalog(RestSettings(iceberg_catalog.uri, seconds=120))
     policy = MaintenancePolicy(gathered_files=2, smallest_class_bytes=2**20)
     sink = IcebergSink(catalog, LocalStores(), SYNC, (name.partition(".")[0],), policy=policy)

@@ -158,7 +158,7 @@ def test_a_snapshot_of_another_program_whose_files_lie_elsewhere_expires(
     whole_snapshot(target, model.rows.values())
     metadata = metadata_of(sink)
     number = metadata["last-sequence-number"] + 1
-    theirs = {
+    foreign_snapshot = {
         **metadata["snapshots"][0],
         "snapshot-id": number,
         "sequence-number": number,
@@ -167,7 +167,7 @@ def test_a_snapshot_of_another_program_whose_files_lie_elsewhere_expires(
         "first-row-id": metadata["next-row-id"],
         "added-rows": 0,
     }
-    catalog_of(sink).commit(NAME, [], [{"action": "add-snapshot", "snapshot": theirs}])
+    catalog_of(sink).commit(NAME, [], [{"action": "add-snapshot", "snapshot": foreign_snapshot}])
     writer = target.writer(tmp_path)
     for n in range(1, EXPIRED_TOGETHER + 1):
         writer.commit(1, batch(n, model.apply([(n, f"by {n}")], [])))

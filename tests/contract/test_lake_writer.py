@@ -158,8 +158,8 @@ def test_a_file_that_is_gone_with_its_version_is_a_lost_race(
     monkeypatch.setattr(lake_writer.LakeWriter, "_publish", overtaken)
     writer.commit(1, batch(3, Upsert(rows_of(ORDERS, [(1, "last")]), keys_of(ORDERS, []))))
     assert calls
-    kept = [row for row in CHANGED if row[0] != 1]
-    assert content(lake.target) == sorted([*kept, (1, "last"), (95, "other")], key=repr)
+    unchanged = [row for row in CHANGED if row[0] != 1]
+    assert content(lake.target) == sorted([*unchanged, (1, "last"), (95, "other")], key=repr)
 
 
 def _data_of(lake: FilledTable) -> set[str]:

@@ -304,7 +304,7 @@ def test_a_column_that_is_renamed_while_a_copy_is_made_is_none_of_the_copys(
     renamed = [field | ({"name": "renamed"} if field["name"] == "note" else {}) for field in schema["fields"]]
     iceberg_catalog.fault("hold")
     with ThreadPoolExecutor(1) as pool:
-        made = pool.submit(copy.prepare, first_state(wider, nonce=1))
+        preparation = pool.submit(copy.prepare, first_state(wider, nonce=1))
         eventually(iceberg_catalog.holds)
         updates = [
             {"action": "add-schema", "schema": {**schema, "schema-id": 1, "fields": renamed}},
@@ -312,7 +312,7 @@ def test_a_column_that_is_renamed_while_a_copy_is_made_is_none_of_the_copys(
         ]
         sink.catalog.commit(name_of(sink), [], updates)
         iceberg_catalog.fault("release")
-        made.result()
+        preparation.result()
     metadata = metadata_of(sink)
     number = metadata["refs"]["cdcsync-resnapshot-1"]["snapshot-id"]
     (snapshot,) = (s for s in metadata["snapshots"] if s["snapshot-id"] == number)

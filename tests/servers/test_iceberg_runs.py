@@ -211,10 +211,10 @@ def test_check_names_what_spark_cannot_read_and_what_is_not_ours(
             assert ("_Row_Id has the name of a metadata column" in checked.stderr) == bool(code)
         assert not (tmp_path / "catalog.db").exists(), "who only reads makes no file"
         stores = TableStores(folder=str(tmp_path / "warehouse"))
-        theirs = SqliteCatalog(str(tmp_path / "catalog.db"), str(tmp_path / "warehouse"), stores)
+        other_program = SqliteCatalog(str(tmp_path / "catalog.db"), str(tmp_path / "warehouse"), stores)
         field = {"id": 1, "name": "id", "required": True, "type": "int"}
         new = NewTable({"type": "struct", "schema-id": 0, "fields": [field]}, 3, {})
-        theirs.create(CatalogTableName((database,), "a"), new)
+        other_program.create(CatalogTableName((database,), "a"), new)
         checked = CliRunner().invoke(cli, ["check", "-f", str(sync.manifest), "-o", "json"])
         assert checked.exit_code != ExitCode.DONE
         assert "is missing, or holds no state" in checked.stderr

@@ -205,8 +205,8 @@ def test_metadata_files_that_the_catalog_cannot_name_any_more_go_when_they_are_o
     folder, number = Path(newest).parent, int(Path(newest).name[:5])
     stopped = folder / f"{number + 9:05d}-{uuid.uuid4()}.metadata.json"
     stopped.write_text("{}")
-    theirs = folder / "v1.metadata.json"
-    theirs.write_text("{}")
+    foreign = folder / "v1.metadata.json"
+    foreign.write_text("{}")
     for file in folder.iterdir():
         os.utime(file, (1, 1))
     with closing(target.writer(tmp_path)) as writer:
@@ -216,7 +216,7 @@ def test_metadata_files_that_the_catalog_cannot_name_any_more_go_when_they_are_o
     assert loaded is not None
     logged = {Path(entry["metadata-file"]).name for entry in loaded.metadata["metadata-log"]}
     young = {Path(str(catalog.newest(table))).name}
-    assert {file.name for file in folder.glob("*.metadata.json")} == logged | young | {stopped.name, theirs.name}
+    assert {file.name for file in folder.glob("*.metadata.json")} == logged | young | {stopped.name, foreign.name}
     assert content(target) == [(1, "one"), (2, "new")]
 
 

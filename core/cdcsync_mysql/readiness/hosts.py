@@ -58,8 +58,8 @@ def _used(connection: Connection, facts: ServerFacts) -> Check:
     used = f"{cast(SourceConnection, connection).source.host} is used ({facts.log})"
     if shows_global_filters(connection, facts):
         return passed(_NAME, used)
-    found = f"{used}, and the account does not see the filters of a replica that was promoted"
-    return warned(_NAME, found, f"SELECT on {GLOBAL_FILTERS}", grant("SELECT", GLOBAL_FILTERS))
+    unseen = f"{used}, and the account does not see the filters of a replica that was promoted"
+    return warned(_NAME, unseen, f"SELECT on {GLOBAL_FILTERS}", grant("SELECT", GLOBAL_FILTERS))
 
 
 def _of_other(source: Source, taken: ServerFacts) -> Check:

@@ -117,7 +117,7 @@ class LocalController:
             Reason.INTERNAL_ERROR,
             f"the state folder cannot be used any more: {error.filename}: {error.strerror}",
             needed="a folder that stays, and can be written, as long as the sync runs",
-            remedy=f"{_room(error)}run it again: everything that was in it is found again in the targets",
+            remedy=f"{_free_space(error)}run it again: everything that was in it is found again in the targets",
         )
 
     def interrupt(self, *_: object) -> None:
@@ -205,7 +205,7 @@ def _controller(
     return LocalController(store, drivers, source, reconciler, woken)
 
 
-def _room(error: OSError) -> str:
+def _free_space(error: OSError) -> str:
     return "free space on its disk, and " if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG) else ""
 
 

@@ -98,9 +98,13 @@ def kept_in(table: _Verified) -> Iterator[None]:
         table.error = table.error or e
     except Exception as e:  # noqa: BLE001 (the others are compared)
         _log.exception("rows that cannot be compared", table=table.name)
-        found = f"a row that cannot be compared ({type(e).__name__})"
-        needed, remedy = "values that the source's types have", "see the log of the verification"
-        table.error = table.error or fail(Reason.INTERNAL_ERROR, found, needed=needed, remedy=remedy, table=table.name)
+        table.error = table.error or fail(
+            Reason.INTERNAL_ERROR,
+            f"a row that cannot be compared ({type(e).__name__})",
+            needed="values that the source's types have",
+            remedy="see the log of the verification",
+            table=table.name,
+        )
 
 
 @dataclass

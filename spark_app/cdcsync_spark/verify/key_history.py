@@ -85,7 +85,7 @@ class Transaction:
 
 @dataclass
 class Watched:
-    """Keys of one table that are looked for, and the `position` of its target, `until` and
+    """Keys of one table that are searched for, and the `position` of its target, `until` and
     `catching_up` as in `Opened`. `stop` is what would stop the table there, a DDL."""
 
     table: Capture

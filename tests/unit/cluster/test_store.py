@@ -183,9 +183,9 @@ def memory_of_load(api: FakeApi) -> int:
 
 def test_large_texts_in_the_place_of_the_tables_are_not_kept(api: FakeApi, monkeypatch: pytest.MonkeyPatch) -> None:
     """Who may create ConfigMaps knows the owner, too, and a status may count many tables."""
-    mine = store(api)
-    mine.load()
-    mine.save(many())
+    before = store(api)
+    before.load()
+    before.save(many())
     pad_shards(api, monkeypatch)
     assert memory_of_load(api) < 16 * 2**20
 

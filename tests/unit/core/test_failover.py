@@ -143,7 +143,7 @@ def test_a_server_that_has_nothing_to_do_with_ours_makes_no_table_diverge(consis
 
 
 @pytest.mark.parametrize(
-    ("table", "executed", "purged", "found", "lacking"),
+    ("table", "executed", "purged", "refusal", "lacking"),
     [
         (copied("1-11", "1-4", witness(11)), old("1-10"), new("1"), "transactions that the copy lacks", False),
         (copied("1-11", "1-4", witness(11)), old("1-12"), old("1-11"), f"purged {OLD}:11 from its binlog", False),
@@ -154,12 +154,12 @@ def test_a_server_that_has_nothing_to_do_with_ours_makes_no_table_diverge(consis
     ],
 )
 def test_what_cannot_be_proved_stops(
-    table: Copied, executed: GtidSet, purged: GtidSet, found: str, lacking: bool
+    table: Copied, executed: GtidSet, purged: GtidSet, refusal: str, lacking: bool
 ) -> None:
     """`lacking`: a replica that gets more may prove it."""
     reason = question(table, executed, purged)
     assert isinstance(reason, Unproved)
-    assert found in reason.found
+    assert refusal in reason.found
     assert reason.lacking == lacking
 
 

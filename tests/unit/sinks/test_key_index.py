@@ -283,8 +283,8 @@ def peak_of(table: Capture, rows: int, file_rows: int, spread: int, folder: Path
     def build() -> int:
         assert index.sync({f"f{start}": version(start) for start in starts}) == len(starts)
         peak = tracemalloc.get_traced_memory()[1] + max(0, pa.total_allocated_bytes() - held)
-        found = rows_of_files(index.locate(pa.table([keys_from(last, last + 3)[0]], ["k"])))
-        assert found == {f"f{last}": BitMap([0, 1, 2])}
+        located = rows_of_files(index.locate(pa.table([keys_from(last, last + 3)[0]], ["k"])))
+        assert located == {f"f{last}": BitMap([0, 1, 2])}
         return peak
 
     return traced(build)

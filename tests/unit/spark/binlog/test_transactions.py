@@ -606,9 +606,9 @@ def test_transactions_without_rows_of_ours_take_no_memory(tmp_path: Path) -> Non
     def feed() -> int:
         for _ in range(20_000):
             reader.transaction()
-        kept = tracemalloc.get_traced_memory()[0]
+        held_bytes = tracemalloc.get_traced_memory()[0]
         assert reader.seal().end == gtid("1-20000", 2_000_100)
-        return kept
+        return held_bytes
 
     assert traced(feed) < 1_500_000
 

@@ -35,7 +35,7 @@ class Effect:
 
     @property
     def rebuilds(self) -> bool:
-        """Whether the server may write each row anew, and then computes its generated columns in
+        """Whether the server may rewrite each row, and then computes its generated columns in
         the statement's session."""
         return False
 
