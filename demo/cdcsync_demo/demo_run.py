@@ -21,7 +21,8 @@ from cdcsync_core.resource.manifest import Manifest
 from cdcsync_core.resource.quantity import show_seconds
 from cdcsync_core.resource.spec import CdcSync
 from cdcsync_core.runs.run import ExitCode
-from cdcsync_core.runs.status import CONSISTENT, Status
+from cdcsync_core.runs.status import Status
+from cdcsync_core.runs.table_status import CONSISTENT
 from cdcsync_core.runs.verification import TableResult, verdict
 from cdcsync_demo import shop as demo_shop
 from cdcsync_demo.embedded import EmbeddedMariaDB

@@ -20,7 +20,8 @@ import yaml
 
 from cdcsync_core.runs.report import TableReport
 from cdcsync_core.runs.run import RunKind
-from cdcsync_core.runs.status import Phase, Status, TableCounts, with_condition
+from cdcsync_core.runs.status import Phase, Status, with_condition
+from cdcsync_core.runs.table_status import TableCounts
 from cdcsync_kube.client import Api
 from cdcsync_kube.pages import serve
 from cdcsync_operator.cluster.controller import KubeController

@@ -25,7 +25,8 @@ import yaml
 from click.testing import CliRunner, Result
 
 from cdcsync_core.runs.run import ExitCode, RunKind, TablePhase
-from cdcsync_core.runs.status import Phase, Status, TableStatus, only_tables
+from cdcsync_core.runs.status import Phase, Status, only_tables
+from cdcsync_core.runs.table_status import TableStatus
 from cdcsync_kube.client import Api
 from cdcsync_operator.cli.cluster_syncs import ClusterSyncs
 from cdcsync_operator.cli.kubectl.plugin import plugin

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from cdcsync_core.runs.run import TableAssignment, TablePhase
-from cdcsync_core.runs.status import SinkWriteStatus, Status, TableStatus, with_tables
+from cdcsync_core.runs.status import Status, with_tables
 from cdcsync_core.runs.status_part import StatusPosition, StatusServer, StatusSplit, StatusWatermark
+from cdcsync_core.runs.table_status import SinkWriteStatus, TableStatus
 from cdcsync_core.tables.source_table import SourceType
 from cdcsync_kube.client import ApiError, Object
 from cdcsync_operator.cluster.objects.driver_pod import Image

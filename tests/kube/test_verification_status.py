@@ -8,7 +8,8 @@ from collections.abc import Iterator
 import pytest
 
 from cdcsync_core.runs.run import RunKind, TablePhase
-from cdcsync_core.runs.status import Phase, Status, TableStatus, only_tables
+from cdcsync_core.runs.status import Phase, Status, only_tables
+from cdcsync_core.runs.table_status import TableStatus
 from cdcsync_kube.client import Api, ApiError, Object
 from cdcsync_operator.cluster.objects import run_objects
 from cdcsync_operator.cluster.objects.driver_pod import Image

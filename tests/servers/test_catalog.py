@@ -10,7 +10,8 @@ import pytest
 from cdcsync_core.errors import CdcError, Reason
 from cdcsync_core.tables.source_table import TableId
 from cdcsync_core.tables.table_selection import TableSelection
-from cdcsync_mysql.reading.catalog import as_planned, read_table, resolve
+from cdcsync_mysql.reading.catalog import as_planned, read_table
+from cdcsync_mysql.reading.selected_tables import resolve
 from cdcsync_mysql.sessions.connection import Connection, connect, fetch
 from support.fixtures import FreshDatabase
 from support.servers import Server
@@ -314,7 +315,7 @@ def test_a_database_that_the_account_may_not_list_has_no_tables(
             any_server.run(f"REVOKE SELECT ON {other}.* FROM lister")
         return rows
 
-    monkeypatch.setattr("cdcsync_mysql.reading.catalog.fetch", fetch_and_revoke)
+    monkeypatch.setattr("cdcsync_mysql.reading.selected_tables.fetch", fetch_and_revoke)
     with connect(source_of(any_server, "lister", "pw")) as reader:
         assert resolve(reader, TableSelection((".*",))).tables == (TableId(d, "t"),)
     assert f"SHOW FULL TABLES FROM `{other}`" in statements

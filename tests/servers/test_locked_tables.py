@@ -18,7 +18,8 @@ from cdcsync_mysql import lock_budget
 from cdcsync_mysql.lock_budget import LockBudget
 from cdcsync_mysql.readiness.preflight import preflight
 from cdcsync_mysql.readiness.reach import Cascades, cascades_to, fault_of_reading, fault_of_writing
-from cdcsync_mysql.reading.catalog import Resolved, read_table, resolve
+from cdcsync_mysql.reading.catalog import read_table
+from cdcsync_mysql.reading.selected_tables import Resolved, resolve
 from cdcsync_mysql.sessions import session
 from cdcsync_mysql.sessions.connection import Connection, connect, fetch
 from cdcsync_spark.snapshot.splits.low_mark import LowMark

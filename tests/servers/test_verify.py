@@ -18,7 +18,7 @@ from deltalake import DeltaTable, write_deltalake
 from cdcsync_core.errors import Reason
 from cdcsync_core.positions.position import Position
 from cdcsync_core.runs.run import ExitCode, TablePhase
-from cdcsync_core.runs.status import TableStatus
+from cdcsync_core.runs.table_status import TableStatus
 from cdcsync_core.runs.verification import DifferenceKind, ReaderName, verdict
 from cdcsync_core.tables.capture import Capture
 from cdcsync_spark.sinks.contract.changes import Append, Commit, Upsert

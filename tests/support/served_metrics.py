@@ -4,15 +4,9 @@ everything is known."""
 from __future__ import annotations
 
 from cdcsync_core.runs.run import Flow, TablePhase
-from cdcsync_core.runs.status import (
-    ScheduleStatus,
-    SnapshotProgress,
-    Status,
-    TableCounts,
-    TableStatus,
-    with_condition,
-)
+from cdcsync_core.runs.status import ScheduleStatus, SnapshotProgress, Status, with_condition
 from cdcsync_core.runs.status_part import StatusPosition
+from cdcsync_core.runs.table_status import TableCounts, TableStatus
 from cdcsync_operator.cluster.metrics import Metrics
 from cdcsync_spark.run.metrics import DriverMetrics
 

@@ -24,14 +24,16 @@ from cdcsync_core.errors import CdcError
 from cdcsync_core.positions.position import meet_all
 from cdcsync_core.resource.spec import CdcSync
 from cdcsync_core.runs.run import TablePhase
-from cdcsync_core.runs.status import Status, TableStatus
+from cdcsync_core.runs.status import Status
 from cdcsync_core.runs.status_part import StatusPosition
+from cdcsync_core.runs.table_status import TableStatus
 from cdcsync_core.state import Identity, TableState
 from cdcsync_core.tables.source_table import TableId
 from cdcsync_core.tables.target_schema import TargetSchema
 from cdcsync_mysql.positions.watermark import high
-from cdcsync_mysql.reading.catalog import read_table, resolve
+from cdcsync_mysql.reading.catalog import read_table
 from cdcsync_mysql.reading.planner import plan
+from cdcsync_mysql.reading.selected_tables import resolve
 from cdcsync_mysql.server import ServerFacts, read_facts
 from cdcsync_mysql.sessions.connection import Source, connect, source_from_spec
 from cdcsync_spark.binlog.reader import BinlogReader

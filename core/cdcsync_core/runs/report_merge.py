@@ -12,8 +12,9 @@ from typing import Any
 from cdcsync_core.errors import CdcError
 from cdcsync_core.runs.report import PositionJson, TableReport
 from cdcsync_core.runs.run import Report, RunKind
-from cdcsync_core.runs.status import CONSISTENT, SnapshotProgress, Status, TableStatus, with_tables
+from cdcsync_core.runs.status import SnapshotProgress, Status, with_tables
 from cdcsync_core.runs.status_part import StatusPosition
+from cdcsync_core.runs.table_status import CONSISTENT, TableStatus
 from cdcsync_core.runs.verification_status import VerifiedStatus
 
 

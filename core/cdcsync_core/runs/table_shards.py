@@ -15,7 +15,8 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
-from cdcsync_core.runs.status import Status, TableStatus
+from cdcsync_core.runs.status import Status
+from cdcsync_core.runs.table_status import TableStatus
 
 
 def digest_of(shards: Iterable[str]) -> str:

@@ -26,7 +26,7 @@ from cdcsync_mysql.readiness.load import check_load
 from cdcsync_mysql.readiness.retention import check_schedule
 from cdcsync_mysql.readiness.servercheck import Server, check_server, read_server
 from cdcsync_mysql.readiness.tablecheck import TableCheck, check_table
-from cdcsync_mysql.reading.catalog import resolve
+from cdcsync_mysql.reading.selected_tables import resolve
 from cdcsync_mysql.reading.table_sizes import table_sizes
 from cdcsync_mysql.server import ServerFacts, log_retention_seconds, read_facts
 from cdcsync_mysql.sessions.connection import Connection, Source, connect

@@ -25,8 +25,9 @@ from cdcsync_core.positions.chunk import WHOLE, Bound, KeyValue, Split
 from cdcsync_core.remedies import RESNAPSHOT
 from cdcsync_core.tables.capture import Capture
 from cdcsync_core.tables.source_table import INTEGERS, TableId, quote
-from cdcsync_mysql.reading.catalog import read_indexes, read_table
+from cdcsync_mysql.reading.catalog import read_table
 from cdcsync_mysql.reading.splitquery import order_by, select_key, where
+from cdcsync_mysql.reading.unique_indexes import read_indexes
 from cdcsync_mysql.sessions.connection import Connection, fetch
 
 #: the spread of keys, (max - min + 1) / rows, within which an even plan is made: below, the row

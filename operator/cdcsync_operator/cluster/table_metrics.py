@@ -13,7 +13,8 @@ from prometheus_client import Metric
 
 from cdcsync_core.quoting import visible
 from cdcsync_core.runs.run import TablePhase
-from cdcsync_core.runs.status import CONSISTENT, Status, TableStatus
+from cdcsync_core.runs.status import Status
+from cdcsync_core.runs.table_status import CONSISTENT, TableStatus
 from cdcsync_kube.pages import family
 
 Labels = dict[str, str]

@@ -18,7 +18,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from cdcsync_core.resource.spec import CdcSync
-from cdcsync_core.runs.status import RunRef, TableStatus
+from cdcsync_core.runs.status import RunRef
+from cdcsync_core.runs.table_status import TableStatus
 from cdcsync_core.timestamps import utc
 from cdcsync_operator.decision import restart
 from cdcsync_operator.decision.observed import (

@@ -15,7 +15,8 @@ from enum import IntEnum, StrEnum
 
 from cdcsync_core.resource.spec import Spec
 from cdcsync_core.runs.run import TablePhase
-from cdcsync_core.runs.status import CONSISTENT, Status, TableStatus
+from cdcsync_core.runs.status import Status
+from cdcsync_core.runs.table_status import CONSISTENT, TableStatus
 
 #: names of tables, each with the generation of its content
 Generations = tuple[tuple[str, int], ...]

@@ -14,7 +14,8 @@ from typing import Any
 from cdcsync_core.errors import Reason
 from cdcsync_core.resource.spec import CdcSync, Spec
 from cdcsync_core.runs.run import RunKind
-from cdcsync_core.runs.status import Phase, Status, TableStatus, with_tables
+from cdcsync_core.runs.status import Phase, Status, with_tables
+from cdcsync_core.runs.table_status import TableStatus
 from cdcsync_operator.decision import restart
 from cdcsync_operator.decision.needs import Needs, assigned, has_streamed, needs
 from cdcsync_operator.decision.observed import Observed, ObservedRun, PreflightResult

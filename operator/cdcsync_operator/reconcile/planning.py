@@ -23,7 +23,8 @@ from cdcsync_core.errors import CdcError, Reason, TransientError, fail
 from cdcsync_core.positions.chunk import Bound, Intervals, Split
 from cdcsync_core.quoting import quoted
 from cdcsync_core.runs.run import PlanShard, TableAssignment, TablePhase
-from cdcsync_core.runs.status import Status, TableStatus
+from cdcsync_core.runs.status import Status
+from cdcsync_core.runs.table_status import TableStatus
 from cdcsync_core.tables.capture import Capture
 from cdcsync_operator.reconcile.files import write_whole
 

@@ -17,8 +17,9 @@ from pathlib import Path
 from typing import TypeAlias
 
 from cdcsync_core.runs.run import TablePhase
-from cdcsync_core.runs.status import Status, TableStatus
+from cdcsync_core.runs.status import Status
 from cdcsync_core.runs.table_shards import digest_of, with_shards
+from cdcsync_core.runs.table_status import TableStatus
 from cdcsync_operator.reconcile.files import write_atomically
 
 #: tables of which a status shows all, and how many it shows of more: few enough to be read

@@ -37,7 +37,7 @@ from cdcsync_mysql.positions.history import gtid_sets
 from cdcsync_mysql.readiness.failover_check import ORDER_VARIABLES, drawn_defaults, keeps_order, sources_of
 from cdcsync_mysql.readiness.left_out import LeftOut, read_left_out
 from cdcsync_mysql.readiness.proof import SourceSession
-from cdcsync_mysql.reading.catalog import check_kind
+from cdcsync_mysql.reading.table_kind import check_kind
 from cdcsync_mysql.server import global_variables
 from cdcsync_mysql.sessions.connection import Source
 from cdcsync_spark.binlog.search.numbered_server import ask_numbered

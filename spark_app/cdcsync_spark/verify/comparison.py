@@ -18,7 +18,7 @@ from cdcsync_core.runs.verification import Difference, TableResult, Verification
 from cdcsync_core.state import TableState
 from cdcsync_core.tables.source_table import TableId
 from cdcsync_mysql.readiness.proof import open_session
-from cdcsync_mysql.reading.catalog import resolve
+from cdcsync_mysql.reading.selected_tables import resolve
 from cdcsync_mysql.server import ServerFacts
 from cdcsync_mysql.sessions.connection import Source, source_from_spec
 from cdcsync_spark.sinks import sink_from_spec

@@ -10,7 +10,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from cdcsync_core.positions.position import Position
-from cdcsync_core.runs.status import CONSISTENT, Status
+from cdcsync_core.runs.status import Status
+from cdcsync_core.runs.table_status import CONSISTENT
 from cdcsync_core.state import TableState
 from cdcsync_spark.sinks.contract.sink import Target
 from cdcsync_spark.sinks.contract.snapshot import InexactSnapshot, TargetSnapshot

@@ -12,7 +12,8 @@ from click.testing import CliRunner, Result
 from cdcsync_core.errors import Reason, fail, message_parts
 from cdcsync_core.resource.manifest import load_manifest
 from cdcsync_core.runs.run import ExitCode, TablePhase
-from cdcsync_core.runs.status import Phase, ScheduleStatus, Status, TableStatus, only_tables, with_condition
+from cdcsync_core.runs.status import Phase, ScheduleStatus, Status, only_tables, with_condition
+from cdcsync_core.runs.table_status import TableStatus
 from cdcsync_operator.cli.command import exit_code
 from cdcsync_operator.cli.main import COMMANDS, cli
 from cdcsync_operator.cli.run import _print_end

@@ -8,8 +8,9 @@ import pytest
 from rich.console import Console
 
 from cdcsync_core.runs.run import TablePhase
-from cdcsync_core.runs.status import Phase, SnapshotProgress, Status, TableStatus, only_tables, with_condition
+from cdcsync_core.runs.status import Phase, SnapshotProgress, Status, only_tables, with_condition
 from cdcsync_core.runs.status_part import StatusPosition
+from cdcsync_core.runs.table_status import TableStatus
 from cdcsync_operator.cli.views.history import Histories, SyncHistory, sparkline
 from cdcsync_operator.cli.views.screen import Size, draw_screen
 from cdcsync_operator.cli.views.sync_view import ShownSync, failure, tables_of

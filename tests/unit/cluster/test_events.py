@@ -4,17 +4,9 @@ to know is left out."""
 from __future__ import annotations
 
 from cdcsync_core.runs.run import RunKind, TablePhase
-from cdcsync_core.runs.status import (
-    Phase,
-    ResnapshotStatus,
-    RunRef,
-    SchemaStatus,
-    SnapshotProgress,
-    Status,
-    TableStatus,
-    with_condition,
-)
+from cdcsync_core.runs.status import Phase, RunRef, SnapshotProgress, Status, with_condition
 from cdcsync_core.runs.status_part import Restarts, StatusPosition
+from cdcsync_core.runs.table_status import ResnapshotStatus, SchemaStatus, TableStatus
 from cdcsync_core.runs.verification_status import VerificationState, VerificationStatus
 from cdcsync_operator.cluster.events import events_between
 

@@ -7,7 +7,8 @@ import urllib.request
 from pathlib import Path
 
 from cdcsync_core.runs.run import TablePhase
-from cdcsync_core.runs.status import Phase, Status, TableCounts, TableStatus, with_condition
+from cdcsync_core.runs.status import Phase, Status, with_condition
+from cdcsync_core.runs.table_status import TableCounts, TableStatus
 from cdcsync_kube.pages import serve
 from cdcsync_operator.cluster.metrics import OF_SYNC, Metrics
 from cdcsync_operator.cluster.table_metrics import OF_TABLE

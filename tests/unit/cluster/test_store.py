@@ -14,8 +14,9 @@ from cdcsync_core.errors import CdcError
 from cdcsync_core.positions.position import LogOffset
 from cdcsync_core.resource.spec import CdcSync
 from cdcsync_core.runs.run import TablePhase
-from cdcsync_core.runs.status import Phase, Status, TableStatus, only_tables
+from cdcsync_core.runs.status import Phase, Status, only_tables
 from cdcsync_core.runs.status_part import StatusPosition
+from cdcsync_core.runs.table_status import TableStatus
 from cdcsync_kube.client import ApiError, Object
 from cdcsync_operator.cli import cluster_syncs
 from cdcsync_operator.cli.cluster_syncs import ClusterSyncs

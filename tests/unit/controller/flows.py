@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from cdcsync_core.runs.run import RunKind
-from cdcsync_core.runs.status import TableStatus
+from cdcsync_core.runs.table_status import TableStatus
 from cdcsync_operator.decision.runs.preflights import PREFLIGHT_EVERY
 from unit.controller.harness import ControllerHarness
 

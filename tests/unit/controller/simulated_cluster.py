@@ -9,7 +9,8 @@ from typing import Any
 
 from cdcsync_core.runs.report_merge import merge_report
 from cdcsync_core.runs.run import ExitCode, RunKind, TablePhase
-from cdcsync_core.runs.status import CONSISTENT, Phase, Status
+from cdcsync_core.runs.status import Phase, Status
+from cdcsync_core.runs.table_status import CONSISTENT
 from cdcsync_operator.decision.decide import decide
 from cdcsync_operator.decision.needs import assigned
 from cdcsync_operator.decision.observed import (

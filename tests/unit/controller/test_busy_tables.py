@@ -10,7 +10,8 @@ import pytest
 
 from cdcsync_core.errors import Reason, fail
 from cdcsync_core.runs.run import ExitCode, RunKind, TablePhase
-from cdcsync_core.runs.status import Phase, TableStatus
+from cdcsync_core.runs.status import Phase
+from cdcsync_core.runs.table_status import TableStatus
 from cdcsync_operator.decision.observed import RunPreflight
 from cdcsync_operator.decision.summary.goal import GoalProgress, Until, verdict
 from unit.controller.harness import ControllerHarness

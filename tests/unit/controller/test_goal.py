@@ -8,8 +8,9 @@ import pytest
 
 from cdcsync_core.positions.position import LogOffset
 from cdcsync_core.runs.run import ExitCode, TablePhase
-from cdcsync_core.runs.status import Phase, RunRef, Runs, Status, TableStatus, only_tables, with_condition
+from cdcsync_core.runs.status import Phase, RunRef, Runs, Status, only_tables, with_condition
 from cdcsync_core.runs.status_part import StatusPosition
+from cdcsync_core.runs.table_status import TableStatus
 from cdcsync_operator.decision.summary.goal import GoalProgress, Until, verdict
 
 DONE, RETRY, ACT = ExitCode.DONE, ExitCode.RETRY, ExitCode.USER_MUST_ACT

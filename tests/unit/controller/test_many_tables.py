@@ -10,7 +10,8 @@ from types import SimpleNamespace
 import pytest
 
 from cdcsync_core.runs.run import RunKind, TableAssignment
-from cdcsync_core.runs.status import Status, TableStatus, only_tables
+from cdcsync_core.runs.status import Status, only_tables
+from cdcsync_core.runs.table_status import TableStatus
 from cdcsync_operator.reconcile.planning import table_plans
 from unit.controller.harness import ControllerHarness, resource
 

@@ -7,7 +7,8 @@ import itertools
 import pytest
 
 from cdcsync_core.runs.run import RunKind, TablePhase
-from cdcsync_core.runs.status import POSITIONED, TableStatus, only_tables
+from cdcsync_core.runs.status import only_tables
+from cdcsync_core.runs.table_status import POSITIONED, TableStatus
 from cdcsync_operator.decision.needs import NEEDS, Content, Need, content, need, needs
 from cdcsync_operator.decision.runs.kinds import RUNS
 from unit.controller.harness import ControllerHarness

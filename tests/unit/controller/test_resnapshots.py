@@ -10,8 +10,9 @@ import pytest
 
 from cdcsync_core.errors import Reason, fail
 from cdcsync_core.runs.run import RunKind, TablePhase
-from cdcsync_core.runs.status import Phase, Status, TableStatus
+from cdcsync_core.runs.status import Phase, Status
 from cdcsync_core.runs.status_part import StatusPosition
+from cdcsync_core.runs.table_status import TableStatus
 from unit.controller.harness import WHOLE, ControllerHarness, place, reported, resource
 
 SNAPSHOT, STREAM, CATCH_UP = RunKind.SNAPSHOT, RunKind.STREAM, RunKind.CATCH_UP

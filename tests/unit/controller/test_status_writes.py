@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from cdcsync_core.runs.run import TablePhase
-from cdcsync_core.runs.status import Phase, RunRef, Runs, Status, TableStatus, only_tables
+from cdcsync_core.runs.status import Phase, RunRef, Runs, Status, only_tables
+from cdcsync_core.runs.table_status import TableStatus
 from cdcsync_operator.reconcile.status_writes import seconds_to_write
 
 RUNNING = Status(

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from cdcsync_core.runs.run import TablePhase
-from cdcsync_core.runs.status import Status, TableStatus, only_tables
+from cdcsync_core.runs.status import Status, only_tables
 from cdcsync_core.runs.status_part import StatusPosition
+from cdcsync_core.runs.table_status import TableStatus
 from cdcsync_operator.reconcile.table_shards import BYTES, SHOWN, SHOWN_OF_MORE, SIZE, TableShards
 
 PLACE = {"file": "binlog.000042", "offset": 8123, "gtidSet": "0-1-77"}

@@ -9,7 +9,8 @@ import yaml
 
 from cdcsync_core.errors import CdcError
 from cdcsync_core.resource.manifest import load_manifest
-from cdcsync_core.runs.status import Status, TableStatus, with_tables
+from cdcsync_core.runs.status import Status, with_tables
+from cdcsync_core.runs.table_status import TableStatus
 from cdcsync_operator.local.state_folder import StateFolder
 from cdcsync_operator.local.store import LocalResourceStore, ManifestFiles, read_state
 

@@ -21,7 +21,7 @@ from cdcsync_mysql.readiness.cascades import cascades
 from cdcsync_mysql.readiness.preflight import _estimate, _outlives, _unread
 from cdcsync_mysql.readiness.servercheck import CHECKS, Server
 from cdcsync_mysql.readiness.tablecheck import TableCheck, cascades_logged
-from cdcsync_mysql.reading.catalog import check_spelling
+from cdcsync_mysql.reading.table_kind import check_spelling
 from cdcsync_mysql.server import ServerFacts
 from cdcsync_mysql.sessions.connection import Source, Tls, source_from_spec
 from cdcsync_mysql.sessions.session import profile

@@ -11,8 +11,9 @@ from cdcsync_core.positions.gtid import GtidSet
 from cdcsync_core.positions.mariadb_gtid import MariaDbGtidPos
 from cdcsync_core.positions.position import Anchor, FilePosition, GtidPosition, LogOffset, Position, Watermark
 from cdcsync_core.positions.watermark import watermark_to_dict
-from cdcsync_core.runs.status import Status, TableStatus
+from cdcsync_core.runs.status import Status
 from cdcsync_core.runs.status_part import StatusPosition, StatusWatermark
+from cdcsync_core.runs.table_status import TableStatus
 
 GTIDS = GtidSet.parse("3e11fa47-71ca-11e1-9e33-c80aa9429562:1-5:7")
 AT = LogOffset("binlog.000012", 400)

@@ -12,19 +12,9 @@ from cdcsync_core.positions.chunk import Intervals, Split
 from cdcsync_core.positions.failover import Diverged, found_diverged
 from cdcsync_core.runs.report_merge import merge_report
 from cdcsync_core.runs.run import Report, RunKind, TablePhase
-from cdcsync_core.runs.status import (
-    MAX_MESSAGE,
-    ResnapshotStatus,
-    RunRef,
-    Runs,
-    Status,
-    TableStatus,
-    count_tables,
-    effective_lag,
-    only_tables,
-    with_condition,
-)
+from cdcsync_core.runs.status import MAX_MESSAGE, RunRef, Runs, Status, effective_lag, only_tables, with_condition
 from cdcsync_core.runs.status_part import StatusPosition
+from cdcsync_core.runs.table_status import ResnapshotStatus, TableStatus, count_tables
 
 WHOLE = ({"start": None, "end": None},)
 RUNNING = Status(

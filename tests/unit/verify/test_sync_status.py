@@ -10,8 +10,9 @@ import pytest
 
 from cdcsync_core.positions.position import LogOffset
 from cdcsync_core.runs.run import RunKind, TablePhase
-from cdcsync_core.runs.status import RunRef, Runs, Status, TableStatus, only_tables
+from cdcsync_core.runs.status import RunRef, Runs, Status, only_tables
 from cdcsync_core.runs.status_part import StatusPosition
+from cdcsync_core.runs.table_status import TableStatus
 from cdcsync_operator.local.state_folder import StateFolder
 from cdcsync_operator.reconcile.table_shards import SHOWN_OF_MORE, TableShards
 from cdcsync_spark.verify import sync_status

@@ -11,7 +11,8 @@ from cdcsync_core.positions.chunk import WHOLE, Intervals
 from cdcsync_core.positions.lineage import Lineage
 from cdcsync_core.positions.position import FilePosition, LogOffset, position_to_dict
 from cdcsync_core.runs.run import TablePhase
-from cdcsync_core.runs.status import RunRef, Runs, Status, TableStatus, only_tables
+from cdcsync_core.runs.status import RunRef, Runs, Status, only_tables
+from cdcsync_core.runs.table_status import TableStatus
 from cdcsync_core.state import Identity, TableState
 from cdcsync_core.tables.capture import Capture
 from cdcsync_core.tables.source_table import Column, SourceTable, SourceType, TableId

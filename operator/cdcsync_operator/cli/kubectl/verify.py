@@ -12,7 +12,8 @@ from rich.table import Table as Grid
 
 from cdcsync_core.errors import CdcError, Reason, fail
 from cdcsync_core.runs.run import ExitCode
-from cdcsync_core.runs.status import TableStatus, shown_message
+from cdcsync_core.runs.status import shown_message
+from cdcsync_core.runs.table_status import TableStatus
 from cdcsync_core.runs.verification_status import VerificationState, VerificationStatus, VerifiedResult
 from cdcsync_kube.client import Object
 from cdcsync_operator.cli.cluster_syncs import ClusterSyncs, status_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from cdcsync_core.runs.run import ExitCode
-from cdcsync_core.runs.status import CONSISTENT
+from cdcsync_core.runs.table_status import CONSISTENT
 from cdcsync_operator.cli.cluster_syncs import ClusterSyncs, shown
 from cdcsync_operator.cli.kubectl.options import of_cluster
 from cdcsync_operator.cli.views.output import Output

@@ -12,7 +12,8 @@ from rich.text import Text
 from cdcsync_core.errors import CdcError, Reason, fail
 from cdcsync_core.quoting import visible
 from cdcsync_core.runs.run import ExitCode
-from cdcsync_core.runs.status import CONSISTENT, Status, TableStatus
+from cdcsync_core.runs.status import Status
+from cdcsync_core.runs.table_status import CONSISTENT, TableStatus
 from cdcsync_kube.client import Object
 from cdcsync_operator.cli.cluster_syncs import ClusterSyncs, event_time, shown
 from cdcsync_operator.cli.kubectl.options import of_cluster

@@ -18,7 +18,8 @@ from cdcsync_core.errors import message_parts
 from cdcsync_core.quoting import visible
 from cdcsync_core.resource.quantity import show_seconds
 from cdcsync_core.runs.run import TablePhase
-from cdcsync_core.runs.status import CONSISTENT, Status, TableStatus
+from cdcsync_core.runs.status import Status
+from cdcsync_core.runs.table_status import CONSISTENT, TableStatus
 from cdcsync_core.timestamps import utc
 from cdcsync_operator.cli.views.history import SAMPLES, Histories, SyncHistory, sparkline
 from cdcsync_operator.cli.views.sync_view import ShownSync

@@ -17,7 +17,8 @@ from rich.text import Text
 
 from cdcsync_core.resource.quantity import show_seconds
 from cdcsync_core.runs.run import TablePhase
-from cdcsync_core.runs.status import Phase, Status, TableStatus
+from cdcsync_core.runs.status import Phase, Status
+from cdcsync_core.runs.table_status import TableStatus
 from cdcsync_operator.cli.views.output import shown
 
 _MAX_BARS = 15

@@ -12,8 +12,9 @@ from rich.text import Text
 
 from cdcsync_core.errors import message_parts
 from cdcsync_core.quoting import visible
-from cdcsync_core.runs.status import Status, TableStatus
+from cdcsync_core.runs.status import Status
 from cdcsync_core.runs.status_part import StatusPosition
+from cdcsync_core.runs.table_status import TableStatus
 from cdcsync_operator.cli.views.output import Output, shown
 from cdcsync_operator.cli.views.status_view import Rates, draw
 

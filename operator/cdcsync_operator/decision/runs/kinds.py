@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from cdcsync_core.runs.run import LOG_END, RunKind, TablePhase
-from cdcsync_core.runs.status import TableStatus
+from cdcsync_core.runs.table_status import TableStatus
 from cdcsync_operator.decision.needs import Generations, Need, asked
 from cdcsync_operator.decision.observed import ObservedRun, RunState
 from cdcsync_operator.decision.runs.due_times import catches_up, is_due

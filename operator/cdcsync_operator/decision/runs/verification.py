@@ -17,8 +17,9 @@ from collections.abc import Iterable
 
 from cdcsync_core.quoting import visible
 from cdcsync_core.runs.run import ExitCode, RunKind
-from cdcsync_core.runs.status import Phase, RunRef, TableStatus, shown_message
+from cdcsync_core.runs.status import Phase, RunRef, shown_message
 from cdcsync_core.runs.status_part import Restarts
+from cdcsync_core.runs.table_status import TableStatus
 from cdcsync_core.runs.verification_status import VerificationState, VerificationStatus, VerifiedResult, VerifiedStatus
 from cdcsync_core.timestamps import utc
 from cdcsync_operator.decision import restart

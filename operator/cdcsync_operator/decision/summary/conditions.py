@@ -14,16 +14,9 @@ from cdcsync_core.errors import Reason, fail, message_parts
 from cdcsync_core.quoting import quoted, visible
 from cdcsync_core.remedies import resnapshot
 from cdcsync_core.runs.run import TablePhase
-from cdcsync_core.runs.status import (
-    CONSISTENT,
-    Phase,
-    SinkWriteStatus,
-    Status,
-    TableStatus,
-    effective_lag,
-    with_condition,
-)
+from cdcsync_core.runs.status import Phase, Status, effective_lag, with_condition
 from cdcsync_core.runs.status_part import StatusPosition
+from cdcsync_core.runs.table_status import CONSISTENT, SinkWriteStatus, TableStatus
 from cdcsync_core.runs.verification_status import VerifiedStatus
 from cdcsync_core.timestamps import utc
 from cdcsync_operator.decision.data_flow import STARTING, Doubt, flow_problem, sink_doubt, source_doubt

@@ -13,7 +13,8 @@ from enum import StrEnum
 from cdcsync_core.errors import Reason
 from cdcsync_core.positions.position import LogOffset
 from cdcsync_core.runs.run import ExitCode
-from cdcsync_core.runs.status import CONSISTENT, Phase, Status, TableStatus
+from cdcsync_core.runs.status import Phase, Status
+from cdcsync_core.runs.table_status import CONSISTENT, TableStatus
 from cdcsync_operator.decision.needs import assigned
 from cdcsync_operator.decision.summary.conditions import TABLES_FAILED
 

@@ -7,7 +7,8 @@ before. Pure.
 from __future__ import annotations
 
 from cdcsync_core.runs.run import RunKind, TablePhase
-from cdcsync_core.runs.status import CONSISTENT, Phase, TableStatus
+from cdcsync_core.runs.status import Phase
+from cdcsync_core.runs.table_status import CONSISTENT, TableStatus
 from cdcsync_operator.decision.runs.due_times import is_resting
 from cdcsync_operator.decision.runs.schedule import is_done
 from cdcsync_operator.decision.situation import Situation

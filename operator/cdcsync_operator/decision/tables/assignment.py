@@ -15,7 +15,8 @@ from dataclasses import replace
 from cdcsync_core.errors import CdcError, Reason, fail
 from cdcsync_core.resource.spec import Spec
 from cdcsync_core.runs.run import RunKind, TableAssignment, TablePhase
-from cdcsync_core.runs.status import Status, TableStatus, only_tables
+from cdcsync_core.runs.status import Status, only_tables
+from cdcsync_core.runs.table_status import TableStatus
 from cdcsync_core.tables.capture import Capture
 from cdcsync_operator.decision.needs import asked as generation_asked
 from cdcsync_operator.decision.observed import ObservedRun, ObservedTable

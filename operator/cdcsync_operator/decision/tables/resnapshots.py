@@ -25,7 +25,7 @@ from cdcsync_core.errors import Reason, message_parts
 from cdcsync_core.remedies import resnapshot
 from cdcsync_core.resource.spec import Spec
 from cdcsync_core.runs.run import TablePhase
-from cdcsync_core.runs.status import ResnapshotStatus, TableStatus
+from cdcsync_core.runs.table_status import ResnapshotStatus, TableStatus
 from cdcsync_core.stops import is_of_definition
 from cdcsync_core.timestamps import unix_time, utc
 from cdcsync_operator.decision.needs import asked

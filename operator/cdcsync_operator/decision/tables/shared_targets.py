@@ -15,7 +15,7 @@ from cdcsync_core.errors import CdcError
 from cdcsync_core.resource.sink_spec import SinkSpec
 from cdcsync_core.resource.topic_names import shared_topic, topic_name
 from cdcsync_core.runs.run import TablePhase
-from cdcsync_core.runs.status import TableStatus
+from cdcsync_core.runs.table_status import TableStatus
 from cdcsync_core.tables.source_table import TableId
 
 #: the sync's own name is the same in all of its topics
