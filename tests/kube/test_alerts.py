@@ -1,6 +1,5 @@
-"""The chart's alerts on a real Prometheus that scrapes the real operator, and a page for what it
-does not bring about: reconciliations that fail, and all metrics for the dashboards' queries; and
-the rules' times, by promtool."""
+"""The chart's alerts on a real Prometheus that scrapes the real operator, and a page with all
+metrics for the dashboards' queries; and the rules' times, by promtool."""
 
 from __future__ import annotations
 
@@ -37,8 +36,8 @@ ROOT = Path(__file__).resolve().parents[2]
 MANUAL = "https://manual.example"
 VALUES = {"clusterWide": True, "metrics": {"alerts": {"enabled": True, "manualUrl": MANUAL}}}
 JOB = "cdc/cdcsync"
-#: samples of the operator's page: six syncs have room in it
-ROOM = 10 + 6 * (len(OF_SYNC) + len(Phase) + len(CONDITIONS))
+#: samples of the operator's page: seven syncs have room in it
+ROOM = 10 + 7 * (len(OF_SYNC) + len(Phase) + len(CONDITIONS))
 
 
 def groups(**values: Any) -> list[dict[str, Any]]:
@@ -72,7 +71,8 @@ STATES = {
     ("states", "well"): streaming(),
     ("states", "cascades"): streaming(("Consistent", False, "CascadesNotLogged")),
 }
-#: of the real operator, but for the one of its failures
+REFUSAL = "no status is written here"
+#: of the real operator
 EXPECTED = {
     ("CdcSyncBehind", "written"),
     ("CdcSyncFailsInARow", "unreachable"),
@@ -89,14 +89,9 @@ EXPECTED = {
 
 @contextmanager
 def page_of_states() -> Iterator[int]:
-    """Its port. Each time that it is read, another reconciliation has failed."""
-    metrics = Metrics(tables_of_sync=1)
-
-    def page() -> tuple[int, str]:
-        metrics.reconciled(0.1, failed=True)
-        return 200, metrics.text(STATES, calls=1, leading=True) + driver_page()
-
-    server = serve(0, {"/metrics": page})
+    """Its port."""
+    page = Metrics(tables_of_sync=1).text(STATES, calls=1, leading=True) + driver_page()
+    server = serve(0, {"/metrics": lambda: (200, page)})
     try:
         yield server.server_port
     finally:
@@ -133,8 +128,29 @@ def listening(process: subprocess.Popen[bytes]) -> int:
     return next((c.laddr.port for c in connections if c.status == psutil.CONN_LISTEN), 0)
 
 
+@contextmanager
+def refused_writes(api: Api, namespace: str, name: str) -> Iterator[None]:
+    """Another's policy of the cluster refuses each write of the status of a sync."""
+    policies = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies"
+    group = {"apiGroups": ["cdcsync.io"], "apiVersions": ["v1alpha1"], "resources": ["cdcsyncs/status"]}
+    policy = {
+        "matchConstraints": {"resourceRules": [group | {"operations": ["UPDATE"], "resourceNames": [name]}]},
+        "validations": [{"expression": "false", "message": REFUSAL}],
+    }
+    spaces = {"matchLabels": {"kubernetes.io/metadata.name": namespace}}
+    bound = {"policyName": namespace, "validationActions": ["Deny"], "matchResources": {"namespaceSelector": spaces}}
+    version = {"apiVersion": "admissionregistration.k8s.io/v1", "metadata": {"name": namespace}}
+    with ExitStack() as stack:
+        for kind, spec in (("Policy", policy), ("PolicyBinding", bound)):
+            path = policies if kind == "Policy" else policies.replace("policies", "policybindings")
+            api.create(path, version | {"kind": f"ValidatingAdmission{kind}", "spec": spec})
+            stack.callback(api.delete, f"{path}/{namespace}")
+        yield
+
+
 def create_syncs(api: Api, namespace: str) -> None:
-    """One that the operator's policy refuses, one whose source is not there, and one at rest."""
+    """One that the operator's policy refuses, one whose source is not there, one at rest, and one
+    whose status cannot be written."""
     secret: dict[str, Any] = {"metadata": {"name": "login", "labels": {"cdcsync.io/source": "true"}}}
     api.create(f"/api/v1/namespaces/{namespace}/secrets", secret | {"stringData": {"username": "c", "password": "p"}})
     source = {"host": "127.0.0.1", "port": 1, "credentialsSecretRef": {"name": "login"}}
@@ -143,6 +159,7 @@ def create_syncs(api: Api, namespace: str) -> None:
         "refused": {"driver": {"podTemplate": {"spec": {"nodeSelector": {"disk": "fast"}}}}},
         "unreachable": {"autoRestart": {"backoff": {"initial": "100ms", "max": "1s"}}},
         "paused": {"state": "paused"},
+        "unwritable": {"state": "paused"},
     }
     for name, more in further.items():
         body = {"apiVersion": "cdcsync.io/v1alpha1", "kind": "CdcSync", "metadata": {"name": name}, "spec": spec | more}
@@ -194,19 +211,25 @@ def fired(server: Prometheus) -> set[tuple[str, str]]:
 
 
 def test_each_alert_fires_in_its_state_and_each_panel_has_data(api: Api, namespace: str, tmp_path: Path) -> None:
-    with prometheus(tmp_path, at_once()) as server, page_of_states() as port, taken_over(api, namespace) as before:
+    with ExitStack() as stack:
+        server = stack.enter_context(prometheus(tmp_path, at_once()))
+        port = stack.enter_context(page_of_states())
+        before = stack.enter_context(taken_over(api, namespace))
+        stack.enter_context(refused_writes(api, namespace, "unwritable"))
         server.scrape("states", port)
         eventually(lambda: ("CdcSyncOperatorAbsent", "") in fired(server), tmp_path / "prometheus.log")
         create_syncs(api, namespace)
-        with operator(api, [namespace, *before], tmp_path) as process:
-            eventually(functools.partial(listening, process), tmp_path / "operator.log")
-            server.scrape(JOB, listening(process))
-            eventually(lambda: fired(server) >= EXPECTED, tmp_path / "operator.log")
-            eventually(lambda: ("CdcSyncOperatorAbsent", "") not in fired(server), tmp_path / "operator.log")
-            assert {name for name, _ in EXPECTED} | {"CdcSyncOperatorAbsent"} == rules().keys()
-            assert not {name for name, sync in fired(server) if sync in ("well", "cascades", "paused", "zz")}
-            check_runbooks(server)
-            eventually(lambda: not empty_panels(server), tmp_path / "prometheus.log")
+        process, log = stack.enter_context(operator(api, [namespace, *before], tmp_path)), tmp_path / "operator.log"
+        eventually(functools.partial(listening, process), log)
+        server.scrape(JOB, listening(process))
+        eventually(lambda: fired(server) >= EXPECTED, log)
+        eventually(lambda: ("CdcSyncOperatorAbsent", "") not in fired(server), log)
+        assert {name for name, _ in EXPECTED} | {"CdcSyncOperatorAbsent"} == rules().keys()
+        assert not {name for name, sync in fired(server) if sync in ("well", "cascades", "paused", "zz")}
+        check_runbooks(server)
+        failures = [line for line in log.read_text().splitlines() if f"{namespace}/unwritable" in line]
+        assert any(REFUSAL in line for line in failures), log.read_text()[-3000:]
+        eventually(lambda: not empty_panels(server), tmp_path / "prometheus.log")
 
 
 def check_runbooks(server: Prometheus) -> None:

@@ -19,6 +19,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import structlog
+
 from cdcsync_core.errors import CdcError, Reason, fail
 from cdcsync_core.gates import gate
 from cdcsync_core.resource.spec import CdcSync
@@ -37,6 +39,8 @@ from cdcsync_operator.decision.observed import Decision, RunPreflight
 from cdcsync_operator.reconcile.preflight import DefinitionRecord, PreflightRunner, SourceCalls
 from cdcsync_operator.reconcile.reconciler import Reconciler
 from cdcsync_operator.reconcile.secret_files import SecretFiles
+
+_log = structlog.get_logger()
 
 #: seconds to the next reconciliation: of a sync at rest, of one that streams, of one whose driver
 #: reports often, of one on its way there
@@ -213,6 +217,7 @@ class KubeController:
     def _retry(self, error: ApiError) -> float:
         self.failures += 1
         if not error.conflict:
+            _log.warning("a reconciliation failed", sync=f"{self.namespace}/{self.name}", error=str(error))
             self._drivers.api_failed()
         if self.failures >= _MANY_ERRORS and not error.conflict and error.reason != TOO_MANY_REPORTS:
             self._show_fault(f"the API server refuses what the operator asks for: {error.message}")
