@@ -38,6 +38,7 @@ from contract.sinkcase import (
     batch,
     content,
     first_state,
+    in_order,
     keys_of,
     make_table,
     rows_of,
@@ -205,6 +206,32 @@ def test_no_move_forgets_the_values_of_a_column_that_somebody_added(orders: Delt
         while writer.maintain():
             pass
     assert query(DeltaTable(orders.uri), "SELECT tag FROM t WHERE id = 1").to_pylist() == [{"tag": "mine"}]
+
+
+@pytest.mark.parametrize("claimed", [1, 1000])
+def test_compaction_moves_all_rows_of_a_file_whatever_its_statistics_count(
+    orders: DeltaTarget, tmp_path: Path, claimed: int
+) -> None:
+    """The statistics are what another program claims; the file's own footer counts its rows."""
+    _append_with_count(orders, [(n, "theirs") for n in range(100, 150)], claimed)
+    rows, writer = content(orders), orders.writer(tmp_path)
+    for n in range(2, 2 + POLICY.gathered_files):
+        writer.commit(1, batch(n, change((n, "b"))))
+        rows.append((n, "b"))
+    while writer.maintain():
+        pass
+    assert content(orders) == in_order(rows)
+    assert len(DeltaTable(orders.uri).file_uris()) < POLICY.gathered_files
+
+
+def _append_with_count(target: DeltaTarget, rows: list[tuple[object, ...]], count: int) -> None:
+    """Another program's file whose statistics say that it has so many rows."""
+    write_deltalake(target.uri, rows_of(ORDERS, rows), mode="append")
+    newest = max(Path(target.uri, "_delta_log").glob("*.json"))
+    actions = [json.loads(line) for line in newest.read_text(encoding="utf-8").splitlines()]
+    for add in (action["add"] for action in actions if "add" in action):
+        add["stats"] = json.dumps(json.loads(add["stats"]) | {"numRecords": count})
+    newest.write_text("".join(json.dumps(action) + "\n" for action in actions), encoding="utf-8")
 
 
 def test_a_run_that_slept_sweeps_nothing_of_its_successor(orders: DeltaTarget, tmp_path: Path) -> None:

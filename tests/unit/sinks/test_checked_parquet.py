@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 from pyroaring import BitMap
 
 from cdcsync_core.errors import CdcError, Reason
-from cdcsync_spark.sinks.lake.files.snapshot import file_batches, key_batches, live_rows, read_range
+from cdcsync_spark.sinks.lake.files.snapshot import StoredRows, file_batches, key_batches, read_range
 from cdcsync_spark.sinks.lake.storage import checked_parquet
 from cdcsync_spark.sinks.lake.storage.checked_parquet import most
 from cdcsync_spark.sinks.lake.storage.parquet_deltas import LENGTHS, PREFIXES
@@ -103,7 +103,7 @@ def test_files_are_read_as_they_are(tmp_path: Path, options: dict[str, Any]) -> 
         (schema.names, file_batches(files, "a", schema, schema.names)),
         (["text", "id"], file_batches(files, "a", schema, ["text", "id"])),
         (["id", "word"], key_batches(files, "a", schema, ["id", "word"])),
-        (schema.names, live_rows(files, "a", schema, BitMap(), 0, _ROWS)),
+        (schema.names, StoredRows.of(files, "a", BitMap(), None).live(schema, 0, _ROWS)),
     ]
     for names, batches in reads:
         assert pa.Table.from_batches(batches) == _TABLE.select(names)
@@ -147,7 +147,7 @@ def test_a_file_that_unpacks_to_more_than_there_is_memory_is_refused(
     schema = pa.schema([("id", pa.int64()), ("text", pa.string())])
     for batches in (
         file_batches(files, "a", schema, schema.names),
-        live_rows(files, "a", schema, BitMap(), 0, 2),
+        StoredRows.of(files, "a", BitMap(), None).live(schema, 0, 2),
     ):
         before = pa.default_memory_pool().max_memory()
         with pytest.raises(CdcError, match=text) as found:

@@ -19,7 +19,7 @@ from cdcsync_spark.sinks.lake.compaction import Compaction, next_compaction
 from cdcsync_spark.sinks.lake.files.file_changes import AddedFile, FileChanges
 from cdcsync_spark.sinks.lake.files.live_file import LiveFile
 from cdcsync_spark.sinks.lake.files.row_lineage import NO_LINEAGE, RowLineage
-from cdcsync_spark.sinks.lake.files.snapshot import live_rows
+from cdcsync_spark.sinks.lake.files.snapshot import StoredRows
 from cdcsync_spark.sinks.lake.files.staging import Stamp, stage_groups
 from cdcsync_spark.sinks.lake.format import CommitOperation, FileCommit, TableVersion
 from cdcsync_spark.sinks.lake.policy import MaintenancePolicy
@@ -50,8 +50,8 @@ def gathered(
     ours, files, ids = history_schema(state.schema, columns), folder.lake.files(), lineage.field_ids(version.field_ids)
     schema, parts = pa.schema([*ours, *beside, *lineage.fields]), list[pa.RecordBatch]()
     for file in map(version.files.__getitem__, due.names):
-        path, deleted, complete = f"{folder.folder}/{file.path}", folder.deleted(file), partial(lineage.inherited, file)
-        parts += live_rows(files, path, schema, deleted, 0, file.rows or 0, ids, complete)
+        stored = StoredRows.of(files, f"{folder.folder}/{file.path}", folder.deleted(file), ids)
+        parts += stored.live(schema, 0, stored.count, partial(lineage.inherited, file))
     rows = pa.Table.from_batches(parts, schema).sort_by(columns.seq)
     written = write_rows(folder, stamp(rows) if stamp else rows, (*state.schema.key, columns.seq), "compacted")
     return FileCommit(state, CommitOperation.COMPACT, FileChanges(due.names), lambda: written, data_change=False)

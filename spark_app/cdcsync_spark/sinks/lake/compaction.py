@@ -12,7 +12,8 @@ or needs much memory:
   each in its range of keys.
 
 A compaction changes no row. It is committed like a batch, with the state as it was found, and loses
-every race.
+every race. The metadata's counts of rows decide only when it is due: a file that another program
+wrote may have more rows than they say, and one of which all rows are moved is removed.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from cdcsync_spark.rows.arrow_types import arrow_schema
 from cdcsync_spark.sinks.lake.files.file_changes import added_files, deletions
 from cdcsync_spark.sinks.lake.files.live_file import LiveFile, deleted_count
 from cdcsync_spark.sinks.lake.files.row_lineage import NO_LINEAGE, RowLineage
-from cdcsync_spark.sinks.lake.files.snapshot import live_rows
+from cdcsync_spark.sinks.lake.files.snapshot import StoredRows
 from cdcsync_spark.sinks.lake.files.staging import Stamp, stage
 from cdcsync_spark.sinks.lake.format import CommitOperation, FileCommit, TableVersion
 from cdcsync_spark.sinks.lake.keys.scratch import Scratch
@@ -133,7 +134,7 @@ def write_compaction(
     """Writes the files of `due`, in the form that `stamp` gives them, with the columns `beside` the
     source's. Rows that are many bytes, however few they are in the files, are sorted in
     `scratch`."""
-    state, gone = version.state, dict[str, BitMap]()
+    state, gone, counts = version.state, dict[str, BitMap](), dict[str, int]()
     assert state is not None
     schema = pa.schema([*arrow_schema(state.schema), *beside, *lineage.fields])
     ids, store = lineage.field_ids(version.field_ids), folder.lake.below(folder.root)
@@ -141,16 +142,16 @@ def write_compaction(
     def moved() -> Iterator[pa.RecordBatch]:
         for name in due.names:
             file = version.files[name]
-            before, count = folder.deleted(file), file.rows or 0
-            first, end = _first_rows(before, count, due.rows)
-            path, complete = f"{folder.folder}/{file.path}", partial(lineage.inherited, file)
-            yield from live_rows(folder.lake.files(), path, schema, before, first, end, ids, complete)
-            gone[name] = before | BitMap(range(first, end))
+            before = folder.deleted(file)
+            stored = StoredRows.of(folder.lake.files(), f"{folder.folder}/{file.path}", before, ids)
+            first, end = _first_rows(before, stored.count, due.rows)
+            yield from stored.live(schema, first, end, partial(lineage.inherited, file))
+            gone[name], counts[name] = before | BitMap(range(first, end)), stored.count
 
     rows = scratch.table(schema, moved(), _IN_MEMORY_BYTES)
     write = partial(stage, store, folder.staged, state.schema, name="compacted", stamp=stamp, beside=beside)
     added = added_files(rows, state.schema.key, write, folder.prefix)
-    changes = deletions(gone, lambda name: version.files[name].rows or 0)
+    changes = deletions(gone, counts.__getitem__)
     return FileCommit(state, CommitOperation.COMPACT, changes, lambda: added, data_change=False)
 
 

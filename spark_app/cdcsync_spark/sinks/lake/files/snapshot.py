@@ -169,27 +169,41 @@ def without(batch: pa.RecordBatch, first: int, deleted: BitMap) -> pa.RecordBatc
     return batch.filter(pa.array(flags))
 
 
-def live_rows(
-    files: pafs.FileSystem,
-    path: str,
-    table: pa.Schema,
-    deleted: BitMap,
-    first: int,
-    end: int,
-    ids: FieldIds | None = None,
-    complete: Callable[[pa.RecordBatch, int], pa.RecordBatch] = lambda batch, _: batch,
-) -> Iterator[pa.RecordBatch]:
-    """The live rows among rows `first` to `end` of a data file, in their order, with all columns of
-    the table's schema; `complete` is given rows and the number of the first of them."""
-    for part in _row_groups(checked(files), path, None, deleted, ids):
-        if part.first < end and first < part.first + part.rows:
-            row = part.first
-            for batch in typed_batches(part.fragment, table, list(table), part.names):
-                start, stop = max(first - row, 0), min(end - row, batch.num_rows)
-                if start < stop:
-                    rows = complete(batch.slice(start, stop - start), row + start)
-                    yield without(rows, row + start, deleted)
-                row += batch.num_rows
+@dataclass(frozen=True)
+class StoredRows:
+    """The rows of a data file by its own footer, whatever the table's metadata count; `deleted` are
+    those that are not live."""
+
+    parts: tuple[_RowGroup, ...]
+    deleted: BitMap
+
+    @classmethod
+    def of(cls, files: pafs.FileSystem, path: str, deleted: BitMap, ids: FieldIds | None) -> StoredRows:
+        return cls(tuple(_row_groups(checked(files), path, None, deleted, ids)), deleted)
+
+    @property
+    def count(self) -> int:
+        """Deleted ones included."""
+        return sum(part.rows for part in self.parts)
+
+    def live(
+        self,
+        table: pa.Schema,
+        first: int,
+        end: int,
+        complete: Callable[[pa.RecordBatch, int], pa.RecordBatch] = lambda batch, _: batch,
+    ) -> Iterator[pa.RecordBatch]:
+        """The live rows among rows `first` to `end`, in their order, with all columns of the
+        table's schema; `complete` is given rows and the number of the first of them."""
+        for part in self.parts:
+            if part.first < end and first < part.first + part.rows:
+                row = part.first
+                for batch in typed_batches(part.fragment, table, list(table), part.names):
+                    start, stop = max(first - row, 0), min(end - row, batch.num_rows)
+                    if start < stop:
+                        rows = complete(batch.slice(start, stop - start), row + start)
+                        yield without(rows, row + start, self.deleted)
+                    row += batch.num_rows
 
 
 def read_range(files: pafs.FileSystem, path: str, offset: int, size: int) -> bytes:
