@@ -43,6 +43,31 @@ def ids(sync: Sync, table: str) -> list[Any]:
     return sorted(sync.target(table).column("id").to_pylist())
 
 
+def test_a_lake_that_is_not_mounted_is_taken_for_no_empty_one(
+    mariadb1011: Server, database: str, tmp_path: Path
+) -> None:
+    """Its tables had content when the run before ended: a copy in a folder below the volume would
+    be hidden when that is back. A user who has the conflict, and runs again, wants a new copy."""
+    a = f"{database}.a"
+    with Sync(mariadb1011, [rf"{database}\.a"], tmp_path / "sync") as sync:
+        sync.run_to_completion()
+        volume = sync.lake.rename(tmp_path / "volume")
+        mariadb1011.run("INSERT INTO a VALUES (3)", db=database)
+        remedy = conflicts(sync)[a]
+        assert "mount its volume" in remedy
+        assert RUN_AGAIN in remedy
+        assert not sync.path(a).exists()
+        shutil.rmtree(sync.lake, ignore_errors=True)
+        volume.rename(sync.lake)
+        sync.run_to_completion()
+        assert ids(sync, a) == [1, 2, 3]
+        assert len(list(sync.path(a).glob("_delta_log/*.json"))) > 2, "the copy of before goes on"
+        sync.lake.rename(volume)
+        assert set(conflicts(sync)) == {a}
+        sync.run_to_completion()
+        assert ids(sync, a) == [1, 2, 3]
+
+
 @pytest.mark.long
 def test_a_table_that_another_program_replaced_and_one_with_a_rule(
     mariadb1011: Server, database: str, tmp_path: Path

@@ -73,20 +73,24 @@ class TablePhase(StrEnum):
 class TableAssignment:
     """One table of a run: its definition as planned, the resnapshot nonce that its content must
     honour (0: none asked), and the least generation that it must have. `at_start`: its first
-    content begins where `spec.start` says, without a snapshot."""
+    content begins where `spec.start` says, without a snapshot. `copied`: a run has reported a
+    position of it, and the user has not asked for another try since: its target has a state."""
 
     table: Capture
     nonce: int = 0
     generation: int = 0
     at_start: bool = False
+    copied: bool = False
 
     def to_dict(self) -> dict[str, Any]:
         parts: dict[str, Any] = {"table": self.table.to_dict(), "nonce": self.nonce, "generation": self.generation}
-        return parts | ({"atStart": True} if self.at_start else {})
+        flags = {"atStart": self.at_start, "copied": self.copied}
+        return parts | {name: True for name, is_set in flags.items() if is_set}
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> TableAssignment:
-        return cls(Capture.from_dict(data["table"]), data["nonce"], data["generation"], data.get("atStart", False))
+        flags = data.get("atStart", False), data.get("copied", False)
+        return cls(Capture.from_dict(data["table"]), data["nonce"], data["generation"], *flags)
 
 
 @dataclass(frozen=True)

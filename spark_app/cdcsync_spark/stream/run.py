@@ -43,7 +43,7 @@ from cdcsync_spark.sinks.contract.checks import refuse_other_identity
 from cdcsync_spark.sinks.contract.writer import CommitAll, Warming, commit_each
 from cdcsync_spark.stream.apply.applier import Applier
 from cdcsync_spark.stream.apply.crash_repair import Repair, SourceRepair
-from cdcsync_spark.stream.apply.stream_table import StreamTable
+from cdcsync_spark.stream.apply.stream_table import StreamTable, target_gone
 from cdcsync_spark.stream.batch_loop import BatchLoop
 from cdcsync_spark.stream.binlog_watch import AskKept, BinlogWatch
 from cdcsync_spark.stream.confirmation import RECHECK_SECONDS, Ask, DefinitionConfirmation, ask_catalog
@@ -190,11 +190,14 @@ def _end_warming(tables: list[StreamTable]) -> None:
 def _open(
     context: RunContext, session: SourceSession, failover: Failover, assignment: TableAssignment
 ) -> StreamTable | None:
-    """None for a table that is refused, or whose snapshot is not complete."""
+    """None for a table that is refused, or whose snapshot is not complete. One whose target is gone
+    is refused, as while a run has it: a volume that is not mounted looks like an empty lake."""
     name = str(assignment.table.id)
     target = context.sink.target(assignment.table.id).writer(Path(context.config.scratch_dir))
     try:
         state = target.last_commit()
+        if state is None and assignment.copied:
+            raise target_gone(name)
         if state is None or state.position is None:
             context.reporter.report(tables=[table_entry(name, TablePhase.SNAPSHOTTING, state)])
             return None

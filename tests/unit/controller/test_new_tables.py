@@ -277,3 +277,24 @@ def test_a_table_that_began_without_a_snapshot_is_never_consistent() -> None:
     message = harness.status.condition("Consistent").message
     assert "shop.a from binlog.000001:100" in message
     assert "0 of 1 tables consistent" in harness.status.condition("Ready").message
+
+
+def test_a_run_knows_which_tables_were_copied_until_the_user_asks_for_another_try() -> None:
+    """A target that is gone then was removed on purpose, as many a remedy says."""
+    harness = ControllerHarness()
+    harness.to_streaming()
+
+    def copied() -> list[bool]:
+        assignment = assigning(harness.resource.spec, harness.status)
+        return [assignment(definition("shop", name), 0).copied for name in ("a", "b")]
+
+    assert copied() == [True, True]
+    harness.say(
+        RunKind.STREAM, tables=[{"name": "shop.b", "phase": "Failed", "reason": "SinkConflict", "message": "gone"}]
+    )
+    harness.steps()
+    harness.change(restartNonce=1)
+    harness.steps()
+    harness.end(RunKind.STREAM)
+    harness.steps()
+    assert copied() == [True, False]

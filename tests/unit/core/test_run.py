@@ -37,6 +37,8 @@ def test_a_run_comes_back_from_its_file() -> None:
         "binlog.000001:400",
         Decoder.REFERENCE,
     )
+    assert "copied" not in config.tables[0].to_dict()
+    config = replace(config, tables=(replace(config.tables[0], copied=True, at_start=True),))
     for followed in ("", "mysql:a"):
         config = replace(config, followed=followed)
         assert ("followed" in json.loads(config.to_json())) == bool(followed)

@@ -95,11 +95,12 @@ def assigning(spec: Spec, status: Status) -> Callable[[Capture, int], TableAssig
     """Makes what a run gets of a table and its generation. A table that appeared is read: what it
     had before it was met is nowhere else."""
     appeared = frozenset(t.name for t in status.table_status if t.appeared)
+    copied = frozenset(t.name for t in status.table_status if t.run and t.position is not None)
 
     def assignment(table: Capture, generation: int) -> TableAssignment:
         name = str(table.id)
         at_start = name not in appeared and spec.begins_at_start(name)
-        return TableAssignment(table, spec.nonce(name), generation, at_start)
+        return TableAssignment(table, spec.nonce(name), generation, at_start, name in copied)
 
     return assignment
 
@@ -157,13 +158,13 @@ def reset_failure(spec: Spec, table: TableStatus) -> TableStatus:
     can go on, it does; else the snapshot run asks its target.
 
     What is known of a table with a generation may be of content that was staged beside it and never
-    published.
+    published. Without a `run` its target may have been removed, as many a remedy says.
     """
     if not table.failed:
         return table
     goes_on = table.position is not None and table.generation == generation_asked(spec, table) == 0
     phase = TablePhase.CATCHING_UP if goes_on else TablePhase.PENDING
-    return table.model_copy(update={"phase": phase, "reason": "", "message": ""})
+    return table.model_copy(update={"phase": phase, "reason": "", "message": "", "run": ""})
 
 
 def owned_tables(runs: Iterable[ObservedRun]) -> dict[str, frozenset[str]]:

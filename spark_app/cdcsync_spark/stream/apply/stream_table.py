@@ -69,11 +69,11 @@ def went_back(table: str, applied: Position | None, position: Position | None) -
 
 
 def target_gone(table: str) -> CdcError:
-    """The error of a target that the run opened, and that is not there any more."""
+    """The error of a target that this run or one before had, and that is not there any more."""
     return fail(
         Reason.SINK_CONFLICT,
         "the target is gone",
         needed="a target that keeps what was committed",
-        remedy=f"put it back, {RUN_AGAIN}; or {resnapshot(table)}",
+        remedy=f"put it back, or mount its volume, {RUN_AGAIN}; or {resnapshot(table)}",
         table=table,
     )
