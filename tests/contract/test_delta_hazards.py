@@ -205,6 +205,7 @@ def test_no_move_forgets_the_values_of_a_column_that_somebody_added(orders: Delt
         writer.commit(1, batch(n, change((100 + n, "b"))))
         while writer.maintain():
             pass
+    assert "would forget the values of the target's column 'tag'" in writer.status.uncompacted
     assert query(DeltaTable(orders.uri), "SELECT tag FROM t WHERE id = 1").to_pylist() == [{"tag": "mine"}]
 
 

@@ -95,7 +95,7 @@ def test_a_column_with_the_field_id_of_another_is_refused_and_written_to_no_file
     assert content(table.target) == before
 
 
-def test_a_log_line_says_that_a_column_of_another_program_ends_compaction(tmp_path: Path) -> None:
+def test_log_and_status_say_that_a_column_of_another_program_ends_compaction(tmp_path: Path) -> None:
     """Its values, of a type that no column of ours has, would be forgotten; and each batch leaves a
     file for good."""
     table = AlteredTable(tmp_path)
@@ -107,10 +107,13 @@ def test_a_log_line_says_that_a_column_of_another_program_ends_compaction(tmp_pa
             assert not table.compacts()
     (warning,) = (line for line in logs if line["log_level"] == "warning")
     assert (warning["step"], warning["table"]) == ("compact", str(TABLE.id))
-    assert "would forget the values of the target's column 'other'" in warning["error"]
+    found = "would forget the values of the target's column 'other'"
+    assert found in warning["error"]
+    assert found in table.writer.status.uncompacted
     table.alter(ids)
     table.commit(6)
     assert table.compacts()
+    assert not table.writer.status.uncompacted
     assert content(table.target) == ROWS
 
 

@@ -81,6 +81,7 @@ class TableParts(TypedDict, total=False):
     generation: int
     withoutSnapshot: bool
     rewriting: str
+    uncompacted: str
     schema: SchemaJson
     written: SinkWriteJson | None
     verified: VerifiedJson

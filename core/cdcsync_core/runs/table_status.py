@@ -68,7 +68,8 @@ class TableStatus(StatusPart):
     number of its content, or of that which is being staged beside it; `nonce` is the user's request
     that this honours. `schema_` is the last change of its definition, `resnapshot` what was decided
     by itself (None: nothing yet). `rewriting` is why its commits rewrite files, which costs what
-    the table costs; empty where they need not. `written` is the last change of its rows by another
+    the table costs; empty where they need not. `uncompacted` is why its files become more with each
+    batch; empty where maintenance merges them. `written` is the last change of its rows by another
     program since they were known to be the source's. `verified` is what was found of it when it
     was last compared with the source (None: never yet). `appeared`: it was captured because it
     appeared while the sync ran. `without_snapshot` is as its state has it. `run` is the run that
@@ -91,6 +92,7 @@ class TableStatus(StatusPart):
     without_snapshot: bool = False
     position: StatusPosition | None = None
     rewriting: Text = ""
+    uncompacted: Text = ""
     written: SinkWriteStatus | None = None
     run: str = ""
     reason: Word = ""

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from cdcsync_core.positions.position import position_to_dict
-from cdcsync_core.runs.report import TableReport
+from cdcsync_core.runs.report import TableParts, TableReport
 from cdcsync_core.runs.run import RunKind, TablePhase
 from cdcsync_spark.binlog.batch import BinlogBatch
 from cdcsync_spark.binlog.dump.reader_health import Received, ReceivedFile
@@ -114,16 +114,18 @@ class StreamReports:
 
     def _key(self, table: StreamTable, phase: TablePhase) -> str:
         confirmed = table.change is not None and not table.change.unconfirmed
-        state, fallback = table.state, table.target.status.fallback
-        return f"{phase} {state.commit_number} {state.written} {fallback} {confirmed} {table.unreadable}"
+        state, status = table.state, table.target.status
+        reasons = f"{status.fallback} {status.uncompacted} {table.unreadable}"
+        return f"{phase} {state.commit_number} {state.written} {confirmed} {reasons}"
 
     def _entry(self, table: StreamTable, phase: TablePhase) -> TableReport:
         position = position_to_dict(self.applier.position(table))
         if table.error is not None:
             entry = failed_entry(table.name, table.error, table.state, position=position)
         else:
-            rewriting = table.target.status.fallback
-            entry = table_entry(table.name, phase, table.state, position=position, rewriting=rewriting)
+            status = table.target.status
+            parts = TableParts(position=position, rewriting=status.fallback, uncompacted=status.uncompacted)
+            entry = table_entry(table.name, phase, table.state, **parts)
         if table.change is not None:  # confirmed since the last commit, or found not to be readable
             entry["schema"] = schema_part(table.change, table.unreadable)
         return entry

@@ -67,7 +67,8 @@ class Busy(Exception):
 @dataclass(frozen=True)
 class WriterStatus:
     """What reports carry of a writer: why the last MERGE cost more than its batch, as a phrase
-    (empty where it did not), and what maintenance has cost so far. `max_idle_seconds` is how old
+    (empty where it did not), and what maintenance has cost so far. `uncompacted` is why it merges
+    no files (empty where it does). `max_idle_seconds` is how old
     the last commit may become before the target might forget it. `counts` are what the commits had
     beside rows, by the names that reports have, such as `records` that brokers acknowledged."""
 
@@ -75,6 +76,7 @@ class WriterStatus:
     max_idle_seconds: float = math.inf
     maintenance: Maintenance = Maintenance()
     counts: Mapping[str, int] = field(default_factory=dict)
+    uncompacted: str = ""
 
 
 class Writer(Protocol):

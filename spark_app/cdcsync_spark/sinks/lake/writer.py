@@ -97,6 +97,7 @@ class LakeWriter(Generic[V]):
         self._maintenance: TableMaintenance[V] = TableMaintenance(folder, self._steps(), policy.retry_seconds)
         self._epoch = -1
         self._fallback = ""
+        self._uncompacted = ""
 
     def _steps(self) -> Mapping[str, Callable[[V], MaintenanceStep | None]]:
         return {"merge runs": self._merge_runs, **self._format.expiry(self), "compact": self._compact}
@@ -106,7 +107,7 @@ class LakeWriter(Generic[V]):
         """See `Writer.status`."""
         version = self._version
         idle = self._format.max_idle_seconds(version) if version else math.inf
-        return WriterStatus(self._fallback, idle, self._maintenance.cost)
+        return WriterStatus(self._fallback, idle, self._maintenance.cost, uncompacted=self._uncompacted)
 
     @property
     def last_known(self) -> TableState | None:
@@ -386,7 +387,12 @@ class LakeWriter(Generic[V]):
         beside them would be forgotten."""
         if not set(version.names).issuperset(ours):
             return None
-        beside = self._format.beside(version, ours)
+        try:
+            beside = self._format.beside(version, ours)
+        except CdcError as error:
+            self._uncompacted = error.message
+            raise
+        self._uncompacted = ""
         self._format.refuse_altered(version)
         return beside
 
