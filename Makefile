@@ -32,6 +32,8 @@ PYTEST := $(BIN)/pytest
 SERVERS := $(KEYS_PLUGIN) $(MARIADB118)/usr/sbin/mariadbd $(MYSQL97)/usr/sbin/mysqld $(ICEBERG)/classes/IcebergRestServer.class
 # What waits for the network goes beside what computes.
 SIDE_BY_SIDE = $(MAKE) --no-print-directory --jobs=5
+# CI calls one target after the other, so a target also brings what the next one needs.
+IN_CI := $(filter-out 0 false,$(CI))
 
 # The tables of the demo: delta or iceberg
 SINK ?= delta
@@ -46,7 +48,7 @@ export KUBERNETES ?=
 LONG ?= not long
 STRESS_SECONDS ?= 20
 
-.PHONY: help venv setup servers gh-ost demo docs lint lint-types lint-all-else format test test-all test-unit test-servers test-stress test-kube test-cluster images release sign bench lock clean kube-tests cluster-images
+.PHONY: help venv setup servers gh-ost demo docs lint lint-types lint-all-else format test test-all test-unit test-servers test-stress test-kube test-cluster images release sign bench lock clean kube-programs kube-tests cluster-images
 
 help: ## list the targets
 	@grep -hE '^[a-z][a-z-]*:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/\1|\2/' | while IFS='|' read -r target text; do printf '  make %-14s%s\n' "$$target" "$$text"; done
@@ -92,8 +94,8 @@ format: venv ## format the code and repair what ruff can repair
 	@$(BIN)/ruff check --fix-only --quiet .
 	@$(BIN)/ruff format .
 
-test: setup ## the tests that CI runs; the servers come beside those that need none
-	@$(SIDE_BY_SIDE) test-unit $(SERVERS)
+test: venv ## the tests that CI runs; Java and the servers come beside those that need neither
+	@$(SIDE_BY_SIDE) test-unit setup $(SERVERS) $(if $(IN_CI),kube-programs)
 	@$(MAKE) --no-print-directory test-servers
 
 test-all: ## the same, those of test-kube, and those that take long: more servers under stress, more interrupts and outages, new examples of laws, cosign, krew
@@ -112,12 +114,15 @@ test-servers: setup servers ## tests against real MariaDB and MySQL servers, wit
 test-stress: setup servers ## of these the writers and kills only; longer: STRESS_SECONDS=600, all servers: LONG='long or not long'
 	@CDCSYNC_STRESS_SECONDS=$(STRESS_SECONDS) $(PYTEST) tests/stress -m "$(LONG)" -n $(WORKERS) --dist worksteal $(ARGS)
 
-test-kube: setup ## tests against a Kubernetes API server and Helm: the rules of the CRD, the operator, the chart; KUBERNETES=1.33: that version
+test-kube: setup kube-programs ## tests against a Kubernetes API server and Helm: the rules of the CRD, the operator, the chart; KUBERNETES=1.33: that version
 	@echo "test-kube: tests against an API server and Helm"
+	@tests/support/prometheus.sh $(PROMETHEUS)
+	@$(SIDE_BY_SIDE) kube-tests $(if $(IN_CI),cluster-images)
+
+# None of them comes from apt, so they may come beside the servers.
+kube-programs: venv
 	@tests/cluster/install.sh
 	@tests/cluster/helm.sh
-	@tests/support/prometheus.sh $(PROMETHEUS)
-	@$(SIDE_BY_SIDE) kube-tests $(if $(filter-out 0 false,$(CI)),cluster-images)
 
 kube-tests:
 	@$(PYTEST) tests/kube -m "$(LONG)" -n $(WORKERS) --dist loadfile $(ARGS)
@@ -182,7 +187,8 @@ $(STAMPS)/python: tools/system-packages.sh | $(STAMPS)
 	@tools/system-packages.sh python
 	@touch $@
 
-$(STAMPS)/system: tools/system-packages.sh | $(STAMPS)
+# Two of apt-get at once would wait for one lock, so the groups are a chain.
+$(STAMPS)/system: tools/system-packages.sh | $(STAMPS)/python
 	@tools/system-packages.sh base
 	@touch $@
 
@@ -190,7 +196,7 @@ $(STAMPS)/system: tools/system-packages.sh | $(STAMPS)
 .venv/locked: requirements.lock | $(STAMPS)/python
 	@echo "setup: Python packages of requirements.lock into .venv (about two minutes the first time)"
 	@[ -x $(BIN)/pip ] || $(PYTHON) -m venv --clear .venv
-	@$(BIN)/pip install --quiet --require-hashes --requirement requirements.lock
+	@$(BIN)/pip install --quiet --no-compile --require-hashes --requirement requirements.lock
 	@touch $@
 
 .venv/editable: pyproject.toml .venv/locked
@@ -206,7 +212,7 @@ $(STAMPS)/system: tools/system-packages.sh | $(STAMPS)
 	@touch $@
 	@echo "setup: done, $(BIN)/cdcsync is ready"
 
-$(STAMPS)/mariadb1011: tools/system-packages.sh | $(STAMPS)
+$(STAMPS)/mariadb1011: tools/system-packages.sh | $(STAMPS)/system
 	@tools/system-packages.sh servers
 	@touch $@
 
