@@ -19,13 +19,14 @@ from cdcsync_core.positions.lineage import BinlogId, Lineage
 from cdcsync_core.positions.position import (
     FilePosition,
     GtidPosition,
+    Place,
     Position,
     Watermark,
     binlog_of,
     other_binlog,
     position_from_dict,
 )
-from cdcsync_core.positions.watermark import join, watermark_from_dict, watermark_to_dict
+from cdcsync_core.positions.watermark import HighMark, join, watermark_from_dict, watermark_to_dict
 from cdcsync_core.tables.capture import Capture
 from cdcsync_core.tables.schema_change import Kind
 from cdcsync_core.tables.target_schema import TargetSchema
@@ -242,6 +243,7 @@ class TableState:
             self,
             commit_number=self.commit_number + 1,
             position=position,
+            high=_unless_reached(self.high, position),
             nulled_dates=self.nulled_dates + nulled_dates,
             replaying=None if self.replaying is None or position.includes(self.replaying) else self.replaying,
             touched=self._touched_by(changing) if changing else self.touched,
@@ -259,22 +261,29 @@ class TableState:
     def copied(self) -> Copied:
         """What another server's proof is judged by."""
         assert self.position is not None
-        return Copied(str(self.capture.id), self.position, self.touched, self.consistent)
+        high = None if self.consistent else self.high
+        return Copied(str(self.capture.id), self.position, self.touched, high)
 
-    def moved(self, binlog: BinlogId, position: Position, executed: GtidSet) -> TableState:
+    def moved(self, binlog: BinlogId, position: Position, executed: GtidSet, end: Place | None = None) -> TableState:
         """On another server, whose `binlog` leads on from `position`, and which has executed these
         transactions of MySQL: no others will come that are to be replayed. What is only compared
         keeps its GTIDs; its places were in the binlog before, and a low watermark that is one
-        becomes the place of the move."""
+        becomes the place of the move. `end` is behind all that the snapshot may have read (None:
+        the table is consistent)."""
         return replace(
             self,
             commit_number=self.commit_number + 1,
             identity=replace(self.identity, lineage=self.identity.lineage.moved_to(binlog)),
             low=_low_there(self.low, position),
-            high=position.at,
+            high=self._high_there(position, end),
             position=position,
             replaying=_replayed_there(self.replaying, position, executed),
         )
+
+    def _high_there(self, position: Position, end: Place | None) -> Watermark | None:
+        if end is None or self.position is None or not isinstance(self.high, HighMark):
+            return position.at
+        return self.high.at_place(end, self.position.gtids.subtract(position.gtids))
 
     def with_proof(self) -> TableState:
         """Rows have confirmed the last change."""
@@ -324,6 +333,7 @@ class TableState:
             "finished": self.finished.to_list(),
             "low": self.low.to_dict() if self.low else None,
             "high": watermark_to_dict(self.high) if self.high else None,
+            **({"highSet": self.high.set_to_dict()} if isinstance(self.high, HighMark) else {}),
             "position": self.position.to_dict() if self.position else None,
             "splits": self.splits,
             "rows": self.rows,
@@ -370,7 +380,7 @@ class TableState:
             generation=data["generation"],
             finished=Intervals.from_list(data["finished"]),
             low=position_from_dict(data["low"], binlog) if data["low"] else None,
-            high=watermark_from_dict(data["high"], binlog) if data["high"] else None,
+            high=_high_of(data, binlog),
             position=position_from_dict(data["position"], binlog) if data["position"] else None,
             splits=data["splits"],
             rows=data["rows"],
@@ -408,6 +418,16 @@ def _other_form(data: dict[str, Any], found: str) -> CdcError:
         remedy=f"run the release that wrote it, or a newer one; or remove the target with its state, {RUN_AGAIN}",
         table=data.get("identity", {}).get("table", ""),
     )
+
+
+def _high_of(data: dict[str, Any], binlog: BinlogId) -> Watermark | None:
+    high = watermark_from_dict(data["high"], binlog) if data["high"] else None
+    return HighMark.from_set(high, data["highSet"]) if isinstance(high, Place) and "highSet" in data else high
+
+
+def _unless_reached(high: Watermark | None, position: Position) -> Watermark | None:
+    """Leaves out what another server is asked for once the table is consistent."""
+    return high.place if isinstance(high, HighMark) and position.has_reached(high) else high
 
 
 def _of_the_snapshot(low: Position) -> GtidSet | None:

@@ -102,7 +102,7 @@ def test_a_lost_tail_and_an_errant_transaction_stop_their_own_tables(
     proves the rest. Transactions with a tag and without are mixed."""
     old, new = pair
     old.run("CREATE DATABASE h")
-    _make(old, "plain", "idle", "tail", "errant", "late", "dropped", "catching")
+    _make(old, "plain", "idle", "tail", "errant", "late", "dropped", "catching", "twice", "swing")
     step = Stepwise(old, "h", tmp_path)
     for name in ("plain", "idle", "tail", "errant", "dropped"):
         step.snapshot(name)
@@ -116,12 +116,14 @@ def test_a_lost_tail_and_an_errant_transaction_stop_their_own_tables(
     step.follow()
     _await_replica(old, new)
     step.snapshot("late")
-    catching = step.catching_up("catching")
+    catching = step.catching_up("catching") | step.catching_up("twice")
     _await_replica(old, new)
 
     _promote(new)
     shared = _executed(old)
     old.run("INSERT INTO h.tail VALUES (3, 3)", _TAGGED, "UPDATE h.tail SET v = 0 WHERE id = 1")
+    lost = _executed(old).subtract(shared)
+    old.run("UPDATE h.swing SET v = 0")
     held = {name: step.targets.pop(name) for name in ("late",)}
     step.follow()
     step.targets |= held
@@ -132,11 +134,7 @@ def test_a_lost_tail_and_an_errant_transaction_stop_their_own_tables(
     refused = _refused(step, "tail")
     assert refused.reason is Reason.HISTORY_DIVERGED
     assert diverged_at(refused.message) == step.facts.log
-    assert str(_executed(old).subtract(shared)) in refused.found
-    step.targets |= catching
-    refused = _refused(step, "catching")
-    assert refused.reason is Reason.HISTORY_DIVERGED
-    assert "still catching up" in refused.found
+    assert str(lost) in refused.found
     refused = _refused(step, "errant")
     assert refused.reason is Reason.POSITION_LOST
     assert "change the table before the last one of ours" in refused.found
@@ -153,25 +151,69 @@ def test_a_lost_tail_and_an_errant_transaction_stop_their_own_tables(
     assert _gtids(step, "plain") == shared
     assert step.state("plain").identity.lineage.newest == step.facts.log
     step.move("idle", "dropped")
-    for name in ("tail", "errant", "late", "catching"):
+    for name in ("tail", "errant", "late"):
         del step.targets[name]
+    step.targets |= catching
+    step.move("catching", "twice")
+    assert not step.state("catching").consistent
+    twice = step.targets.pop("twice")
+    step.snapshot("swing")
+    new.run("UPDATE h.swing SET v = 5 WHERE id = 1", "UPDATE h.catching SET v = 50 WHERE id = 1")
     stopped = {name: table.error.reason for name, table in step.follow().items() if table.error}
     assert stopped == {"dropped": Reason.SCHEMA_CHANGE_REFUSED}
     assert step.targets.pop("dropped").open_snapshot().scan().read_all()["id"].to_pylist() == [2]
-    for name in ("plain", "idle"):
+    for name in ("plain", "idle", "catching", "swing"):
         assert not step.difference(name), step.difference(name)
         assert step.state(name).consistent
 
-    # back by the same proof, after what was written meanwhile
+    # back by the same proof, after what was written meanwhile; the old server kept its tail
     _replicate(new, old)
     _await_replica(new, old)
     _promote(old)
     old.run("INSERT INTO h.plain VALUES (40, 40)")
     step.reach(old)
-    step.move("plain", "idle")
+    step.targets["twice"] = twice
+    step.move("plain", "idle", "twice")
+    refused = _refused(step, "swing")
+    assert refused.reason is Reason.POSITION_LOST
+    assert "change the table before the last one of ours" in refused.found
+    for name in ("swing", "catching"):
+        del step.targets[name]
     step.follow()
-    assert not step.difference("plain")
-    assert len(step.state("plain").identity.lineage.binlogs) == 3
+    for name in ("plain", "twice"):
+        assert not step.difference(name), step.difference(name)
+        assert len(step.state(name).identity.lineage.binlogs) == 3
+
+
+def test_a_new_server_must_have_all_that_a_snapshot_may_have_read(pair: tuple[Server, Server], tmp_path: Path) -> None:
+    """A replica that lags is waited for; where it is promoted the table has diverged, and also
+    where other transactions get the GTIDs of those that were lost."""
+    old, new = pair
+    old.run("CREATE DATABASE h")
+    _make(old, "torn")
+
+    def lag() -> None:
+        _await_replica(old, new)
+        new.run("STOP REPLICA SQL_THREAD")
+
+    step = Stepwise(old, "h", tmp_path)
+    step.targets = step.catching_up("torn", between=lag)
+    assert sorted(step.targets["torn"].open_snapshot().scan().read_all()["v"].to_pylist()) == [2, 3]
+    step.reach(new)
+    refused = _refused(step, "torn")
+    assert refused.reason is Reason.SOURCE_UNREACHABLE
+    assert "the table's snapshot may have read" in refused.found
+    _promote(new)
+    lost = _executed(old).subtract(_executed(new))
+    refused = _refused(step, "torn")
+    assert refused.reason is Reason.HISTORY_DIVERGED
+    assert refused.found.endswith(f"the server lacks transactions that the table's snapshot may have read: {lost}")
+    for source, intervals in lost.items():
+        for number in range(intervals[0][0], intervals[-1][1] + 1):
+            new.run(f"SET GTID_NEXT = '{source}:{number}'", "UPDATE h.torn SET v = 0 WHERE id = 1")
+    refused = _refused(step, "torn")
+    assert refused.reason is Reason.HISTORY_DIVERGED
+    assert "other transactions have the same GTIDs" in refused.found
 
 
 @pytest.mark.long

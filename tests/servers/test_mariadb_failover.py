@@ -110,7 +110,7 @@ def test_a_lost_tail_stops_its_own_tables(start_pair: StartPair, tmp_path: Path,
     """What the tail did not touch goes on, exactly once, and a run that dies between two tables
     proves the rest."""
     old, new = start_pair(variant)
-    _make(old, "plain", "idle", "tail", "late", "drawn", "catching")
+    _make(old, "plain", "idle", "tail", "late", "drawn", "catching", "swing")
     old.run("ALTER TABLE h.drawn ADD COLUMN u CHAR(36) DEFAULT (UUID())")
     step = Stepwise(old, "h", tmp_path)
     for name in ("plain", "idle", "tail", "drawn"):
@@ -131,7 +131,7 @@ def test_a_lost_tail_stops_its_own_tables(start_pair: StartPair, tmp_path: Path,
 
     _promote(new)
     shared = old.query("SELECT @@gtid_binlog_pos")[0][0]
-    old.run("INSERT INTO h.tail VALUES (3, 3)", "UPDATE h.tail SET v = 0 WHERE id = 1")
+    old.run("INSERT INTO h.tail VALUES (3, 3)", "UPDATE h.tail SET v = 0 WHERE id = 1", "UPDATE h.swing SET v = 0")
     held = {name: step.targets.pop(name) for name in ("late",)}
     step.follow()
     step.targets |= held
@@ -145,10 +145,6 @@ def test_a_lost_tail_stops_its_own_tables(start_pair: StartPair, tmp_path: Path,
     drawn = _refused(step, "drawn")
     assert drawn.reason is Reason.HISTORY_DIVERGED
     assert "u (uuid())" in drawn.found
-    step.targets |= catching
-    refused = _refused(step, "catching")
-    assert refused.reason is Reason.HISTORY_DIVERGED
-    assert "still catching up" in refused.found
     assert "no transaction's commit time is recorded" in _why(step, "late")
 
     def die(gate: str) -> None:
@@ -160,12 +156,58 @@ def test_a_lost_tail_stops_its_own_tables(start_pair: StartPair, tmp_path: Path,
     assert _marks(step, "plain") == shared
     assert step.state("plain").identity.lineage.newest == step.facts.log
     step.move("idle")
-    for name in ("tail", "late", "drawn", "catching"):
+    for name in ("tail", "late", "drawn"):
         del step.targets[name]
+    step.targets |= catching
+    step.move("catching")
+    assert not step.state("catching").consistent
+    step.snapshot("swing")
+    new.run("UPDATE h.swing SET v = 5 WHERE id = 1", "UPDATE h.catching SET v = 50 WHERE id = 1")
     assert {t.error for t in step.follow().values()} == {None}
-    for name in ("plain", "idle"):
+    for name in ("plain", "idle", "catching", "swing"):
         assert not step.difference(name), step.difference(name)
         assert step.state(name).consistent
+
+    # back to the old server, which kept its tail
+    old.run("SET GLOBAL gtid_slave_pos = '" + shared + "'")
+    _replicate(new, old)
+    _await_replica(new, old)
+    _promote(old)
+    step.reach(old)
+    for name in ("plain", "swing"):
+        assert "which the server before did not have there" in _why(step, name)
+
+
+def test_a_new_server_must_have_all_that_a_snapshot_may_have_read(start_pair: StartPair, tmp_path: Path) -> None:
+    """A replica that lags is waited for; where it is promoted the table has diverged, and also
+    where another transaction gets the GTID of the last one that was lost."""
+    old, new = start_pair()
+    _make(old, "torn")
+
+    def lag() -> None:
+        _await_replica(old, new)
+        new.run("STOP SLAVE SQL_THREAD")
+
+    step = Stepwise(old, "h", tmp_path)
+    step.targets = step.catching_up("torn", between=lag)
+    assert sorted(step.targets["torn"].open_snapshot().scan().read_all()["v"].to_pylist()) == [2, 3]
+    end = old.query("SELECT @@gtid_binlog_pos")[0][0]
+    step.reach(new)
+    refused = _refused(step, "torn")
+    assert refused.reason is Reason.SOURCE_UNREACHABLE
+    assert "the table's snapshot may have read" in refused.found
+    _promote(new)
+    refused = _refused(step, "torn")
+    assert refused.reason is Reason.HISTORY_DIVERGED
+    assert "the server lacks transactions that the table's snapshot may have read: 0-101:" in refused.found
+    _await_second(new)
+    first, last = (int(pos.rpartition("-")[2]) for pos in (_marks(step, "torn"), end))
+    for number in range(first + 1, last + 1):
+        identity = ("SET SESSION server_id = 101", f"SET SESSION gtid_seq_no = {number}")
+        new.run(*identity, "UPDATE h.torn SET v = 0 WHERE id = 1")
+    refused = _refused(step, "torn")
+    assert refused.reason is Reason.HISTORY_DIVERGED
+    assert "other transactions have the same GTIDs" in refused.found
 
 
 def test_a_server_that_has_the_table_by_another_name_is_refused(start_pair: StartPair, tmp_path: Path) -> None:

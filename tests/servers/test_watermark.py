@@ -209,7 +209,7 @@ def test_a_name_that_leads_to_another_server_gives_no_watermark(mysql97_gtid: Se
     questions: list[Callable[[], object]] = [
         lambda: watermark.low(other, facts),
         lambda: file_created_at(other, mysql97_nogtid.binlog_status()[0], facts.log),
-        lambda: LiveSource(other, facts).high(facts.lineage, low),
+        lambda: LiveSource(other, facts).high(facts.lineage, low, low),
         lambda: next(iter(LiveSource(other, facts).splits(ORDERS, 10, None))),
         lambda: end_of_ours(other, facts.lineage, low),
         lambda: prepared_xids(other, facts.lineage),

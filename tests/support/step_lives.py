@@ -273,7 +273,7 @@ class _Snapshot:
         self.life.passes("LOW")
         return low
 
-    def high(self, lineage: Lineage, low: Position) -> Place:
+    def high(self, lineage: Lineage, low: Position, since: Position | None = None) -> Place:
         self.life.passes("before HIGH")
         high = at(len(self.source.done))
         self.life.passes("HIGH")

@@ -118,7 +118,8 @@ class Stepwise:
             )
             staged += target.stage(table, reader.batches(), f"split-{number}")
             after_split(number)
-        target.commit(1, _wave(splits, safe, self.end(), tuple(staged)))
+        end = live.high(self.facts.lineage, safe, safe)
+        target.commit(1, _wave(splits, safe, end, tuple(staged)))
         self.targets[name] = target
 
     @property
@@ -163,17 +164,22 @@ class Stepwise:
         applier.checkpoint_idle(older_than=float("-inf" if killed else "inf"))
         return {t.name.removeprefix(f"{self.database}."): t for t in tables.values()}
 
-    def catching_up(self, name: str) -> dict[str, Target]:
-        """The table by its name, of which the stream has not passed all that its snapshot may have
-        read: the first of two updates of `v`."""
+    def catching_up(self, name: str, between: Callable[[], None] = lambda: None) -> dict[str, Target]:
+        """The table of the rows 1 and 2, by its name: `v` of each was increased while the snapshot
+        read, which has the update of row 2. The stream has passed that of row 1 only, which was
+        committed before `between`."""
         ends: list[LogOffset] = []
 
-        def update_twice(_: int) -> None:
-            for _ in range(2):
-                self.server.run(f"UPDATE {self.database}.{name} SET v = v + 1")
+        def update_both(split: int) -> None:
+            if split == 0:
+                self.server.run(f"UPDATE {self.database}.{name} SET v = v + 1 WHERE id = 1")
                 ends.append(self.end())
+                between()
+                self.server.run(f"UPDATE {self.database}.{name} SET v = v + 1 WHERE id = 2")
 
-        self.snapshot(name, after_split=update_twice)
+        chunk_size, self.chunk_size = self.chunk_size, 1
+        self.snapshot(name, after_split=update_both)
+        self.chunk_size = chunk_size
         table = {name: self.targets.pop(name)}
         others, largest = self.targets, self.max_batch_bytes
         self.targets, self.max_batch_bytes = dict(table), 1

@@ -24,6 +24,11 @@ from before one of them (`numbered_question`): it has to begin with that one, co
 second, and the server lists which servers' transactions come before: none that our binlog did not
 have. A server that refuses to begin there has not all of ours, or no longer.
 
+Rows of a snapshot may contain more than the position has: all up to its high watermark. The stream
+has not read these transactions, so it is not known which of them changed the table, and each that
+is lost counts as one that did (`snapshot_ends`). Those that are there come behind the position, in
+the order of the server, and are applied over the rows.
+
 Order matters only there: what we lack and the old server wrote stands behind ours, and a replica
 keeps the order of changes of one row. A transaction of the replica itself has no place in our
 order.
@@ -32,12 +37,14 @@ order.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from cdcsync_core.positions.gtid import Gtid, GtidSet
 from cdcsync_core.positions.lineage import BinlogId
 from cdcsync_core.positions.mariadb_gtid import MariaDbGtid, MariaDbGtidPos
-from cdcsync_core.positions.position import Anchor, FilePosition, GtidPosition, Position
+from cdcsync_core.positions.position import Anchor, FilePosition, GtidPosition, Position, Watermark
+from cdcsync_core.positions.watermark import HighMark
 from cdcsync_core.positions.witness import Witness
 
 _NO_TIMES = "no transaction's commit time is recorded, because none was read since the table was copied"
@@ -50,13 +57,25 @@ _DIVERGED_AT = re.compile(r"(?:^|: )the source is now the server of (\w+:[^\s:]+
 @dataclass(frozen=True)
 class Copied:
     """What is known of a table's copy; `table` is `database.table`. `touched` covers the GTIDs of
-    its own transactions (None: any of its position may be); `consistent`: the stream has passed all
-    that its snapshot may have read."""
+    its own transactions (None: any of its position may be); `high` is what its snapshot may have
+    read, None where the stream has passed all of it."""
 
     table: str
     position: Position
     touched: GtidSet | None
-    consistent: bool
+    high: Watermark | None = None
+
+    @property
+    def unread(self) -> GtidSet:
+        """What the snapshot may have read and the position lacks, as far as it has GTIDs."""
+        if not isinstance(self.high, HighMark):
+            return GtidSet()
+        return self.high.gtids.subtract(self.position.gtids)
+
+    @property
+    def gtids(self) -> GtidSet:
+        """All that the rows may contain; on MariaDB the last ones."""
+        return self.position.gtids.union(self.unread)
 
 
 @dataclass(frozen=True)
@@ -240,11 +259,36 @@ def _unlike(position: Position, witness: Gtid, before: MariaDbGtidPos) -> Unprov
     )
 
 
-def _divergence(copied: Copied, tail: GtidSet) -> Diverged | None:
-    """On a server that has the same history but for `tail`."""
-    if not copied.consistent:
+def snapshot_ends(copied: Copied) -> tuple[Witness, ...] | Diverged:
+    """What else to ask a server that leads on from the position of a table that is catching up: the
+    last transactions of what its snapshot may have read, on MySQL of each source."""
+    last = copied.unread.last(1)
+    ends = copied.high.ends if isinstance(copied.high, HighMark) else ()
+    asked = tuple(end for end in ends if end.gtid in last)
+    if not isinstance(copied.high, HighMark) or len(asked) < last.count():
         return Diverged(
             "the table is still catching up after its snapshot, whose end is a place in the binlog of the server before"
         )
+    return asked
+
+
+def judge_ends(ends: tuple[Witness, ...], lacking: GtidSet, committed: Mapping[Gtid, int]) -> Diverged | None:
+    """Why a table that is catching up cannot go on there; None where it can. `lacking` is what the
+    server has not of what the snapshot may have read, `committed` when it has the `ends`."""
+    absent = lacking.with_gtids(end.gtid for end in ends if end.gtid not in committed)
+    if absent:
+        return Diverged(f"the server lacks transactions that the table's snapshot may have read: {absent}")
+    for end in ends:
+        if committed[end.gtid] != end.committed:
+            return Diverged(
+                f"{end.gtid}, which the table's snapshot may have read, was committed at {committed[end.gtid]} there,"
+                f" and at {end.committed} (microseconds since 1970) on the server before: other transactions have the"
+                " same GTIDs"
+            )
+    return None
+
+
+def _divergence(copied: Copied, tail: GtidSet) -> Diverged | None:
+    """On a server that has the same history but for `tail`."""
     touching = tail if copied.touched is None else tail.intersection(copied.touched)
     return Diverged(f"the server lacks transactions that the table was changed by: {touching}") if touching else None

@@ -25,7 +25,7 @@ _CALL = re.compile(r"([A-Za-z_][A-Za-z_0-9]*)\s*\(")
 _OF_THE_STATEMENT = frozenset({"current_timestamp", "now", "localtimestamp", "curdate", "curtime", "utc_timestamp"})
 _PROVED = (
     "a table goes on where the new server is proved to lead on, once its stream has applied a transaction;"
-    " source.lostTail decides where transactions that it lacks changed the table, or where the table is catching up"
+    " source.lostTail decides where transactions that it lacks changed the table, or may have been read by its snapshot"
 )
 
 

@@ -28,7 +28,7 @@ from pyspark.sql import SparkSession
 from cdcsync_core.errors import CdcError, PermanentError, Reason, TableBusyError, TransientError, fail
 from cdcsync_core.gates import gate
 from cdcsync_core.positions.chunk import Split
-from cdcsync_core.positions.position import Position, Watermark
+from cdcsync_core.positions.position import Position, Watermark, meet_all
 from cdcsync_core.runs.run import TableAssignment
 from cdcsync_core.state import TableState
 from cdcsync_mysql.sessions.failures import is_unexplained, may_be_of_table, of_table
@@ -272,7 +272,7 @@ class SnapshotRun:
         with self.executors.reading():
             results = self.read_wave(self.spark, self._tasks(wave, low), self._running)
         self.throttle.after_wave(sum(r.rows for r in results), [r.size for r in results])
-        high = self.source.high(self.context.facts.lineage, low)
+        high = self.source.high(self.context.facts.lineage, low, self._since(wave, low))
         gate("wave-read")
         self._met_lock |= any(r.error is not None and r.error.reason is Reason.TABLE_BUSY for r in results)
         for number, table in tables.items():
@@ -284,6 +284,11 @@ class SnapshotRun:
             gate("wave-committed")
         self.progress.committed(tables)
         return again
+
+    def _since(self, wave: list[WaveSplit], low: Position) -> Position | None:
+        """The earliest LOW of the tables that end with this wave; None where none does."""
+        ending = [self.tables[w.table].state for w in wave if w.split.end is None]
+        return meet_all([low, *(state.low for state in ending if state.low)]) if ending else None
 
     def _is_to_be_tried_alone(self, table: SnapshotTable, read: Sequence[SplitResult], commits: int) -> bool:
         """Nothing of the wave is committed for a table that met what is unexplained; `commits` are

@@ -25,6 +25,7 @@ from cdcsync_mysql.reading.catalog import refuse_unlike
 from cdcsync_mysql.reading.planner import plan
 from cdcsync_mysql.server import ServerFacts
 from cdcsync_mysql.sessions.connection import Connection, Source
+from cdcsync_spark.snapshot.splits.high_mark import take_high
 from cdcsync_spark.snapshot.splits.low_mark import LowMark
 
 #: raises PositionLost where the binlog of this lineage does not lead on from a position
@@ -37,9 +38,10 @@ class SnapshotSource(Protocol):
     def low(self) -> Position:
         """A position whose transactions every later SELECT sees."""
 
-    def high(self, lineage: Lineage, low: Position) -> LogOffset:
+    def high(self, lineage: Lineage, low: Position, since: Position | None = None) -> LogOffset:
         """The place behind all that any SELECT has seen so far, on a binlog that leads on from
-        `low`."""
+        `low`. With what proves it on another server where tables are complete by then, of which
+        none was read before `since`."""
 
     def behind(self, low: Position) -> str:
         """What of `low` a SELECT does not see yet, in words; empty where it sees all."""
@@ -69,7 +71,9 @@ class LiveSource:
     def low(self) -> Position:
         return self._lows.take()
 
-    def high(self, lineage: Lineage, low: Position) -> LogOffset:
+    def high(self, lineage: Lineage, low: Position, since: Position | None = None) -> LogOffset:
+        if since is not None:
+            return take_high(self._source, lineage, low, since)
         with open_session(self._source) as session:
             return watermark.high(session.proved(lineage, low), session.facts)
 

@@ -24,22 +24,26 @@ from cdcsync_core.positions.failover import (
     WitnessQuestion,
     found_diverged,
     judge,
+    judge_ends,
     not_numbered,
     question,
+    snapshot_ends,
 )
-from cdcsync_core.positions.gtid import GtidSet
+from cdcsync_core.positions.gtid import Gtid, GtidSet
 from cdcsync_core.positions.position import FilePosition, GtidPosition, Position
 from cdcsync_core.positions.witness import Witness
 from cdcsync_core.remedies import resnapshot
 from cdcsync_core.state import TableState
 from cdcsync_core.tables.source_table import TableId
 from cdcsync_mysql.positions.history import gtid_sets
+from cdcsync_mysql.positions.watermark import high
 from cdcsync_mysql.readiness.failover_check import ORDER_VARIABLES, drawn_defaults, keeps_order, sources_of
 from cdcsync_mysql.readiness.left_out import LeftOut, read_left_out
 from cdcsync_mysql.readiness.proof import SourceSession
 from cdcsync_mysql.reading.table_kind import check_kind
 from cdcsync_mysql.server import global_variables
 from cdcsync_mysql.sessions.connection import Source
+from cdcsync_spark.binlog.search.commit_time import commit_time
 from cdcsync_spark.binlog.search.numbered_server import ask_numbered
 from cdcsync_spark.binlog.search.other_server import ask
 from cdcsync_spark.binlog.search.stopping_statement import statements_behind, stops
@@ -69,6 +73,7 @@ class Failover:
         self._numbered: dict[
             tuple[FilePosition, tuple[Witness, ...]], tuple[WitnessQuestion, WitnessAnswer] | Unproved
         ] = {}
+        self._committed: dict[Gtid, int | None] = {}
         self._statements: dict[Position, tuple[Statement, ...]] = {}
 
     def move(self, target: Writer, state: TableState) -> TableState:
@@ -155,17 +160,45 @@ class Failover:
             return asked
         if asked not in self._answers:
             self._answers[asked] = ask(self.source, self.session.facts, asked, self.tables)
-        return judge(copied, asked, self._answers[asked])
+        return self._with_snapshot(copied, judge(copied, asked, self._answers[asked]))
+
+    def _with_snapshot(
+        self, copied: Copied, judged: MovedPosition | Unproved | Diverged
+    ) -> MovedPosition | Unproved | Diverged:
+        """A server that leads on from the position of a table that is catching up must also have
+        all that its snapshot may have read."""
+        if copied.high is None or not isinstance(judged, MovedPosition):
+            return judged
+        ends = snapshot_ends(copied)
+        if isinstance(ends, Diverged):
+            return ends
+        executed = self._executed(copied.position)
+        lacking = copied.unread.subtract(executed) if isinstance(copied.position, GtidPosition) else GtidSet()
+        if not lacking:
+            for end in ends:
+                if end.gtid not in self._committed:
+                    self._committed[end.gtid] = commit_time(self.source, self.session.facts, end.gtid, executed)
+        committed = {gtid: at for gtid, at in self._committed.items() if at is not None}
+        return judge_ends(() if lacking else ends, lacking, committed) or judged
+
+    def _executed(self, position: Position) -> GtidSet:
+        """What a MySQL server had executed when the position was judged."""
+        return self._sets[position.gtids][0] if isinstance(position, GtidPosition) else GtidSet()
 
     def _lacks_ours(self, state: TableState) -> bool:
-        """Whether the server has not all that the table's position has, as it was judged by."""
+        """Whether the server has not all that the table's position has, or its snapshot may have
+        read, as it was judged by."""
+        copied = state.copied
         match state.position:
             case GtidPosition(gtids=ours):
-                return ours in self._sets and not self._sets[ours][0].covers(ours)
+                return ours in self._sets and not self._sets[ours][0].covers(copied.gtids)
             case FilePosition() as position if answered := self._numbered.get((position, position.witnesses)):
                 if isinstance(answered, Unproved):
                     return answered.lacking
-                return position.witnesses[0].gtid not in answered[0].kept
+                absent = [gtid for gtid, committed in self._committed.items() if committed is None]
+                return position.witnesses[0].gtid not in answered[0].kept or any(
+                    gtid in copied.unread for gtid in absent
+                )
         return False
 
     @cached_property
@@ -176,6 +209,7 @@ class Failover:
         self._answers.clear()
         self._sets.clear()
         self._numbered.clear()
+        self._committed.clear()
         return sources
 
     def _incomplete(self, why: Unproved | Diverged, state: TableState, sources: list[str]) -> CdcError:
@@ -200,6 +234,7 @@ class Failover:
             self._numbered[place] = ask_numbered(self.source, self.session.facts, position)
         answered = self._numbered[place]
         judged = answered if isinstance(answered, Unproved) else judge(copied, *answered)
+        judged = self._with_snapshot(copied, judged)
         return self._as_defined(judged, state) if isinstance(judged, MovedPosition) else judged
 
     def _as_defined(self, moved: MovedPosition, state: TableState) -> MovedPosition | Diverged:
@@ -209,13 +244,14 @@ class Failover:
         return Diverged(f"the statement that added a column gave each server other values: {', '.join(columns)}")
 
     def _commit(self, target: Writer, state: TableState, moved: MovedPosition) -> TableState:
-        epoch, position = max(self.epoch, state.epoch + 1), state.position
-        executed = self._sets[position.gtids][0] if isinstance(position, GtidPosition) else GtidSet()
+        assert state.position is not None
+        epoch, executed = max(self.epoch, state.epoch + 1), self._executed(state.position)
+        end = None if state.consistent else high(self.session.unproved(), self.session.facts)
 
         def build(last: TableState) -> Commit | None:
             if last != state:
                 return None
-            there = replace(last.moved(self.session.facts.log, moved.position, executed), epoch=epoch)
+            there = replace(last.moved(self.session.facts.log, moved.position, executed, end), epoch=epoch)
             return Commit(there, AdvancePosition())
 
         after = target.commit(epoch, build)

@@ -14,8 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from cdcsync_core.errors import CdcError, PermanentError, Reason, fail
-from cdcsync_core.positions.mariadb_gtid import MariaDbGtid, MariaDbGtidPos
-from cdcsync_core.positions.position import FilePosition, GtidPosition
+from cdcsync_core.positions.mariadb_gtid import MariaDbGtidPos
 from cdcsync_core.state import TableState
 from cdcsync_mysql.positions.history import gtid_sets
 from cdcsync_mysql.readiness.failover_check import still_replicates
@@ -114,13 +113,13 @@ def _offer(session: SourceSession, states: Collection[TableState]) -> Offer:
 
 def _lacks(connection: Connection, facts: ServerFacts, states: Collection[TableState]) -> bool:
     """Whether the server lacks transactions of one of the tables."""
-    positions = [state.position for state in states]
+    copied = [state.copied.gtids for state in states]
     if facts.flavor == "mysql":
         executed, _ = gtid_sets(connection)
-        return not all(executed.covers(p.gtids) for p in positions if isinstance(p, GtidPosition))
+        return not all(map(executed.covers, copied))
     text = global_variables(connection, "gtid_binlog_state").get("gtid_binlog_state", "")
     there = {(gtid.domain, gtid.server): gtid.sequence for gtid in MariaDbGtidPos.parse(text).gtids}
-    newest = [MariaDbGtid.of(p.witnesses[0].gtid) for p in positions if isinstance(p, FilePosition) and p.witnesses]
+    newest = [gtid for gtids in copied for gtid in MariaDbGtidPos.last_of(gtids).gtids]
     return any(there.get((gtid.domain, gtid.server), 0) < gtid.sequence for gtid in newest)
 
 

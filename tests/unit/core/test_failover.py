@@ -15,7 +15,9 @@ from cdcsync_core.positions.failover import (
     WitnessAnswer,
     WitnessQuestion,
     judge,
+    judge_ends,
     question,
+    snapshot_ends,
 )
 from cdcsync_core.positions.gtid import Gtid, GtidSet
 from cdcsync_core.positions.lineage import Lineage
@@ -25,9 +27,11 @@ from cdcsync_core.positions.position import (
     GtidPosition,
     Place,
     Position,
+    Watermark,
     position_from_dict,
     position_to_dict,
 )
+from cdcsync_core.positions.watermark import HighMark
 from cdcsync_core.positions.witness import Witness, with_newest
 
 OLD, NEW = "3e11fa47-71ca-11e1-9e33-c80aa9429562", "7e11fa47-71ca-11e1-9e33-c80aa9429562"
@@ -48,10 +52,14 @@ def witness(number: int, source: str = OLD, others: int = 0) -> Witness:
     return Witness(Gtid(source, number), 1_000_000 * number, others)
 
 
-def copied(ranges: str, touched: str = "1-4", *witnesses: Witness, consistent: bool = True) -> Copied:
+def copied(ranges: str, touched: str = "1-4", *witnesses: Witness, high: Watermark | None = None) -> Copied:
     place = Place("old.000003", 500, f"mysql:{OLD}")
     position = GtidPosition(old(ranges), place, Anchor(place, 77), witnesses)
-    return Copied(TABLE, position, old(touched), consistent)
+    return Copied(TABLE, position, old(touched), high)
+
+
+def high(ranges: str, *ends: Witness) -> HighMark:
+    return HighMark("old.000003", 900, f"mysql:{OLD}", old(ranges), ends)
 
 
 def asked(table: Copied, executed: GtidSet, purged: GtidSet = NONE) -> WitnessQuestion:
@@ -99,7 +107,7 @@ def test_a_tail_of_several_sources_is_cut() -> None:
     place, tagged = Place("old.000003", 500, f"mysql:{OLD}"), f"{OLD}:app"
     ours = GtidSet.parse(f"{OLD}:1-13,{tagged}:1-9,{NEW}:1-100")
     witnesses = (witness(9, tagged, others=113), witness(9, OLD, others=106))
-    table = Copied(TABLE, GtidPosition(ours, place, Anchor(place, 77), witnesses), old("1-4"), consistent=True)
+    table = Copied(TABLE, GtidPosition(ours, place, Anchor(place, 77), witnesses), old("1-4"))
     executed, purged = GtidSet.parse(f"{OLD}:1-12,{tagged}:1-8,{NEW}:1-100"), GtidSet.parse(f"{OLD}:1-3,{NEW}:1-99")
     question = asked(table, executed, purged)
     assert question.witness == witnesses[1]
@@ -127,15 +135,38 @@ def test_a_tail_that_touched_the_table_makes_it_diverge() -> None:
     assert f"{OLD}:12" in diverged(table, old("1-11"), errant)
 
 
-def test_a_table_that_is_catching_up_diverges() -> None:
-    table = copied("1-11", "1-4", witness(11), consistent=False)
-    assert "catching up" in diverged(table, old("1-11"), answer())
+def test_of_a_table_that_is_catching_up_all_that_its_snapshot_may_have_read_is_asked_for() -> None:
+    """Each of these may have changed the table, because the stream has not read them."""
+    place = Place("old.000003", 900, f"mysql:{OLD}")
+    for unknown in (place, high("1-15", witness(14)), high("1-15")):
+        only = snapshot_ends(copied("1-11", "1-4", witness(11), high=unknown))
+        assert isinstance(only, Diverged)
+        assert "a place in the binlog" in only.divergence
+    table = copied("1-11", "1-4", witness(11), high=high("1-15", witness(15)))
+    assert (table.unread, table.gtids) == (old("12-15"), old("1-15"))
+    assert snapshot_ends(table) == (witness(15),)
+    assert judge_ends((witness(15),), NONE, {witness(15).gtid: 15_000_000}) is None
+    absent = judge_ends((witness(15),), NONE, {})
+    assert absent is not None
+    assert absent.divergence.endswith(f"may have read: {OLD}:15")
+    other = judge_ends((witness(15),), NONE, {witness(15).gtid: 15_000_001})
+    assert other is not None
+    assert "other transactions have the same GTIDs" in other.divergence
+    lost = judge_ends((), old("14-15"), {})
+    assert lost is not None
+    assert lost.divergence.endswith(f"{OLD}:14-15")
 
 
-@pytest.mark.parametrize("consistent", [True, False])
-def test_a_server_that_has_nothing_to_do_with_ours_makes_no_table_diverge(consistent: bool) -> None:
+def test_what_the_snapshot_may_have_read_and_the_stream_has_is_not_asked_for() -> None:
+    table = copied("1-15", "1-4", witness(15), high=high("1-15", witness(15)))
+    assert not table.unread
+    assert snapshot_ends(table) == ()
+
+
+@pytest.mark.parametrize("ahead", [None, high("1-15", witness(15))])
+def test_a_server_that_has_nothing_to_do_with_ours_makes_no_table_diverge(ahead: HighMark | None) -> None:
     """Else a wrong name would replace the copy by its rows, without being asked."""
-    table = copied("1-13", "1-13", witness(13), witness(9), consistent=consistent)
+    table = copied("1-13", "1-13", witness(13), witness(9), high=ahead)
     assert why(table, new("1-500")).startswith("Unproved")
     assert why(table, old("1-5").union(new("1-500"))).startswith("Unproved"), "a backup of long ago"
     other = judge(table, asked(table, old("1-11")), answer(committed=9_000_001))

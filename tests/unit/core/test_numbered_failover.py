@@ -17,10 +17,12 @@ from cdcsync_core.positions.failover import (
     judge,
     not_numbered,
     numbered_question,
+    snapshot_ends,
 )
 from cdcsync_core.positions.gtid import Gtid, GtidSet
 from cdcsync_core.positions.mariadb_gtid import MariaDbGtidPos
 from cdcsync_core.positions.position import Anchor, FilePosition, Place, position_from_dict, position_to_dict
+from cdcsync_core.positions.watermark import HighMark
 from cdcsync_core.positions.witness import Witness
 
 TABLE = "shop.orders"
@@ -37,8 +39,8 @@ POSITION = FilePosition(
 )
 
 
-def copied(touched: str = "0-1:1-10", *, consistent: bool = True) -> Copied:
-    return Copied(TABLE, POSITION, GtidSet.parse(touched), consistent)
+def copied(touched: str = "0-1:1-10", high: HighMark | None = None) -> Copied:
+    return Copied(TABLE, POSITION, GtidSet.parse(touched), high)
 
 
 def answer(number: int, last: int, before: str) -> WitnessAnswer:
@@ -97,9 +99,13 @@ def test_another_second_disproves() -> None:
     assert "other transactions have the same GTIDs" in judged.found
 
 
-def test_a_table_that_is_catching_up_diverges() -> None:
-    judged = judge(copied(consistent=False), asked(20, 20), answer(20, 20, "0-1-19"))
-    assert isinstance(judged, Diverged)
+@pytest.mark.parametrize(("number", "ends"), [(25, (witness(25),)), (20, ())])
+def test_a_table_that_is_catching_up_asks_for_the_last_one_that_its_snapshot_may_have_read(
+    number: int, ends: tuple[Witness, ...]
+) -> None:
+    """None where the stream has read it."""
+    high = HighMark("old.000003", 900, "mariadb:1", GtidSet.parse(f"0-1:{number}"), (witness(number),))
+    assert snapshot_ends(copied(high=high)) == ends
 
 
 @pytest.mark.parametrize(

@@ -11,10 +11,12 @@ import pytest
 
 from cdcsync_core.errors import CdcError, PermanentError, Reason
 from cdcsync_core.positions.chunk import Split
-from cdcsync_core.positions.gtid import GtidSet
+from cdcsync_core.positions.gtid import Gtid, GtidSet
 from cdcsync_core.positions.lineage import Lineage
 from cdcsync_core.positions.mariadb_gtid import MariaDbGtidPos
 from cdcsync_core.positions.position import FilePosition, GtidPosition, LogOffset, Place, Position, Watermark
+from cdcsync_core.positions.watermark import HighMark
+from cdcsync_core.positions.witness import Witness
 from cdcsync_core.state import STATE_VERSION, LastChange, TableState
 from cdcsync_core.tables.logical_type import LogicalType
 from cdcsync_core.tables.schema_change import Kind
@@ -221,3 +223,27 @@ def test_a_table_that_moves_has_its_places_on_the_new_server() -> None:
     assert moved.replaying == gtid("1-25"), "what the server never had does not come again"
     assert TableState.from_dict(json.loads(json.dumps(moved.to_dict()))) == moved
     assert state.moved(f"mysql:{NEW}", position, position.gtids).replaying is None
+
+
+def test_a_table_that_is_catching_up_takes_along_what_its_snapshot_may_have_read() -> None:
+    """Once it is consistent the state is small again."""
+    ends = (Witness(Gtid(UUID, 15), 15_000_000, 0),)
+    high = HighMark("binlog.000001", 500, f"mysql:{UUID}", GtidSet.parse(f"{UUID}:1-15"), ends)
+    state = EMPTY.after_wave([Split(None, (1,))], gtid("1-8"), at(400), rows=0, nulled_dates=0)
+    state = state.after_wave([Split((1,), None)], gtid("1-8"), high, rows=0, nulled_dates=0)
+    state = state.after_batch(gtid("1-11", at(450)))
+    assert TableState.from_dict(json.loads(json.dumps(state.to_dict()))) == state
+    assert state.copied.unread == GtidSet.parse(f"{UUID}:12-15")
+    before = TableState.from_dict({k: v for k, v in state.to_dict().items() if k != "highSet"})
+    assert (before.copied.high, before.copied.unread) == (high.place, GtidSet()), "a state of before has a place alone"
+
+    binlog = f"mysql:{NEW}"
+    position = GtidPosition(GtidSet.parse(f"{UUID}:1-10"), Place("other.000001", 77, binlog))
+    moved = state.moved(binlog, position, GtidSet.parse(f"{UUID}:1-10:12-15"), Place("other.000001", 90, binlog))
+    assert moved.copied.unread == GtidSet.parse(f"{UUID}:12-15"), "not what was lost and never changed the table"
+    assert not moved.consistent
+    assert TableState.from_dict(json.loads(json.dumps(moved.to_dict()))) == moved
+    passed = moved.after_batch(gtid("1-15", Place("other.000001", 95, binlog)))
+    assert passed.consistent
+    assert passed.high == Place("other.000001", 90, binlog)
+    assert "highSet" not in passed.to_dict()

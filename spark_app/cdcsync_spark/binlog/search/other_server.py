@@ -82,6 +82,19 @@ class OwnTransactions:
 def ask(source: Source, server: ServerFacts, asked: WitnessQuestion, tables: Collection[TableId]) -> WitnessAnswer:
     """Raises PositionLost where it is another server than `server`, PrivilegeMissing,
     SourceUnreachable."""
+    own = own_transactions(source, server, asked, tables)
+    if own.last is None:
+        return WitnessAnswer(own.committed, own.missing, own.names_between)
+    gtid, committed, end = own.last
+    last = Witness(gtid, committed, asked.kept.count(without=gtid.source))
+    place = Anchor(end, file_created_at(source, end.file, server.log))
+    return WitnessAnswer(own.committed, own.missing, own.names_between, last, place)
+
+
+def own_transactions(
+    source: Source, server: ServerFacts, asked: WitnessQuestion, tables: Collection[TableId]
+) -> OwnTransactions:
+    """What a dump shows of those that are asked for. Raises as `ask`."""
     own = OwnTransactions(asked, tables)
     with open_session(source) as session:
         refuse_other_server(session.facts, server.log)
@@ -89,12 +102,7 @@ def ask(source: Source, server: ServerFacts, asked: WitnessQuestion, tables: Col
         parser = EventParser(server.flavor, is_wanted=lambda table: table in tables, binlog=server.log)
         with client:
             _read(own, (fact for event in client.events() for fact in parser.feed(event)))
-    if own.last is None:
-        return WitnessAnswer(own.committed, own.missing, own.names_between)
-    gtid, committed, end = own.last
-    last = Witness(gtid, committed, asked.kept.count(without=gtid.source))
-    place = Anchor(end, file_created_at(source, end.file, server.log))
-    return WitnessAnswer(own.committed, own.missing, own.names_between, last, place)
+    return own
 
 
 def _read(own: OwnTransactions, read: Iterable[facts.Fact]) -> None:

@@ -61,7 +61,7 @@ class IdleCheckpoints:
 
 def _becomes_consistent(table: StreamTable, reader: Position) -> bool:
     """Whether a commit of the position alone makes it so. A sink that takes events publishes the
-    table by that; and a server that fails over is no longer one on which the table catches up."""
+    table by that; and after a failover nothing more counts as read by the snapshot alone."""
     high = table.state.high
     return not table.state.consistent and high is not None and reader.has_reached(high)
 

@@ -81,7 +81,7 @@ class MemorySource:
     def low(self) -> Position:
         return FilePosition(self._next())
 
-    def high(self, lineage: Lineage, low: Position) -> LogOffset:
+    def high(self, lineage: Lineage, low: Position, since: Position | None = None) -> LogOffset:
         self._verify(lineage, low)
         return self._next()
 
