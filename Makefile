@@ -48,7 +48,7 @@ export KUBERNETES ?=
 LONG ?= not long
 STRESS_SECONDS ?= 20
 
-.PHONY: help venv setup servers gh-ost demo docs lint lint-types lint-all-else format test test-all test-unit test-servers test-stress test-kube test-cluster images release sign bench lock clean kube-programs kube-tests cluster-images
+.PHONY: help venv setup servers gh-ost demo docs lint lint-types lint-all-else format test test-all test-unit test-servers test-stress test-kube test-cluster images release sign publish bench lock clean kube-programs kube-tests cluster-images
 
 help: ## list the targets
 	@grep -hE '^[a-z][a-z-]*:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/\1|\2/' | while IFS='|' read -r target text; do printf '  make %-14s%s\n' "$$target" "$$text"; done
@@ -157,6 +157,12 @@ sign: ## sign a release's checksums with cosign 2, without a network: SIGN_KEY=c
 	@cd $(RELEASE) && sha256sum --check --quiet --strict SHA256SUMS
 	@$(COSIGN) sign-blob --yes --tlog-upload=false --key $(SIGN_KEY) --bundle $(RELEASE)/SHA256SUMS.bundle $(RELEASE)/SHA256SUMS >/dev/null
 	@echo "sign: $(RELEASE)/SHA256SUMS.bundle"
+
+# PLAIN_HTTP=yes: a registry without TLS. Helm, skopeo and cosign use the logins that they have.
+publish: venv ## push a release's images and chart to an OCI registry, and sign them where SIGN_KEY is given: RELEASE=FOLDER PUSH_TO=HOST/PATH (skopeo); prints the chart's values
+	@test -n "$(PUSH_TO)" || { echo "publish: no registry; needed: PUSH_TO=HOST/PATH, an OCI registry and a path there" >&2; exit 1; }
+	@tests/cluster/helm.sh
+	@$(BIN)/python tools/publish.py $(RELEASE) $(PUSH_TO) --helm .cache/node/helm --cosign $(COSIGN) $(if $(SIGN_KEY),--sign-key $(SIGN_KEY)) $(if $(PLAIN_HTTP),--plain-http)
 
 bench: setup servers ## measure; prints tables
 	@$(PYTEST) tests/bench -s $(ARGS)

@@ -17,8 +17,11 @@ import pytest
 import yaml
 
 from support.chart import HELM, helm
+from support.go_programs import COSIGN, go_program, registry
 
 ROOT = Path(__file__).resolve().parents[2]
+#: the environment of cosign: that of its key
+PASSWORD = os.environ | {"COSIGN_PASSWORD": "for tests"}
 
 
 def make_release(folder: Path, *options: str) -> Path:
@@ -35,6 +38,12 @@ def release(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def one(release: Path, pattern: str) -> Path:
     (path,) = release.glob(pattern)
     return path
+
+
+def publish(release: Path, *options: str) -> subprocess.CompletedProcess[str]:
+    """As its owner does, to a registry without TLS."""
+    command = ["make", "--no-print-directory", "publish", f"RELEASE={release}", "PLAIN_HTTP=yes", *options]
+    return subprocess.run(command, check=False, cwd=ROOT, capture_output=True, text=True, env=PASSWORD)
 
 
 def test_every_file_has_its_checksum(release: Path) -> None:
@@ -109,18 +118,9 @@ def test_files_that_differ_from_their_checksums_are_not_signed(release: Path, tm
     assert f"{one(unsigned, '*.whl').name}: FAILED" in refused.stdout
 
 
-def go_program(name: str, module: str, version: str) -> Path:
-    """The program of a module's `cmd`, built from its sources the first time."""
-    program = ROOT / ".cache" / name / name
-    program.parent.mkdir(parents=True, exist_ok=True)
-    build = [str(ROOT / "tests" / "support" / "go-program.sh"), str(program)]
-    subprocess.run([*build, module, version, f"cmd/{name}"], check=True)
-    return program
-
-
 @pytest.fixture(scope="module")
 def cosign() -> Path:
-    return go_program("cosign", "github.com/sigstore/cosign/v2", "v2.6.5")
+    return go_program("cosign", *COSIGN)
 
 
 @pytest.mark.long
@@ -128,7 +128,7 @@ def test_a_release_is_signed_by_the_owners_key_and_verified_as_the_manual_says(
     release: Path, cosign: Path, tmp_path: Path
 ) -> None:
     signed = shutil.copytree(release, tmp_path / "signed")
-    env = os.environ | {"COSIGN_PASSWORD": "for tests", "PATH": f"{cosign.parent}{os.pathsep}{os.environ['PATH']}"}
+    env = PASSWORD | {"PATH": f"{cosign.parent}{os.pathsep}{os.environ['PATH']}"}
 
     def run(*command: str, cwd: Path = signed) -> int:
         return subprocess.run(command, check=False, cwd=cwd, env=env, capture_output=True).returncode
@@ -151,6 +151,30 @@ def test_a_release_is_signed_by_the_owners_key_and_verified_as_the_manual_says(
     (signed / "SHA256SUMS").write_text("\n".join(lines) + "\n")
     assert run("sha256sum", "--check", "SHA256SUMS") == 0
     assert run("sh", "-ec", verify) != 0, "the checksums are not those that were signed"
+
+
+@pytest.mark.long
+def test_a_chart_is_pushed_and_pulled_by_its_digest(release: Path, cosign: Path, tmp_path: Path) -> None:
+    """Nothing is pushed without a registry's name, and no files that differ from their checksums.
+    The registry is a real one on loopback."""
+    subprocess.run([cosign, "generate-key-pair"], cwd=tmp_path, env=PASSWORD, check=True, capture_output=True)
+    changed = shutil.copytree(release, tmp_path / "changed")
+    with open(one(changed, "cdcsync-chart-*.tgz"), "ab") as chart:
+        chart.write(b"more")
+    with registry("127.0.0.1", tmp_path) as address:
+        assert "no registry" in publish(release).stderr
+        refused = publish(changed, f"PUSH_TO={address}/team")
+        assert f"found {one(changed, 'cdcsync-chart-*.tgz').name} other than SHA256SUMS says" in refused.stderr
+        pushed = publish(release, f"PUSH_TO={address}/team", f"SIGN_KEY={tmp_path / 'cosign.key'}", f"COSIGN={cosign}")
+        assert pushed.returncode == 0, pushed.stderr
+        reference = pushed.stdout.removeprefix("# ").strip()
+        assert reference.startswith(f"{address}/team/cdcsync@sha256:")
+        shown = helm("template", "cdcsync", f"oci://{reference}", "--plain-http", values={"clusterWide": True})
+        assert "kind: Deployment" in shown.stdout, shown.stderr
+        other = f"oci://{address}/team/cdcsync@sha256:{'0' * 64}"
+        assert helm("template", "cdcsync", other, "--plain-http", values={"clusterWide": True}).returncode != 0
+        verify = f"{cosign} verify --key cosign.pub --insecure-ignore-tlog --allow-http-registry {reference}"
+        subprocess.run(verify.split(), cwd=tmp_path, check=True, capture_output=True)
 
 
 @pytest.mark.long
