@@ -175,8 +175,8 @@ def late(node: Node, source: Server, store: str, namespaces: int) -> Iterator[Ho
 def test_fifty_hostile_syncs_are_not_noticed_by_ten_honest_ones(
     node: Node, source: Server, store: str, flowing: list[Honest], late: Honest, namespaces: int
 ) -> None:
-    """What is bounded for all syncs together is PLANS.total; one namespace leaves the reserve."""
-    most = PLANS.total - (PLANS.reserved if namespaces == 1 else 0)
+    """Chunk plans of all syncs have PLANS.total; one namespace leaves theirs to others."""
+    most = PLANS.most if namespaces == 1 else PLANS.total
     tenants = [f"hostile-{namespaces}-{n}" for n in range(namespaces)]
     ways = {
         "packets": Hostile(hostile.endless_packets),

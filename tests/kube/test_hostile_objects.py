@@ -76,7 +76,7 @@ def test_labels_like_the_products_hide_none_that_is_read(sync: InProcessSync) ->
 
 def test_reports_beyond_a_namespaces_room_are_its_own_fault_and_end_no_run(sync: InProcessSync) -> None:
     """They are read once they have become smaller."""
-    rooms = Rooms(reports=Room(RoomBounds(total=2 * _MIB, own=_MIB // 4, reserved=_MIB)))
+    rooms = Rooms(reports=Room(RoomBounds(total=2 * _MIB, own=_MIB // 4, namespaces=5)))
     controller = sync.create().operator(rooms=rooms)
     sync.to_streaming(controller)
     pods = sync.pods().keys()

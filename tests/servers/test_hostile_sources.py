@@ -317,7 +317,7 @@ def test_a_sync_of_too_many_tables_names_the_bound_and_the_field(
         *(f"CREATE TABLE t{n} LIKE t0" for n in (1, 2, 3)),
         db=database,
     )
-    source = ClusterSource(bounds=SourceBounds(answers=RoomBounds(total=2**20, own=2**20, reserved=0)))
+    source = ClusterSource(bounds=SourceBounds(answers=RoomBounds(total=2**20, own=0, namespaces=1)))
     (error,) = _honest(source, mariadb1011, database, account, "good").result.errors
     assert error.reason is Reason.SPEC_INVALID
     assert "more tables than the operator has memory for" in error.found
@@ -329,7 +329,7 @@ def test_one_namespaces_long_answers_leave_memory_to_others(
     mariadb1011: Server, fresh_database: FreshDatabase, account: Path
 ) -> None:
     """Each holds what it was sent as long as its server likes: two at a time beyond their own."""
-    answers = RoomBounds(total=24 * 2**20, own=2**20, reserved=8 * 2**20)
+    answers = RoomBounds(total=24 * 2**20, own=2**20, namespaces=8)
     database, source = fresh_database(mariadb1011), ClusterSource(bounds=SourceBounds(answers=answers))
     mariadb1011.run("CREATE TABLE t (id INT PRIMARY KEY)", db=database)
     server = Hostile(hostile.rows_then_silence)

@@ -58,7 +58,7 @@ class SnapshotCluster:
         self, splits: Invented, room: Room | None = None, namespace: str = "lake", most_splits: int = MOST_SPLITS
     ) -> None:
         self.most_splits = most_splits
-        self.api, self.room = FakeApi(), room or Room(RoomBounds(2**40, 2**40, 0))
+        self.api, self.room = FakeApi(), room or Room(RoomBounds(2**40, 0, 1))
         self.about = resource().model_copy(
             update={"metadata": resource().metadata.model_copy(update={"namespace": namespace, "uid": "u"})}
         )
@@ -132,7 +132,7 @@ def test_a_table_that_is_broken_off_holds_back_no_other() -> None:
 
 
 def test_all_plans_together_are_bounded_and_leave_room_to_other_namespaces() -> None:
-    room = Room(RoomBounds(total=24 * _MAP, own=4 * _MAP, reserved=12 * _MAP))
+    room = Room(RoomBounds(total=24 * _MAP, own=4 * _MAP, namespaces=4))
     evil, good = SnapshotCluster(endless_keys(3072), room, "evil"), SnapshotCluster(endless_keys(8), room, "good")
     runs = [f"shop-ab12-{n}" for n in range(1, 5)]
     for run in runs:
@@ -151,7 +151,7 @@ def test_what_an_operator_before_this_one_planned_counts() -> None:
     cluster.planned()
     held = cluster.room.held("lake")
     assert held == sum(len(text) for text in cluster.maps(RUN))
-    cluster.room = Room(RoomBounds(2**40, 2**40, 0))
+    cluster.room = Room(RoomBounds(2**40, 0, 1))
     successor = cluster.operator(a_row_a_split)
     successor.observe(Status())
     assert cluster.room.held("lake") == held

@@ -16,7 +16,7 @@ from cdcsync_operator.cluster.quota.room import READ_REPORTS, REPORTS, Room, Roo
 from support.traced import traced
 
 MIB = 2**20
-WIDE = RoomBounds(2**40, 2**40, 0)
+WIDE = RoomBounds(2**40, 0, 1)
 
 
 def report(size: int) -> Object:
@@ -28,7 +28,7 @@ def bounds(rooms: Rooms, namespace: str = "lake") -> ReportBounds:
 
 
 def test_a_namespace_with_many_runs_reports_is_refused_and_others_are_not() -> None:
-    rooms = Rooms(reports=Room(RoomBounds(total=10 * MIB, own=1 * MIB, reserved=4 * MIB)))
+    rooms = Rooms(reports=Room(RoomBounds(total=10 * MIB, own=1 * MIB, namespaces=5)))
     mine = bounds(rooms)
     for n in range(6):
         mine.read(f"run-{n}", [report(MIB)])
@@ -61,7 +61,7 @@ def test_no_more_is_read_of_a_run_than_its_bound() -> None:
 
 
 def test_what_finds_no_room_in_memory_waits_until_others_are_merged() -> None:
-    rooms = Rooms(read_reports=Room(RoomBounds(total=4 * MIB, own=0, reserved=0)))
+    rooms = Rooms(read_reports=Room(RoomBounds(total=4 * MIB, own=0, namespaces=1)))
     first, second = bounds(rooms), bounds(rooms, "other")
     first.read("a", [report(MIB)] * 2)
     first.read("b", [report(MIB)])
@@ -76,7 +76,7 @@ def test_what_finds_no_room_in_memory_waits_until_others_are_merged() -> None:
 def test_the_largest_sync_has_room() -> None:
     """Alone in its namespace, whatever others have taken of what is theirs."""
     for room in (READ_REPORTS, REPORTS):
-        assert room.total - room.reserved >= MOST_BYTES
+        assert room.most >= MOST_BYTES
 
 
 def test_an_entry_is_as_small_as_its_parts() -> None:

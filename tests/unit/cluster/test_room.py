@@ -7,16 +7,17 @@ from hypothesis import strategies as st
 
 from cdcsync_operator.cluster.quota.room import Room, RoomBounds, has_room
 
-BOUNDS = RoomBounds(total=100, own=10, reserved=40)
+BOUNDS = RoomBounds(total=100, own=10, namespaces=5)
 
 
-def test_a_namespace_has_its_own_and_beyond_that_what_leaves_room() -> None:
+def test_a_namespace_has_its_own_and_beyond_that_what_leaves_theirs_to_others() -> None:
     assert has_room({}, "a", 60, BOUNDS)
     assert not has_room({}, "a", 61, BOUNDS)
     assert not has_room({"a": 60}, "a", 1, BOUNDS)
     assert has_room({"a": 60}, "b", 10, BOUNDS)
-    assert not has_room({"a": 60}, "b", 11, BOUNDS), "beyond its own it leaves as much to others as the first one did"
-    assert not has_room({"a": 60, "b": 10, "c": 10, "d": 10, "e": 10}, "f", 1, BOUNDS)
+    assert not has_room({"a": 60}, "b", 11, BOUNDS), "what is left is the own room of three others"
+    assert not has_room({"a": 60, "b": 1, "c": 1, "d": 1, "e": 1}, "f", 1, BOUNDS), "those that are there grow"
+    assert has_room({"a": 50, "b": 1, "c": 1, "d": 1, "e": 1}, "f", 10, BOUNDS), "what is left over is a sixth one's"
 
 
 def test_a_namespace_that_has_more_than_it_could_get_takes_nothing_from_others() -> None:
@@ -39,11 +40,15 @@ def test_what_is_freed_or_grows_smaller_is_there_for_others() -> None:
     assert room.put("a", 2, 60)
 
 
-@given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 5), st.integers(0, 120)), max_size=60))
-def test_the_total_holds_and_one_namespace_leaves_what_is_reserved(puts: list[tuple[str, int, int]]) -> None:
+@given(st.lists(st.tuples(st.sampled_from("abcde"), st.integers(0, 5), st.integers(0, 120)), max_size=60))
+def test_no_namespaces_take_the_room_of_another_one(puts: list[tuple[str, int, int]]) -> None:
+    """Whatever all but one of them hold, and however it came, that one gets its own."""
     room = Room(BOUNDS)
     for namespace, holder, size in puts:
         room.put(namespace, holder, size)
-        held = [room.held(n) for n in "abc"]
+        held = [room.held(n) for n in "abcde"]
         assert sum(held) <= BOUNDS.total
-        assert max(held) <= BOUNDS.total - BOUNDS.reserved
+        assert max(held) <= BOUNDS.most
+    for namespace in "abcde":
+        if (missing := BOUNDS.own - room.held(namespace)) > 0:
+            assert room.put(namespace, "the rest", missing)

@@ -131,7 +131,7 @@ def test_one_without_its_label_is_not_read_and_told_from_none(api: ListingApi) -
 
 def test_the_syncs_of_one_namespace_leave_room_to_those_of_others(api: ListingApi) -> None:
     """A file takes a page at least, so many small keys count, too."""
-    room = Room(RoomBounds(total=8 * 4096, own=2 * 4096, reserved=4 * 4096))
+    room = Room(RoomBounds(total=8 * 4096, own=2 * 4096, namespaces=3))
     add(api, "login", LOGIN)
     api.objects[SECRETS.replace("lake", "good") + "/login"] = api.objects[f"{SECRETS}/login"]
     readers = [SecretReader(api, "lake", f"s{n}", room) for n in range(9)]

@@ -17,7 +17,7 @@ def _tables(count: int, columns: int) -> dict[str, Capture]:
 
 
 def test_what_has_no_room_is_refused_and_what_is_known_stays() -> None:
-    room = Room(RoomBounds(total=10 * memory_of(5), own=0, reserved=0))
+    room = Room(RoomBounds(total=10 * memory_of(5), own=0, namespaces=1))
     record = DefinitionRecord(refuse=lambda size: room.refuse("lake", "shop", size))
     record.update(_tables(4, 5))
     with pytest.raises(CdcError, match="more tables than the operator has memory for") as caught:

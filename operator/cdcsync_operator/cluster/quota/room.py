@@ -1,10 +1,12 @@
 """How much the operator keeps for whom: bytes for all syncs together, and a share of them for each
 namespace.
 
-Why it is right: a namespace's own bytes depend on nothing but the total, and beyond them it gets
-only what leaves `reserved` bytes to the others. So however many syncs one namespace has, what it
-takes is bounded, and the others have room. Nothing waits here: what finds no room is done without
-it, or refused with its reason.
+Why it is right: a number of namespaces have bytes of their own, whatever the others hold: nobody
+gets more than what leaves each of them its own, whether it is there already or comes later
+(reservation). So as many namespaces as that less one take no room of another one, however many
+syncs they have. Those beyond the number share what is left, as memory that is never given back
+allows no more. Nothing waits here: what finds no room is done without it, or refused with its
+reason.
 """
 
 from __future__ import annotations
@@ -18,37 +20,45 @@ _MIB = 2**20
 
 @dataclass(frozen=True)
 class RoomBounds:
-    """In bytes: of all, a namespace's own, and what it leaves to others beyond its own."""
+    """In bytes: of all, and a namespace's own; `namespaces` is how many of them have their own."""
 
     total: int
     own: int
-    reserved: int
+    namespaces: int
+
+    @property
+    def most(self) -> int:
+        """What one namespace may hold while the others hold no more than their own."""
+        return self.total - self.own * (self.namespaces - 1)
 
 
-#: files of Secrets, which are in the memory of the operator's pod (`/tmp`, 64 MiB)
-SECRETS = RoomBounds(total=48 * _MIB, own=2 * _MIB, reserved=24 * _MIB)
+#: namespaces of which none takes the room of another one
+_NAMESPACES = 16
+#: files of Secrets, which are in the memory of the operator's pod (`/tmp`, 64 MiB); four of the
+#: largest are a namespace's own
+SECRETS = RoomBounds(total=48 * _MIB, own=3 * _MIB // 2, namespaces=_NAMESPACES)
 #: chunk plans, which are in the cluster's etcd (2 GiB by default, for everything in the cluster)
-PLANS = RoomBounds(total=64 * _MIB, own=4 * _MIB, reserved=32 * _MIB)
+PLANS = RoomBounds(total=64 * _MIB, own=2 * _MIB, namespaces=_NAMESPACES)
 #: reports of runs, which are in the cluster's etcd, too: a run of 50,000 tables has some 32 MiB,
 #: and a sync may have three runs
-REPORTS = RoomBounds(total=256 * _MIB, own=16 * _MIB, reserved=128 * _MIB)
+REPORTS = RoomBounds(total=256 * _MIB, own=8 * _MIB, namespaces=_NAMESPACES)
 #: what is held of reports while they are merged into statuses, in the operator's memory, where it
-#: takes up to eight times as much
-READ_REPORTS = RoomBounds(total=72 * _MIB, own=4 * _MIB, reserved=8 * _MIB)
+#: takes up to eight times as much; it is held by workers, and for one reconciliation
+READ_REPORTS = RoomBounds(total=72 * _MIB, own=4 * _MIB, namespaces=3)
 #: what is held of sources' answers while they are asked, in the operator's memory
-ANSWERS = RoomBounds(total=224 * _MIB, own=24 * _MIB, reserved=80 * _MIB)
-#: definitions of tables, which are kept as long as their sync, in the operator's memory
-RECORDS = RoomBounds(total=224 * _MIB, own=24 * _MIB, reserved=80 * _MIB)
+ANSWERS = RoomBounds(total=224 * _MIB, own=5 * _MIB, namespaces=_NAMESPACES)
+#: definitions of tables, which are kept as long as their sync, in the operator's memory: some 400
+#: of 20 columns are a namespace's own
+RECORDS = RoomBounds(total=224 * _MIB, own=5 * _MIB, namespaces=_NAMESPACES)
 
 
 def has_room(held: Mapping[str, int], namespace: str, more: int, bounds: RoomBounds) -> bool:
     """Whether a namespace gets so many bytes on top of those that each namespace holds now; one
     that has more than it could get takes nothing from the others."""
-    most = bounds.total - bounds.reserved
-    free = bounds.total - sum(min(size, most) for size in held.values()) - more
-    if held.get(namespace, 0) + more <= bounds.own:
-        return free >= 0
-    return free >= bounds.reserved
+    after = {**held, namespace: held.get(namespace, 0) + more}
+    of_present = sum(max(min(size, bounds.most), bounds.own) for size in after.values())
+    of_absent = bounds.own * max(0, bounds.namespaces - len(after))
+    return after[namespace] <= bounds.most and of_present + of_absent <= bounds.total
 
 
 def _mib(size: int) -> str:
@@ -84,7 +94,7 @@ class Room:
         """How much there is, in words."""
         bounds, held = self._bounds, self.held(namespace)
         return (
-            f"at most {_mib(bounds.total - bounds.reserved)} for a namespace, of which this one has {_mib(held)},"
+            f"at most {_mib(bounds.most)} for a namespace, of which this one has {_mib(held)},"
             f" and {_mib(bounds.total)} for all of them"
         )
 
