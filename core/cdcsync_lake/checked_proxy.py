@@ -20,7 +20,7 @@ import selectors
 import socket
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack, suppress
 from urllib.parse import unquote, urlsplit
 from urllib.request import getproxies_environment, proxy_bypass_environment  # type: ignore[attr-defined]
@@ -92,12 +92,13 @@ def connect_checked(
 
 
 class CheckedProxy:
-    """Serves until `close`; `url` is the client's proxy. No address in `refused_networks` is
-    connected with; `take_refusal` gives the error of the last connection that asked for one, once,
-    for two minutes. With `through_proxies` it goes on through the environment's."""
+    """Serves until `close`; `url` is the client's proxy. No address in `refused_networks()`, asked
+    for each connection, is connected with; `take_refusal` gives the error of the last connection
+    that asked for one, once, for two minutes. With `through_proxies` it goes on through the
+    environment's."""
 
-    def __init__(self, refused_networks: tuple[str, ...], *, through_proxies: bool = False) -> None:
-        self._refused = parse_networks(refused_networks)
+    def __init__(self, refused_networks: Callable[[], tuple[str, ...]], *, through_proxies: bool = False) -> None:
+        self._refused = refused_networks
         self._through_proxies = through_proxies
         self._refusal: tuple[float, CdcError] | None = None
         self._server = socket.create_server(("127.0.0.1", 0))
@@ -165,7 +166,7 @@ class CheckedProxy:
         return (parts.hostname, parts.port or 80, login) if parts.hostname else None
 
     def _connect(self, host: str, port: int) -> socket.socket:
-        return connect_checked("options.endpoint of spec.sink", host, port, self._refused)
+        return connect_checked("options.endpoint of spec.sink", host, port, parse_networks(self._refused()))
 
 
 def _in_networks(host: str, no_proxy: str) -> bool:

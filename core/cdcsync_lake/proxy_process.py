@@ -3,30 +3,31 @@
 Why it exists: a client of a store may hold up all threads of Python while it waits for an answer
 (delta-rs does while it opens, lists or deletes a file), and so a proxy in the same process would
 never give it. Why it is right: the process ends when its standard input does, with the process that
-started it. Its first line has the networks as JSON; it answers with the proxy's URL, and each
-further line, which asks for the last refusal, with the error as JSON or an empty line.
+started it, and whose environment says which networks are refused. Its first line is the proxy's
+URL; it answers each line, which asks for the last refusal, with the error as JSON or an empty line.
 """
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 import threading
 from contextlib import suppress
 
 from cdcsync_core.errors import CdcError, from_json
+from cdcsync_core.resource.networks import networks_of_the_run
 from cdcsync_lake.checked_proxy import CheckedProxy
 
 
 class ProxyProcess:
     """Serves until `close` or the end of this process; `url` is the client's proxy."""
 
-    def __init__(self, refused_networks: tuple[str, ...]) -> None:
+    def __init__(self) -> None:
         self._lock = threading.Lock()
         command = [sys.executable, "-m", __name__]
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        self.url = self._asked(json.dumps(refused_networks))
+        assert self._process.stdout
+        self.url = self._process.stdout.readline().rstrip("\n")
 
     @property
     def ended(self) -> bool:
@@ -57,7 +58,7 @@ class ProxyProcess:
 
 
 def main() -> None:
-    with CheckedProxy(tuple(json.loads(sys.stdin.readline())), through_proxies=True) as proxy:
+    with CheckedProxy(networks_of_the_run, through_proxies=True) as proxy:
         _write(proxy.url)
         for _ in sys.stdin:
             refusal = proxy.take_refusal()

@@ -17,7 +17,7 @@ from cdcsync_kube.client import Api
 from cdcsync_operator.cluster.objects.driver_pod import driver_pod
 from cdcsync_operator.cluster.objects.run_objects import network_policy
 from cdcsync_operator.cluster.policy.source_networks import DEFAULT_REFUSED
-from cdcsync_operator.cluster.rbac import NEEDED
+from cdcsync_operator.cluster.rbac import NEEDED, OF_NODES
 from cdcsync_operator.cluster.settings import from_environment
 from cdcsync_operator.decision.observed import StartRun
 from support.apiserver import kubeconfig
@@ -384,10 +384,14 @@ def test_values_of_an_earlier_release_render_as_before() -> None:
 
 
 def test_the_tested_rights_are_given_and_secrets_are_listed_only() -> None:
-    (role,) = [d for d in rendered({"clusterWide": True}) if d["kind"] == "ClusterRole"]
-    given = {
-        (g, r, v) for rule in role["rules"] for g in rule["apiGroups"] for r in rule["resources"] for v in rule["verbs"]
-    }
+    nodes, role = [d for d in rendered({"clusterWide": True}) if d["kind"] == "ClusterRole"]
+
+    def rights(role: Any) -> set[tuple[str, str, str]]:
+        rules = role["rules"]
+        return {(g, r, v) for x in rules for g in x["apiGroups"] for r in x["resources"] for v in x["verbs"]}
+
+    given = rights(role)
+    assert rights(nodes) == set(OF_NODES)
     assert set(NEEDED) <= given
     assert {v for group, resource, v in given if (group, resource) == ("", "secrets")} == {"list", "create"}
     assert not any("*" in part for right in given for part in right)
@@ -420,37 +424,21 @@ def test_a_release_with_a_selector_has_nothing_in_a_tenants_namespace() -> None:
     assert all(kind.startswith(("Cluster", "Validating", "CustomResource")) for kind in cluster_wide)
 
 
-def test_addresses_of_nodes_pods_and_services_are_refused_where_anybody_may_have_a_sync(
-    api: Api, namespace: str, tmp_path: Path
-) -> None:
-    config = tmp_path / "kubeconfig"
-    config.write_text(json.dumps(kubeconfig(api)))
-    about = {"name": f"node-of-{namespace}"}
-    node = {"apiVersion": "v1", "kind": "Node", "metadata": about, "spec": {"podCIDRs": ["10.8.1.0/24", "fd00:8::/64"]}}
-    api.create("/api/v1/nodes", node)
-    addresses = [{"type": "InternalIP", "address": "10.7.0.9"}, {"type": "Hostname", "address": "nine"}]
-    api.merge(f"/api/v1/nodes/{about['name']}/status", {"status": {"addresses": addresses}})
-    services = [c for item in api.items("/apis/networking.k8s.io/v1/servicecidrs") for c in item["spec"]["cidrs"]]
-    assert services
-
-    def refused(**values: Any) -> set[str]:
-        where = ("--kubeconfig", str(config), "--namespace", namespace, "--dry-run=server", "--output", "json")
-        done = helm("install", "cdcsync", str(CHART), *where, values={"crds": {"enabled": False}, **values})
-        assert done.returncode == 0, done.stderr
-        documents = [d for d in yaml.safe_load_all(json.loads(done.stdout)["manifest"]) if d]
+def test_the_operator_lists_nodes_where_anybody_may_have_a_sync() -> None:
+    def lists(**values: Any) -> tuple[bool, bool]:
+        documents = rendered(values)
         (deployment,) = [d for d in documents if d["kind"] == "Deployment"]
         (container,) = deployment["spec"]["template"]["spec"]["containers"]
-        policy = from_environment({e["name"]: e.get("value", "") for e in container["env"]}).policy
-        return set(policy.refused_source_networks) - set(DEFAULT_REFUSED)
+        settings = from_environment({e["name"]: e.get("value", "") for e in container["env"]})
+        has_right = any(d["kind"] == "ClusterRole" and d["metadata"]["name"] == "cdc-cdcsync-nodes" for d in documents)
+        assert has_right == (settings.refuse_nodes or settings.refuse_ranges)
+        return settings.refuse_nodes, settings.refuse_ranges
 
-    try:
-        everything = {"10.7.0.9/32", "10.8.1.0/24", "fd00:8::/64", *services}
-        assert refused(clusterWide=True) == refused(namespaceSelector="cdcsync=yes") == everything
-        assert refused(watchNamespaces=[namespace]) == set()
-        lenient = {"refuseNodeAddresses": False, "refuseClusterNetworks": False}
-        assert refused(clusterWide=True, policy=lenient) == set()
-    finally:
-        api.delete(f"/api/v1/nodes/{about['name']}")
+    assert lists(clusterWide=True) == lists(namespaceSelector="cdcsync=yes") == (True, True)
+    assert lists(watchNamespaces=["shop"]) == (False, False)
+    assert lists(watchNamespaces=["shop"], policy={"refuseClusterNetworks": True}) == (False, True)
+    lenient = {"refuseNodeAddresses": False, "refuseClusterNetworks": False}
+    assert lists(clusterWide=True, policy=lenient) == (False, False)
 
 
 def test_a_release_is_upgraded_and_rolled_back_whatever_a_tenant_has(api: Api, namespace: str, tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ import pytest
 from cdcsync_core.errors import Reason, fail
 from cdcsync_core.runs.run import RunConfig, RunKind
 from cdcsync_kube.client import Api, ApiError, Object
-from cdcsync_operator.cluster.objects.run_objects import REPORT_TABLES
+from cdcsync_operator.cluster.objects.run_objects import NETWORKS, REPORT_TABLES
 from cdcsync_operator.cluster.policy.pod_policy import PodPolicy
 from cdcsync_operator.decision.restart import wait_left
 from cdcsync_spark.run.pod_report import PodReporter
@@ -42,6 +42,33 @@ def test_a_sync_comes_to_flow_and_its_status_says_so(sync: InProcessSync) -> Non
     assert sync.passwords[0] == PASSWORD
     reasons = [e["reason"] for e in sync.api.items(f"{sync.base}/events")]
     assert {"RunStarted", "Streaming"} <= set(reasons)
+
+
+def test_the_pods_of_a_run_are_given_the_networks_of_nodes_that_join(sync: InProcessSync) -> None:
+    """Each time there are some that they lack; a node that goes changes nothing."""
+    sync.networks = ("10.8.0.0/16",)
+    controller = sync.create(executors={"instances": 1}).operator()
+    status = sync.until(controller, lambda s: s.runs.snapshot and sync.pods())
+    assert status.runs.snapshot
+    run = status.runs.snapshot.id
+    sync.executor(run, 1)
+
+    def passed() -> dict[str, str]:
+        pods = sync.api.items(f"{sync.base}/pods", labelSelector=f"cdcsync.io/run={run}")
+        return {p["metadata"]["name"][len(run) :]: p["metadata"].get("annotations", {}).get(NETWORKS, "") for p in pods}
+
+    assert passed()["-driver"] == "10.8.0.0/16"
+    sync.networks = ("10.8.0.0/16", "10.7.0.9/32")
+    sync.until(controller, lambda _: set(passed().values()) == {"10.8.0.0/16 10.7.0.9/32"})
+    version = sync.pods()[f"{run}-driver"]["metadata"]["resourceVersion"]
+    sync.networks = ("10.8.0.0/16",)
+    controller.reconcile()
+    assert sync.pods()[f"{run}-driver"]["metadata"]["resourceVersion"] == version
+    sync.networks = ("10.7.0.7/32",)
+    sync.until(controller, lambda _: set(passed().values()) == {"10.7.0.7/32"})
+    sync.change(source={"host": "10.7.0.7"})
+    refused = sync.until(controller, lambda s: "10.7.0.7/32" in s.condition("Stalled").message)
+    assert "policy" in refused.condition("Stalled").message
 
 
 def test_a_driver_gets_what_it_needs_and_no_more(sync: InProcessSync, tmp_path: Path) -> None:

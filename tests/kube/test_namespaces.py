@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -19,7 +20,8 @@ from cdcsync_core.resource.manifest import parse_resource
 from cdcsync_core.runs.run import RunKind
 from cdcsync_kube.client import Api, ApiError, Object
 from cdcsync_operator.cluster.objects import run_objects
-from cdcsync_operator.cluster.rbac import BY_SELECTOR, missing
+from cdcsync_operator.cluster.policy.cluster_networks import ClusterNetworks
+from cdcsync_operator.cluster.rbac import BY_SELECTOR, OF_NODES, missing
 from cdcsync_operator.cluster.syncs.namespaces import NamespaceRule, Namespaces, binding
 from cdcsync_operator.decision.observed import StartRun
 from support.apiserver import as_token, kubeconfig
@@ -31,6 +33,7 @@ LABEL = "example.com/cdc"
 VALUES: dict[str, Any] = {"namespaceSelector": f"{LABEL}=yes"}
 ROLE = "cdc-cdcsync"
 _RBAC = "/apis/rbac.authorization.k8s.io/v1"
+_NODES, _SERVICES = "/api/v1/nodes", "/apis/networking.k8s.io/v1/servicecidrs"
 _OF_THE_OPERATOR = {"ServiceAccount", "Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding"}
 _numbers = itertools.count(1)
 
@@ -151,6 +154,70 @@ def test_a_namespace_that_is_being_deleted_is_not_bound(release: Release) -> Non
     assert not namespaces.serves(one.namespace)
     assert [path for path in api.paths if f"/{one.namespace}/" in path] == []
     release.delete(one)
+
+
+def test_a_node_that_joins_later_is_refused_at_the_next_resolution(
+    release: Release, operator: subprocess.Popen[bytes]
+) -> None:
+    """As the chart's account, which may list nodes."""
+    log, host = release.folder / "log", socket.gethostname()
+    address = socket.gethostbyname(host)
+    sync = release.namespace(cdc="yes")
+    release.api.merge(f"{sync.base}/secrets/login", {"metadata": {"annotations": {"cdcsync.io/hosts": host}}})
+    sync.change(state="running", source={"host": host, "port": 1})
+    eventually(lambda: sync.stored.restarts.reason == "SourceUnreachable", log)
+    body: Object = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": f"node-of-{sync.namespace}"}}
+    release.api.create(_NODES, body)
+    path = f"{_NODES}/{body['metadata']['name']}"
+    try:
+        status = {"addresses": [{"type": "InternalIP", "address": address}, {"type": "Hostname", "address": "nine"}]}
+        release.api.merge(f"{path}/status", {"status": status})
+        words = f"{host} is at {address}, in the network {address}/32"
+        eventually(lambda: any(words in condition.message for condition in sync.stored.conditions), log)
+    finally:
+        release.api.delete(path)
+    eventually(lambda: sync.stored.restarts.reason == "SourceUnreachable", log)
+    assert operator.poll() is None, log.read_text()
+
+
+def test_the_cluster_is_listed_as_it_is(release: Release) -> None:
+    eventually(lambda: not missing(release.account, "", OF_NODES))
+    addresses, every = ClusterNetworks(release.account, addresses=True), ClusterNetworks(release.account, True, True)
+    names = [f"page-{n}" for n in range(3)]
+    services = {c for item in release.api.items(_SERVICES) for c in item["spec"]["cidrs"]}
+    assert services
+    try:
+        for n, name in enumerate(names):
+            ranges = {"podCIDRs": [f"10.8.{n}.0/24", f"fd00:8:{n + 1}::/64"]}
+            body = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}, "spec": ranges}
+            release.api.create(_NODES, body)
+            found = [{"type": "InternalIP", "address": f"10.7.0.{n}"}, {"type": "ExternalIP", "address": "no address"}]
+            release.api.merge(f"{_NODES}/{name}/status", {"status": {"addresses": found}})
+        addresses.refresh()
+        every.refresh()
+        assert set(addresses.current) == {"10.7.0.0/31", "10.7.0.2/32"}, "neighbours are one network"
+        ranges_of_pods = {"10.8.0.0/23", "10.8.2.0/24", *(f"fd00:8:{n + 1}::/64" for n in range(3))}
+        assert set(every.current) == {*addresses.current, *ranges_of_pods, *services}
+        release.api.delete(f"{_NODES}/{names[2]}")
+        every.refresh()
+        assert "10.7.0.2/32" in every.current, "it is not listed again at once"
+    finally:
+        for name in names:
+            release.api.delete(f"{_NODES}/{name}")
+
+
+def test_nothing_is_reconciled_before_the_nodes_are_listed(release: Release) -> None:
+    """An account without the right is told so, and a list that fails later leaves the last one."""
+    now, account = [0.0], release.account
+    networks = ClusterNetworks(as_token(account, "nobody"), addresses=True, clock=lambda: now[0])
+    networks.refresh()
+    assert not networks.listed
+    networks.api = account
+    networks.refresh()
+    assert not networks.listed, "it is not asked all the time"
+    now[0] += 60
+    networks.refresh()
+    assert networks.listed
 
 
 class Creations(Api):

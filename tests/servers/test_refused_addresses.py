@@ -13,7 +13,7 @@ from confluent_kafka import TopicPartition
 from deltalake import DeltaTable
 
 from cdcsync_core.errors import CdcError, Reason
-from cdcsync_core.resource.networks import VARIABLE
+from cdcsync_core.resource.networks import FILE_VARIABLE, VARIABLE
 from cdcsync_lake.location import Location
 from cdcsync_mysql.sessions.connection import Source, connect
 from cdcsync_spark.sinks.iceberg.catalog.glue import GlueCatalog, GlueSettings
@@ -258,3 +258,30 @@ def test_a_client_that_resolves_waits_for_no_thread_that_waits_for_it(
         consumer = brokers.consumer("read_committed")
         consumer.assign([TopicPartition(topic, 0, 0)])
         consumer.close()
+
+
+def test_what_is_refused_while_a_run_goes_on(
+    kafka: KafkaBroker, secret: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the source, the store's proxy and the clients of brokers that the run has already."""
+    networks = tmp_path / "networks"
+    networks.write_text("")
+    monkeypatch.setenv(VARIABLE, "169.254.0.0/16")
+    monkeypatch.setenv(FILE_VARIABLE, str(networks))
+    server = Hostile(internal_page)
+    with s3_server(tmp_path) as bucket, server.listening() as port:
+        bucket.make_bucket("lake")
+        store = open_store("s3://lake/cdc", bucket.endpoint, REGION, str(secret))
+        assert store.put_new("shop/orders", b"1")
+        brokers, topic = Brokers(KafkaSettings(kafka.bootstrap, timeout=60)), kafka.new_topic("joined")
+        _reach_and_write(brokers, topic)
+        networks.write_text("127.0.0.1/32")
+        with pytest.raises(CdcError) as found:
+            connect(Source("localhost", port, networks, networks))
+        assert "127.0.0.1/32" in found.value.message
+        assert server.sent == 0
+        (error,) = store_errors(open_store("s3://lake/cdc", bucket.endpoint, REGION, str(secret)).location)
+        assert "127.0.0.1/32" in error.message
+        with pytest.raises(CdcError) as found:
+            _reach_and_write(brokers, topic)
+        assert "127.0.0.1/32" in found.value.message

@@ -59,6 +59,8 @@ class InProcessSync:
         self.tables = ["shop.a", "shop.b"]
         self.errors: tuple[CdcError, ...] = ()
         self.policy = PodPolicy()
+        #: of the cluster
+        self.networks: tuple[str, ...] = ()
         self.passwords: list[str] = []
         self.controllers: list[KubeController] = []
         self.reporters: dict[str, PodReporter] = {}
@@ -104,8 +106,9 @@ class InProcessSync:
         settings = OperatorSettings(Image("cdcsync/spark:test"), self.policy, identity="test")
         calls = SourceCalls(self.preflight, self.current, lambda r, s: nullcontext(self.splits))
         controller = KubeController(
-            api or self.api, settings, self.namespace, "shop", calls, self.now, lambda: None, rooms or Rooms()
-        )
+            api or self.api, settings, self.namespace, "shop", calls, self.now, lambda: None, rooms or Rooms(),
+            networks=lambda: self.networks,
+        )  # fmt: skip
         self.controllers.append(controller)
         return controller
 

@@ -13,12 +13,15 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
-from functools import cache
+from functools import lru_cache
+from pathlib import Path
 
 from cdcsync_core.errors import Reason, fail
 
 #: the variable by which the operator's policy reaches the processes of a run, in their pods
 VARIABLE = "CDCSYNC_REFUSED_NETWORKS"
+#: the variable that names the file of those that the operator changes while the run goes on
+FILE_VARIABLE = "CDCSYNC_REFUSED_NETWORKS_FILE"
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 _IPV4_BYTES = 4
 _NUMBER = re.compile(r"0[xX][0-9a-fA-F]{1,8}|0[0-7]{0,11}|[1-9][0-9]{0,9}")
@@ -26,15 +29,18 @@ _NUMBER = re.compile(r"0[xX][0-9a-fA-F]{1,8}|0[0-7]{0,11}|[1-9][0-9]{0,9}")
 _NAT64 = tuple(ipaddress.IPv6Network(text) for text in ("64:ff9b::/96", "64:ff9b:1::/48"))
 
 
-@cache
+@lru_cache(maxsize=8)
 def parse_networks(texts: tuple[str, ...]) -> tuple[Network, ...]:
     """Raises ValueError naming the text."""
     return tuple(ipaddress.ip_network(text, strict=False) for text in texts)
 
 
 def networks_of_the_run(environment: Mapping[str, str] = os.environ) -> tuple[str, ...]:
-    """The networks that the pod's operator refuses; none outside of a cluster."""
-    return tuple(environment.get(VARIABLE, "").split())
+    """The networks that the pod's operator refuses now; none outside of a cluster. Raises OSError
+    where they cannot be read."""
+    path = environment.get(FILE_VARIABLE)
+    listed = Path(path).read_text() if path else ""
+    return (*environment.get(VARIABLE, "").split(), *listed.split())
 
 
 def refuse_addresses(field: str, host: str, addresses: Iterable[str], networks: tuple[Network, ...]) -> None:

@@ -154,21 +154,13 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- if ternary $value (or .top.Values.clusterWide (not (empty .top.Values.namespaceSelector))) (kindIs "bool" $value) }}true{{ end }}
 {{- end }}
 
-{{/* Networks in which no source may be, as JSON: policy.refusedSourceNetworks, and those of nodes, pods and Services. */}}
-{{- define "cdcsync.refusedNetworks" -}}
-{{- $networks := .Values.policy.refusedSourceNetworks }}
-{{- $ofNodes := and .Values.policy.refuseNodeAddresses (or .Values.clusterWide .Values.namespaceSelector) }}
-{{- $ofCluster := include "cdcsync.strict" (dict "top" . "name" "refuseClusterNetworks") }}
-{{- if or $ofNodes $ofCluster }}
-{{- range (lookup "v1" "Node" "" "").items }}
-{{- if $ofNodes }}{{ range .status.addresses }}{{ if hasSuffix "IP" .type }}{{ $networks = append $networks .address }}{{ end }}{{ end }}{{ end }}
-{{- if $ofCluster }}{{ $networks = concat $networks (.spec.podCIDRs | default list) }}{{ end }}
+{{/* Whether the operator lists nodes, because no source may be on one; and nodes and ServiceCIDRs, because none may be among pods and
+     Services. "" is false. */}}
+{{- define "cdcsync.refuseNodes" -}}
+{{- if and .Values.policy.refuseNodeAddresses (or .Values.clusterWide .Values.namespaceSelector) }}true{{ end }}
 {{- end }}
-{{- end }}
-{{- if and $ofCluster (.Capabilities.APIVersions.Has "networking.k8s.io/v1/ServiceCIDR") }}
-{{- range (lookup "networking.k8s.io/v1" "ServiceCIDR" "" "").items }}{{ $networks = concat $networks .spec.cidrs }}{{ end }}
-{{- end }}
-{{- uniq $networks | toJson }}
+{{- define "cdcsync.refuseRanges" -}}
+{{- include "cdcsync.strict" (dict "top" . "name" "refuseClusterNetworks") }}
 {{- end }}
 
 {{/* networkPolicy.egress.refused as JSON. `helm upgrade --reuse-values` leaves out what the values of the last release do not have. */}}

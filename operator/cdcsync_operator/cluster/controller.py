@@ -54,8 +54,8 @@ _SOON = 0.1
 @dataclass
 class KubeController:
     """`wake` asks for another reconcile; `rooms` are shared by all controllers, and so is `folder`,
-    in which the Secrets' files are; `untouched` is that of `KubeDrivers`. `close` it when the
-    resource is gone."""
+    in which the Secrets' files are; `untouched` is that of `KubeDrivers`; `networks` are those of
+    the cluster, as they are now. `close` it when the resource is gone."""
 
     api: Api
     settings: OperatorSettings
@@ -67,6 +67,7 @@ class KubeController:
     rooms: Rooms = field(default_factory=Rooms)
     folder: Path | None = None
     untouched: Callable[[], bool] = lambda: False
+    networks: Callable[[], tuple[str, ...]] = tuple
     status: Status = field(default_factory=Status)
     failures: int = 0
     #: of the answer that the last attempt could not read
@@ -86,6 +87,7 @@ class KubeController:
             self._files.write,
             room=self.rooms.secrets,
             selector=settings.selector,
+            networks=self.networks,
         )
         self._events = EventPoster(self.api, self.settings.identity)
         refuse = functools.partial(self.rooms.records.refuse, self.namespace, self._files.folder)
@@ -118,6 +120,7 @@ class KubeController:
             untouched=self.untouched,
             release=self.settings.release,
             refused_egress=self.settings.refused_egress,
+            networks=self.networks,
         )
 
     def close(self) -> None:

@@ -26,6 +26,7 @@ from cdcsync_kube.access import connect_api
 from cdcsync_kube.pages import serve
 from cdcsync_operator.cluster.objects.run_objects import PART_LABEL, SYNC_LABEL
 from cdcsync_operator.cluster.operator import KubeOperator
+from cdcsync_operator.cluster.policy.cluster_networks import ClusterNetworks
 from cdcsync_operator.cluster.settings import from_environment
 from cdcsync_operator.cluster.source import ClusterSource
 from cdcsync_operator.cluster.syncs.sync_list import SyncMetadata
@@ -111,8 +112,9 @@ def main() -> int:
         lost.set()
         os.kill(os.getpid(), signal.SIGTERM)
 
-    source = ClusterSource(settings.policy.refused_source_networks)
-    operator = KubeOperator(api, settings, source.calls, leave)
+    networks = ClusterNetworks(api, settings.refuse_nodes, settings.refuse_ranges)
+    source = ClusterSource(lambda: (*settings.policy.refused_source_networks, *networks.current))
+    operator = KubeOperator(api, settings, source.calls, networks, leave)
     serve(settings.metrics_port, _pages(operator))
     registry = kopf.OperatorRegistry()
     register(registry, operator)
@@ -162,7 +164,10 @@ def _pages(operator: KubeOperator) -> dict[str, Any]:
     def health() -> tuple[int, str]:
         return (200, "ok\n") if operator.healthy() else (500, "a worker is stuck\n")
 
-    return {"/metrics": metrics, "/healthz": health, "/readyz": health}
+    def readiness() -> tuple[int, str]:
+        return health() if operator.ready() else (500, "the cluster's nodes could not be listed\n")
+
+    return {"/metrics": metrics, "/healthz": health, "/readyz": readiness}
 
 
 def _log_to_stderr() -> None:

@@ -22,6 +22,7 @@ from cdcsync_kube.client import Api, ApiError, Object
 from cdcsync_operator.cluster.controller import KubeController
 from cdcsync_operator.cluster.lease import TIMEOUT, Lease
 from cdcsync_operator.cluster.metrics import Metrics
+from cdcsync_operator.cluster.policy.cluster_networks import ClusterNetworks
 from cdcsync_operator.cluster.quota.room import Rooms
 from cdcsync_operator.cluster.settings import OperatorSettings
 from cdcsync_operator.cluster.syncs.namespaces import Namespaces
@@ -37,7 +38,7 @@ _log = structlog.get_logger()
 _STUCK = 300.0
 _AFTER_ERROR = 30.0
 _LIST_EVERY = 60.0
-#: seconds between two looks for namespaces that have gained or lost their labels
+#: seconds between two looks for namespaces that have gained or lost their labels, and for nodes
 _REFRESH_EVERY = 5.0
 
 
@@ -51,6 +52,7 @@ class KubeOperator:
     api: Api
     settings: OperatorSettings
     calls: SourceCalls
+    networks: ClusterNetworks
     lost: Callable[[], None]
     metrics: Metrics = field(default_factory=Metrics)
     rooms: Rooms = field(default_factory=Rooms)
@@ -115,6 +117,10 @@ class KubeOperator:
     def healthy(self) -> bool:
         now = time.monotonic()
         return all(now - since < _STUCK for since in list(self._working.values()))
+
+    def ready(self) -> bool:
+        """Whether it can begin to reconcile where it leads."""
+        return self.networks.listed or not self.leading
 
     def statuses(self) -> dict[Key, Status]:
         with self._lock:
@@ -185,6 +191,7 @@ class KubeOperator:
         before Kopf's pages have brought them. More often it asks for the namespaces."""
         list_at = float("-inf")
         while not self._stopping.is_set():
+            self.networks.refresh()
             self._refresh_namespaces()
             if time.monotonic() >= list_at:
                 for namespace in self.namespaces.listed():
@@ -222,6 +229,8 @@ class KubeOperator:
         if not self.namespaces.serves(key[0]):
             self._drop(key)
             return None
+        if not self.networks.listed:
+            return _REFRESH_EVERY
         try:
             controller = self._controller(key)
             again, failed = controller.reconcile(), controller.failures > 0
@@ -251,6 +260,7 @@ class KubeOperator:
             rooms=self.rooms,
             folder=self._files.path,
             untouched=functools.partial(self._traces.is_untouched, key),
+            networks=lambda: self.networks.current,
         )
 
     def _reset(self, key: Key) -> None:

@@ -1,5 +1,6 @@
 """`python -m cdcsync_operator.cluster.rbac NAMESPACE...`: asks the API server whether this account
-may do what the operator does; with `--by-selector`, what it does beyond its namespaces.
+may do what the operator does. `--by-selector` and `--nodes` ask, too, for what it does beyond its
+namespaces, and for what it reads of the cluster.
 
 It is what `helm test` runs, in the operator's own image. "" stands for all namespaces. Exit 0 where
 every right is there.
@@ -33,6 +34,8 @@ BY_SELECTOR = (
     ("", "namespaces", "list"),
     *(("rbac.authorization.k8s.io", "rolebindings", verb) for verb in ("list", "create")),
 )
+#: for the addresses of nodes, and the ranges of pods and Services
+OF_NODES = (("", "nodes", "list"), ("networking.k8s.io", "servicecidrs", "list"))
 
 
 def missing(api: Api, namespace: str, needed: Iterable[tuple[str, str, str]] = NEEDED) -> list[str]:
@@ -55,10 +58,11 @@ def _allowed(api: Api, namespace: str, group: str, resource: str, verb: str) -> 
 
 def main(namespaces: list[str]) -> int:
     api = connect_api()
-    if namespaces == ["--by-selector"]:
-        faults = missing(api, "", BY_SELECTOR)
-    else:
-        faults = [fault for namespace in namespaces or [""] for fault in missing(api, namespace)]
+    options = {"--by-selector": BY_SELECTOR, "--nodes": OF_NODES}
+    faults = [fault for option in options if option in namespaces for fault in missing(api, "", options[option])]
+    if "--by-selector" not in namespaces:
+        named = [namespace for namespace in namespaces if namespace not in options]
+        faults += [fault for namespace in named or [""] for fault in missing(api, namespace)]
     for fault in faults:
         sys.stdout.write(f"not allowed: {fault}\n")
     sys.stdout.write("all rights are there\n" if not faults else "")

@@ -26,7 +26,8 @@ class OperatorSettings:
     of the Deployment that owns it. `selector` is a label selector of the syncs that are
     this release's, empty: all of them; `sample_limit` the most samples of its page of metrics,
     `tables_of_sync` the most tables of a sync on that page, 0: none;
-    `refused_egress` the networks that NetworkPolicies keep runs from, None: egress is free."""
+    `refused_egress` the networks that NetworkPolicies keep runs from, None: egress is free.
+    `refuse_nodes`, `refuse_ranges`: no source is on a node, or among pods and Services."""
 
     image: Image
     policy: PodPolicy = field(default_factory=PodPolicy)
@@ -40,6 +41,8 @@ class OperatorSettings:
     sample_limit: int = SAMPLE_LIMIT
     tables_of_sync: int = 0
     refused_egress: tuple[str, ...] | None = None
+    refuse_nodes: bool = False
+    refuse_ranges: bool = False
 
     @property
     def release(self) -> str:
@@ -64,6 +67,8 @@ def from_environment(environment: Mapping[str, str] = os.environ) -> OperatorSet
         int(env.text("SAMPLE_LIMIT", str(SAMPLE_LIMIT))),
         int(env.text("TABLES_OF_SYNC", "0")),
         env.list("REFUSED_EGRESS") if env.has("REFUSED_EGRESS") else None,
+        env.flag("REFUSE_NODES", default=False),
+        env.flag("REFUSE_RANGES", default=False),
     )
 
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import functools
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -49,10 +49,12 @@ class SourceBounds:
 
 
 class ClusterSource:
-    """`secrets`, the folder of a sync's Secrets, names the sync. No address in `refused_networks`
-    is spoken with."""
+    """`secrets`, the folder of a sync's Secrets, names the sync. No address in `refused_networks()`
+    is spoken with, as they are when a question begins."""
 
-    def __init__(self, refused_networks: tuple[str, ...] = (), bounds: SourceBounds = SourceBounds()) -> None:
+    def __init__(
+        self, refused_networks: Callable[[], tuple[str, ...]] = tuple, bounds: SourceBounds = SourceBounds()
+    ) -> None:
         self._bounds = bounds
         self._refused = refused_networks
         self._logins = Shares(64)
@@ -150,7 +152,7 @@ class ClusterSource:
         with ExitStack() as stack:
             stack.callback(self._answers.free, namespace, holder)
             take = functools.partial(self._answers.put, namespace, holder)
-            question = stack.enter_context(Question(self._refused, take=take, bound=self._answers.bound(namespace)))
+            question = stack.enter_context(Question(self._refused(), take=take, bound=self._answers.bound(namespace)))
             with self._lock:
                 self._asked.setdefault(secrets, set()).add(question)
             try:

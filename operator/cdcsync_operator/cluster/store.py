@@ -17,7 +17,7 @@ import itertools
 import re
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pydantic import ValidationError
 
@@ -78,7 +78,7 @@ class NotSelected(Exception):
 
 class KubeStore:
     """One resource. `on_secrets` gets the Secrets that it names whenever they are read; `image` is
-    that of the operator's pods."""
+    that of the operator's pods; `networks` are refused besides those of the policy."""
 
     def __init__(
         self,
@@ -91,7 +91,9 @@ class KubeStore:
         clock: Callable[[], float] = time.monotonic,
         room: Room | None = None,
         selector: str = "",
+        networks: Callable[[], tuple[str, ...]] = tuple,
     ) -> None:
+        self._networks = networks
         self._selector = parse_selector(selector)
         self._api, self._on_secrets, self._clock = api, on_secrets, clock
         self._policy, self._image = policy, image
@@ -126,10 +128,11 @@ class KubeStore:
     def refusal(self) -> str:
         """Judges by the operator's policy; a resource that is as it was is not judged again."""
         assert self._resource is not None
-        about = self._object["metadata"]
-        judged = (self._object["spec"], about.get("labels"), about.get("annotations"))
+        about, networks = self._object["metadata"], self._networks()
+        judged = (self._object["spec"], about.get("labels"), about.get("annotations"), networks)
         if self._judged is None or self._judged[0] != judged:
-            self._judged = judged, _refused(violations(self._resource, self._policy, self._image))
+            policy = replace(self._policy, refused_source_networks=(*self._policy.refused_source_networks, *networks))
+            self._judged = judged, _refused(violations(self._resource, policy, self._image))
         return self._judged[1]
 
     def refresh(self) -> None:

@@ -49,7 +49,7 @@ def test_pods_are_of_the_restricted_standard(made: dict[str, Any]) -> None:
         assert context["allowPrivilegeEscalation"] is False
         assert context["capabilities"] == {"drop": ["ALL"]}
         assert context["readOnlyRootFilesystem"] is True
-    assert all(v.keys() & {"secret", "projected", "emptyDir"} for v in spec["volumes"])
+    assert all(v.keys() & {"secret", "projected", "emptyDir", "downwardAPI"} for v in spec["volumes"])
 
 
 def test_credentials_come_by_mounted_secrets_only() -> None:
@@ -59,7 +59,8 @@ def test_credentials_come_by_mounted_secrets_only() -> None:
     assert mounts["/etc/cdcsync/secrets/login"]["readOnly"]
     assert mounts["/etc/cdcsync/secrets/lake"]["readOnly"]
     assert all("fieldRef" in e.get("valueFrom", {"fieldRef": ""}) for e in container["env"])
-    assert [e["name"] for e in container["env"] if "value" in e] == ["CDCSYNC_METRICS", "CDCSYNC_REFUSED_NETWORKS"]
+    plain = [e["name"] for e in container["env"] if "value" in e]
+    assert plain == ["CDCSYNC_METRICS", "CDCSYNC_REFUSED_NETWORKS", "CDCSYNC_REFUSED_NETWORKS_FILE"]
 
 
 def test_memory_is_the_heap_and_what_python_needs_beside_it() -> None:
@@ -207,3 +208,27 @@ def test_names_fit_and_reports_are_sharded_as_drivers_think() -> None:
     assert len(run_objects.report_names("r", 1001)) == 17
     longest = "s" * 40 + "-ab12-1000000-driver"
     assert len(longest) <= 63
+
+
+def test_a_pod_sees_the_networks_of_the_cluster_as_its_annotation_has_them() -> None:
+    """A template has no say in them, and they leave room for its own annotations."""
+    networks = ("10.8.0.0/16", *(f"10.7.{n >> 8}.{n & 255}/32" for n in range(20_000)))
+    template = {"podTemplate": {"metadata": {"annotations": {"cdcsync.io/refused-networks": ""}}}}
+    image = replace(IMAGE, cluster_networks=networks)
+    spec = resource(driver=template, executors=template)
+    pods = [
+        driver_pod(spec, action(), image, "account", ["config"]),
+        json.loads(executor_template(spec, action(), image)),
+    ]
+    for pod in pods:
+        listed = pod["metadata"]["annotations"]["cdcsync.io/refused-networks"]
+        assert 150_000 < len(listed) <= 180_000
+        assert listed.split() == list(networks[: len(listed.split())])
+        (container,) = pod["spec"]["containers"]
+        path = next(e["value"] for e in container["env"] if e["name"] == "CDCSYNC_REFUSED_NETWORKS_FILE")
+        mount = next(m for m in container["volumeMounts"] if path.startswith(f"{m['mountPath']}/"))
+        assert "subPath" not in mount, "the kubelet would not write it again"
+        volume = next(v for v in pod["spec"]["volumes"] if v["name"] == mount["name"])
+        (item,) = volume["downwardAPI"]["items"]
+        assert f"{mount['mountPath']}/{item['path']}" == path
+        assert item["fieldRef"]["fieldPath"] == "metadata.annotations['cdcsync.io/refused-networks']"

@@ -17,6 +17,7 @@ from cdcsync_operator.cluster import operator as kube_operator
 from cdcsync_operator.cluster.controller import KubeController
 from cdcsync_operator.cluster.objects.driver_pod import Image
 from cdcsync_operator.cluster.operator import KubeOperator
+from cdcsync_operator.cluster.policy.cluster_networks import ClusterNetworks
 from cdcsync_operator.cluster.settings import OperatorSettings
 from cdcsync_operator.cluster.syncs.namespaces import NamespaceRule
 from cdcsync_operator.cluster.syncs.sync_list import SyncMetadata
@@ -36,7 +37,9 @@ class PausedCluster:
         self.api = FakeApi()
         self.lost = threading.Event()
         settings = OperatorSettings(Image("x"), namespaces=NamespaceRule(("lake",)))
-        self.operator = KubeOperator(self.api, settings, CALLS, self.lost.set, list_every=0.05, after_error=0.05)
+        self.operator = KubeOperator(
+            self.api, settings, CALLS, ClusterNetworks(self.api), self.lost.set, list_every=0.05, after_error=0.05
+        )
 
     def add(self, name: str, **labels: str) -> None:
         paused: CdcSync = resource(state="paused")

@@ -4,12 +4,20 @@ from __future__ import annotations
 
 import ipaddress
 import socket
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cdcsync_core.resource.networks import address_of, parse_networks, refusing
+from cdcsync_core.resource.networks import (
+    FILE_VARIABLE,
+    VARIABLE,
+    address_of,
+    networks_of_the_run,
+    parse_networks,
+    refusing,
+)
 
 METADATA = parse_networks(("169.254.0.0/16",))
 
@@ -53,3 +61,16 @@ def test_the_forms_are_those_of_the_c_library(text: str) -> None:
     except OSError:
         expected = None
     assert address_of(text) == expected or text.endswith(".")
+
+
+def test_the_networks_of_a_run_are_those_of_now(tmp_path: Path) -> None:
+    """The kubelet writes the file again while the run goes on."""
+    path = tmp_path / "refused"
+    environment = {VARIABLE: "127.0.0.0/8 ::1/128", FILE_VARIABLE: str(path)}
+    with pytest.raises(OSError, match="refused"):
+        networks_of_the_run(environment)
+    path.write_text("")
+    assert networks_of_the_run(environment) == ("127.0.0.0/8", "::1/128")
+    path.write_text("10.7.0.0/24 10.8.0.0/16")
+    assert networks_of_the_run(environment) == ("127.0.0.0/8", "::1/128", "10.7.0.0/24", "10.8.0.0/16")
+    assert networks_of_the_run({}) == ()

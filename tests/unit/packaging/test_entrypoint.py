@@ -3,6 +3,7 @@ code."""
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -62,6 +63,15 @@ def test_no_variable_makes_it_run_other_code(tmp_path: Path) -> None:
     }
     assert "--podName" in run(tmp_path, "executor", **EXECUTOR, **hostile).stdout
     assert not (tmp_path / "was-run").exists()
+
+
+def test_no_image_starts_by_a_shell() -> None:
+    """Tini passes the variables on; the driver's Python takes none of them."""
+    lines = (ENTRYPOINT.parents[1] / "Dockerfile").read_text().splitlines()
+    operator, driver = (json.loads(line.removeprefix("ENTRYPOINT ")) for line in lines if line.startswith("ENTRYPOINT"))
+    (command,) = (json.loads(line.removeprefix("CMD ")) for line in lines if line.startswith("CMD"))
+    assert operator + command == ["/usr/bin/tini", "--", "python", "-m", "cdcsync_operator.cluster.handlers"]
+    assert driver == ["/usr/bin/tini", "--", "/opt/cdcsync/bin/python", "-I", "/opt/cdcsync/entrypoint.py"]
 
 
 def test_another_command_is_run_as_it_is(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from cdcsync_core.resource.networks import VARIABLE
 from cdcsync_lake.checked_proxy import CheckedProxy, proxied
 from cdcsync_lake.proxy_process import ProxyProcess
 
@@ -47,7 +48,7 @@ def connected(proxy: CheckedProxy | ProxyProcess) -> socket.socket:
 
 
 def test_a_tunnel_carries_bytes_both_ways() -> None:
-    with echo_server() as port, CheckedProxy(()) as proxy, connected(proxy) as client:
+    with echo_server() as port, CheckedProxy(tuple) as proxy, connected(proxy) as client:
         client.sendall(b"CONNECT localhost:%d HTTP/1.1\r\nHost: x\r\n\r\n" % port)
         assert client.recv(4096).startswith(b"HTTP/1.1 200 ")
         client.sendall(b"bytes of TLS")
@@ -56,7 +57,7 @@ def test_a_tunnel_carries_bytes_both_ways() -> None:
 
 
 def test_a_plain_request_is_passed_on_as_it_is() -> None:
-    with echo_server() as port, CheckedProxy(()) as proxy, connected(proxy) as client:
+    with echo_server() as port, CheckedProxy(tuple) as proxy, connected(proxy) as client:
         request = b"GET http://127.0.0.1:%d/bucket HTTP/1.1\r\nHost: x\r\n\r\n" % port
         client.sendall(request)
         assert client.recv(4096) == request
@@ -64,7 +65,7 @@ def test_a_plain_request_is_passed_on_as_it_is() -> None:
 
 @pytest.mark.parametrize("request_line", ["CONNECT localhost:{}", "GET http://2130706433:{}/x"])
 def test_an_address_of_a_refused_network_is_not_connected_with(request_line: str) -> None:
-    with echo_server() as port, CheckedProxy(("127.0.0.0/8",)) as proxy, connected(proxy) as client:
+    with echo_server() as port, CheckedProxy(lambda: ("127.0.0.0/8",)) as proxy, connected(proxy) as client:
         client.sendall(f"{request_line.format(port)} HTTP/1.1\r\n\r\n".encode())
         assert client.recv(4096).startswith(b"HTTP/1.1 403 ")
     refusal = proxy.take_refusal()
@@ -74,7 +75,7 @@ def test_an_address_of_a_refused_network_is_not_connected_with(request_line: str
 
 @pytest.mark.parametrize("head", [b"nonsense\r\n\r\n", b"GET / HTTP/1.1\r\n\r\n", b"x" * 200_000])
 def test_what_is_no_request_ends_the_connection(head: bytes) -> None:
-    with CheckedProxy(()) as proxy, connected(proxy) as client:
+    with CheckedProxy(tuple) as proxy, connected(proxy) as client:
         client.sendall(head)
         with suppress(ConnectionResetError):
             assert client.recv(4096) == b""
@@ -88,18 +89,18 @@ def test_a_proxy_of_the_environment_gets_the_request(monkeypatch: pytest.MonkeyP
     request = b"CONNECT store.example:443 HTTP/1.1\r\nHost: x\r\n\r\n"
     with echo_server() as port:
         monkeypatch.setenv("HTTPS_PROXY", f"http://user:p%40ss@localhost:{port}")
-        with CheckedProxy((), through_proxies=True) as proxy, connected(proxy) as client:
+        with CheckedProxy(tuple, through_proxies=True) as proxy, connected(proxy) as client:
             client.sendall(request)
             line, login, rest = client.recv(4096).split(b"\r\n", 2)
             assert line + b"\r\n" + rest == request
             assert login == b"Proxy-Authorization: Basic " + base64.b64encode(b"user:p@ss")
-        with CheckedProxy(("127.0.0.0/8",), through_proxies=True) as proxy, connected(proxy) as client:
+        with CheckedProxy(lambda: ("127.0.0.0/8",), through_proxies=True) as proxy, connected(proxy) as client:
             client.sendall(request)
             assert client.recv(4096).startswith(b"HTTP/1.1 403 ")
         assert proxy.take_refusal() is not None
         assert proxy.take_refusal() is None
         monkeypatch.setenv("NO_PROXY", "localhost")
-        with CheckedProxy((), through_proxies=True) as proxy, connected(proxy) as client:
+        with CheckedProxy(tuple, through_proxies=True) as proxy, connected(proxy) as client:
             client.sendall(b"CONNECT localhost:%d HTTP/1.1\r\n\r\n" % port)
             assert client.recv(4096).startswith(b"HTTP/1.1 200 ")
 
@@ -107,7 +108,7 @@ def test_a_proxy_of_the_environment_gets_the_request(monkeypatch: pytest.MonkeyP
 def test_a_network_of_no_proxy_is_reached_without_the_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HTTPS_PROXY", "http://127.0.0.1:1")
     monkeypatch.setenv("NO_PROXY", "example.com, 127.0.0.0/8")
-    with echo_server() as port, CheckedProxy((), through_proxies=True) as proxy, connected(proxy) as client:
+    with echo_server() as port, CheckedProxy(tuple, through_proxies=True) as proxy, connected(proxy) as client:
         client.sendall(b"CONNECT 127.0.0.1:%d HTTP/1.1\r\n\r\n" % port)
         assert client.recv(4096).startswith(b"HTTP/1.1 200 ")
 
@@ -116,7 +117,7 @@ def test_a_proxy_that_is_reached_by_tls_is_refused_by_name(monkeypatch: pytest.M
     monkeypatch.setenv("HTTPS_PROXY", "https://127.0.0.1:1")
     monkeypatch.delenv("NO_PROXY", raising=False)
     monkeypatch.delenv("no_proxy", raising=False)
-    with CheckedProxy((), through_proxies=True) as proxy, connected(proxy) as client:
+    with CheckedProxy(tuple, through_proxies=True) as proxy, connected(proxy) as client:
         client.sendall(b"CONNECT store.example:443 HTTP/1.1\r\n\r\n")
         assert client.recv(4096).startswith(b"HTTP/1.1 403 ")
     refusal = proxy.take_refusal()
@@ -147,7 +148,8 @@ def test_only_the_clouds_own_endpoints_may_ask_for_the_pods_identity(options: di
 def test_a_proxy_in_its_own_process_serves_and_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "all_proxy"):
         monkeypatch.delenv(name, raising=False)
-    proxy = ProxyProcess(("127.0.0.2/32",))
+    monkeypatch.setenv(VARIABLE, "127.0.0.2/32")
+    proxy = ProxyProcess()
     try:
         with echo_server() as port, connected(proxy) as client:
             client.sendall(b"CONNECT localhost:%d HTTP/1.1\r\n\r\n" % port)

@@ -13,29 +13,34 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 
-from cdcsync_core.resource.networks import VARIABLE
+from cdcsync_core.resource.networks import FILE_VARIABLE, VARIABLE
 from cdcsync_core.resource.pod_size import SPLITS_IN_DRIVER, DriverSize
 from cdcsync_core.resource.quantity import show_cpu
 from cdcsync_core.resource.spec import CdcSync, Spec, required_secrets
 from cdcsync_core.runs.run import RunKind
 from cdcsync_core.runs.run_size import READERS, size_of
 from cdcsync_operator.cluster.objects.pod_template import Object, merged
-from cdcsync_operator.cluster.objects.run_objects import AUTH_KEY, KIND_LABEL, auth_name, labels, metadata
+from cdcsync_operator.cluster.objects.run_objects import AUTH_KEY, KIND_LABEL, NETWORKS, auth_name, labels, metadata
 from cdcsync_operator.decision.observed import StartRun
 from cdcsync_operator.decision.runs.kinds import RUNS
 
 CONFIG_DIR = "/etc/cdcsync/run"
 SECRETS_DIR = "/etc/cdcsync/secrets"
 AUTH_DIR = "/etc/cdcsync/auth"
+#: where a pod sees the annotation that has the cluster's networks
+NETWORKS_DIR = "/etc/cdcsync/networks"
 SCRATCH_DIR = "/scratch"
 EXECUTOR_TEMPLATE = "executor.yaml"
 DRIVER_PORT, BLOCK_PORT, METRICS_PORT = 7078, 7079, 8090
+_NETWORKS_FILE = "refused"
 _TOKEN_DIR = "/var/run/secrets/kubernetes.io/serviceaccount"
 #: of a pod's security context; an id that is left out is the cluster's to give
 POD_IDS = (("runAsUser", 65532), ("runAsGroup", 65532), ("fsGroup", 65532))
 _MI = 2**20
 #: requested of the node's disk; there is no limit: large transactions and key indexes need more
 _DISK = {"ephemeral-storage": "1Gi"}
+#: characters of the annotation; all annotations of a pod have 256 KiB, and a template 64
+_MOST_NETWORKS = 180_000
 #: on top of the JVM's heap: the Python worker of each task with its buffers
 _EXECUTOR_OVERHEAD = 384 * _MI
 _TASK_OVERHEAD = 384 * _MI
@@ -44,13 +49,15 @@ _TASK_OVERHEAD = 384 * _MI
 @dataclass(frozen=True)
 class Image:
     """What pods run: the default image, when it is pulled, and by which Secrets; the networks that
-    no process of it connects with; and the ids that it runs with."""
+    no process of it connects with, those of the cluster's nodes, pods and Services apart, which
+    change while it runs; and the ids that it runs with."""
 
     name: str
     pull_policy: str = "IfNotPresent"
     pull_secrets: tuple[str, ...] = ()
     refused_networks: tuple[str, ...] = ()
     ids: tuple[tuple[str, int], ...] = POD_IDS
+    cluster_networks: tuple[str, ...] = ()
 
 
 def driver_pod(resource: CdcSync, action: StartRun, image: Image, service_account: str, configs: list[str]) -> Object:
@@ -70,7 +77,10 @@ def driver_pod(resource: CdcSync, action: StartRun, image: Image, service_accoun
     }
     about = metadata(resource, f"{action.id}-driver", action.id, "driver")
     about["labels"][KIND_LABEL] = action.kind.value
-    about["annotations"] = {"argocd.argoproj.io/ignore-restart-policy": "true"}
+    about["annotations"] = {
+        "argocd.argoproj.io/ignore-restart-policy": "true",
+        NETWORKS: networks_text(image.cluster_networks),
+    }
     return _with_template(pod | {"metadata": about}, resource.spec.driver.pod_template)
 
 
@@ -95,7 +105,7 @@ def _driver_container(spec: Spec, image: Image, size: DriverSize) -> Object:
             _from_pod("POD_NAMESPACE", "metadata.namespace"),
             _from_pod("POD_IP", "status.podIP"),
             {"name": "CDCSYNC_METRICS", "value": f":{METRICS_PORT}"},
-            _refused_networks(image),
+            *_refused_networks(image),
         ],
         "ports": [
             {"name": "driver", "containerPort": DRIVER_PORT},
@@ -125,11 +135,14 @@ def executor_pod(resource: CdcSync, action: StartRun, image: Image) -> Object:
     container = {
         "name": "executor",
         "image": resource.spec.image or image.name,
-        "env": [_refused_networks(image)],
+        "env": _refused_networks(image),
         "resources": {"requests": dict(_DISK)},
     }
     pod = _pod(resource, container, image, _auth(action)) | {
-        "metadata": {"labels": labels(resource, action.id, "executor")},
+        "metadata": {
+            "labels": labels(resource, action.id, "executor"),
+            "annotations": {NETWORKS: networks_text(image.cluster_networks)},
+        },
     }
     pod["spec"]["automountServiceAccountToken"] = False
     return _with_template(pod, resource.spec.executors.pod_template)
@@ -226,7 +239,9 @@ def _pod(resource: CdcSync, container: Object, image: Image, volumes: dict[str, 
         f"secret-{n}": (f"{SECRETS_DIR}/{name}", {"secret": {"secretName": name, "defaultMode": 0o440}})
         for n, name in enumerate(sorted(required_secrets(resource.spec)))
     }
-    mounted = volumes | {"tmp": ("/tmp", {"emptyDir": {}})} | secrets  # noqa: S108 (the pod's own)
+    annotation = [{"path": _NETWORKS_FILE, "fieldRef": {"fieldPath": f"metadata.annotations['{NETWORKS}']"}}]
+    networks = {"refused-networks": (NETWORKS_DIR, {"downwardAPI": {"items": annotation}})}
+    mounted = volumes | {"tmp": ("/tmp", {"emptyDir": {}})} | networks | secrets  # noqa: S108 (the pod's own)
     return {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -266,7 +281,7 @@ def _with_template(pod: Object, template: Object) -> Object:
     result: Object = merged(pod, {k: template[k] for k in ("metadata", "spec") if template.get(k)})
     ours = pod["metadata"]
     about = result["metadata"] | {k: v for k, v in ours.items() if k not in ("labels", "annotations")}
-    result["metadata"] = about | {"labels": about.get("labels", {}) | ours["labels"]}
+    result["metadata"] = about | {k: (about.get(k) or {}) | ours[k] for k in ("labels", "annotations")}
     return result
 
 
@@ -274,8 +289,17 @@ def _from_pod(name: str, path: str) -> Object:
     return {"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}}
 
 
-def _refused_networks(image: Image) -> Object:
-    return {"name": VARIABLE, "value": " ".join(image.refused_networks)}
+def _refused_networks(image: Image) -> list[Object]:
+    return [
+        {"name": VARIABLE, "value": " ".join(image.refused_networks)},
+        {"name": FILE_VARIABLE, "value": f"{NETWORKS_DIR}/{_NETWORKS_FILE}"},
+    ]
+
+
+def networks_text(networks: tuple[str, ...]) -> str:
+    """As many of them, which begin with the largest, as an annotation may have."""
+    text = " ".join(networks)
+    return text if len(text) <= _MOST_NETWORKS else text[:_MOST_NETWORKS].rpartition(" ")[0]
 
 
 def _mebibytes(size: int) -> str:

@@ -38,6 +38,8 @@ KIND_LABEL = f"{GROUP}/kind"
 #: on the report of a run that was asked to drain, and of one whose whole plan is written
 STOP_ASKED = f"{GROUP}/stop-asked"
 PLANNED = f"{GROUP}/planned"
+#: on the pods of a run: the networks of the cluster that none of its processes connects with
+NETWORKS = f"{GROUP}/refused-networks"
 #: tables of a report shard: 500 ordinary entries are well below the 1 MiB of a ConfigMap
 REPORT_TABLES = 500
 #: the fewest that a driver halves that to, where entries are long; there are shards for so few

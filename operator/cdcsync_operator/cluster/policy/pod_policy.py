@@ -86,7 +86,7 @@ ANNOTATIONS = re.compile(
 #: allows
 SPARK_VARIABLES = re.compile(
     r"SPARK_(DRIVER_URL|EXECUTOR_[A-Z_]+|APPLICATION_ID|CONF_DIR|RESOURCE_PROFILE_ID|JAVA_OPT_[0-9]+|USER|LOCAL_DIRS)"
-    r"|CDCSYNC_REFUSED_NETWORKS"
+    r"|CDCSYNC_REFUSED_NETWORKS(_FILE)?"
 )
 #: folders below which a template may mount volumes, and where no image has programs
 _DATA_FOLDERS = ("/data", "/media", "/mnt", "/srv")
@@ -97,7 +97,7 @@ SYSTEM_FOLDERS = frozenset((
 ))  # fmt: skip
 #: where the operator and Spark mount volumes in an executor
 EXECUTOR_MOUNTS = re.compile(
-    r"/(scratch|tmp|opt/spark/conf|etc/cdcsync/(auth|secrets/[^/]+)|var/data/spark-[0-9a-f-]+)"
+    r"/(scratch|tmp|opt/spark/conf|etc/cdcsync/(auth|networks|secrets/[^/]+)|var/data/spark-[0-9a-f-]+)"
 )
 #: keys of `tolerations` that set how long a pod stays on a node that is lost
 _LOST_NODE = frozenset({"node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"})
@@ -284,7 +284,7 @@ def _refused(what: str, entry: str, policy: PodPolicy, other: str = "") -> Itera
 
 def _volume_violations(volume: Object, policy: PodPolicy) -> Iterator[str]:
     name = str(volume.get("name"))
-    if name in ("config", "auth") or name.startswith("secret-"):
+    if name in ("config", "auth", "refused-networks") or name.startswith("secret-"):
         yield from _refused(f"a volume of the name {name}, which is the operator's,", "commands", policy)
     claim = (volume.get("ephemeral") or {}).get("volumeClaimTemplate") or {}
     for source in sorted((claim.get("spec") or {}).keys() & CLAIM_SOURCES):

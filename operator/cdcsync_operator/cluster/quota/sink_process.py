@@ -96,7 +96,7 @@ def main() -> None:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     threading.stack_size(_STACK)
     asked = json.load(sys.stdin)
-    with CheckedProxy(tuple(asked["refused"])) as proxy:
+    with CheckedProxy(lambda: tuple(asked["refused"])) as proxy:
         errors: tuple[CdcError, ...] = check_lake(Location(**asked["location"]), proxy=proxy.url).errors
     refusal = proxy.take_refusal()
     text = json.dumps([error.to_json() for error in ((refusal,) if refusal else errors)])

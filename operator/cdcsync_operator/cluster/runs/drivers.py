@@ -20,7 +20,7 @@ Why it is right:
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from secrets import token_hex
@@ -46,11 +46,12 @@ from cdcsync_operator.cluster.objects.driver_pod import (
     executor_pod,
     executor_template,
     mounted_secrets,
+    networks_text,
     spark_settings,
 )
-from cdcsync_operator.cluster.objects.owned import uid_only
+from cdcsync_operator.cluster.objects.owned import is_owned_by, uid_only
 from cdcsync_operator.cluster.objects.pod_outcome import in_grace
-from cdcsync_operator.cluster.objects.run_objects import PART_LABEL, PLANNED, STOP_ASKED
+from cdcsync_operator.cluster.objects.run_objects import NETWORKS, PART_LABEL, PLANNED, RUN_LABEL, STOP_ASKED
 from cdcsync_operator.cluster.quota.report_bounds import ReportBounds
 from cdcsync_operator.cluster.quota.room import Rooms
 from cdcsync_operator.cluster.runs.plan_maps import MOST_SPLITS, PlanMaps
@@ -125,7 +126,7 @@ class KubeDrivers:
     is that of a `Planner`; `wake` is called when something has changed; `policies`: runs get a
     NetworkPolicy, for egress where `refused_egress` has the networks that they may not connect
     with; `release` is the operator's. `untouched()`: there is nothing of a run yet, so
-    none has to be searched for."""
+    none has to be searched for; `networks` are those of the cluster, as they are now."""
 
     api: Api
     namespace: str
@@ -142,6 +143,7 @@ class KubeDrivers:
     untouched: Callable[[], bool] = lambda: False
     release: str = ""
     refused_egress: tuple[str, ...] | None = None
+    networks: Callable[[], tuple[str, ...]] = tuple
     _runs: dict[str, _ClusterRun] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -155,6 +157,7 @@ class KubeDrivers:
         try:
             if status.runs.named or self._runs or not self.untouched():
                 self._find(status)
+            self._pass_networks()
             merged = self._merge(status)
             runs = tuple(self._classify(run) for run in self._runs.values() if run.observed or run.failed)
             return Observation(runs, merged)
@@ -173,7 +176,7 @@ class KubeDrivers:
 
     def stop(self, action: StopRun) -> None:
         """The annotation comes first: a pod that was asked to go leaves no exit code."""
-        self._calls.annotate(action.id, STOP_ASKED, str(int(self.clock())))
+        self._calls.annotate(_report(action.id), STOP_ASKED, str(int(self.clock())))
         gate("stop-marked")
         self._delete_pod(action.id)
 
@@ -217,6 +220,10 @@ class KubeDrivers:
         return RunCalls(self.api, self._base)
 
     @property
+    def _image(self) -> Image:
+        return replace(self.image, cluster_networks=self.networks())
+
+    @property
     def _base(self) -> str:
         return f"/api/v1/namespaces/{self.namespace}"
 
@@ -257,6 +264,22 @@ class KubeDrivers:
         for gone in self._runs.keys() - left.keys():
             self._free(gone)
         self._runs = left
+
+    def _pass_networks(self) -> None:
+        """The pods of a run get the networks of the cluster where there are some that they lack."""
+        text = networks_text(self.networks())
+        for run in self._runs.values():
+            passed = ((run.pod or {}).get("metadata") or {}).get("annotations", {}).get(NETWORKS)
+            if passed is not None and not set(text.split()) <= set(passed.split()):
+                for pod in self._pods_of(run.id, run.pod or {}):
+                    self._calls.annotate(f"pods/{pod}", NETWORKS, text)
+
+    def _pods_of(self, run: str, driver: Object) -> Iterator[str]:
+        yield driver["metadata"]["name"]
+        executors = f"{RUN_LABEL}={run},{PART_LABEL}=executor"
+        for about in self.api.metadata(f"{self._base}/pods", labelSelector=executors):
+            if is_owned_by(driver["metadata"]["uid"], about):
+                yield about["name"]
 
     def _hold_plan(self, run: _ClusterRun) -> None:
         """The room of a plan that the operator before this one made."""
@@ -303,7 +326,7 @@ class KubeDrivers:
             self._calls.create("configmaps", config)
         names = [c["metadata"]["name"] for c in configs]
         gate("rights-made")
-        self._calls.create("pods", driver_pod(resource, action, self.image, account, names))
+        self._calls.create("pods", driver_pod(resource, action, self._image, account, names))
         gate("pod-made")
         if RUNS[action.kind].by_splits and self._run(action.id).planner is None:
             self._begin_plan(resource, action, status, assignments)
@@ -351,7 +374,7 @@ class KubeDrivers:
     def _extra(self, resource: CdcSync, action: StartRun) -> dict[str, str]:
         if not action.executors:
             return {}
-        return {EXECUTOR_TEMPLATE: executor_template(resource, action, self.image)}
+        return {EXECUTOR_TEMPLATE: executor_template(resource, action, self._image)}
 
     def _begin_plan(
         self, resource: CdcSync, action: StartRun, status: Status, tables: tuple[TableAssignment, ...]
@@ -375,7 +398,7 @@ class KubeDrivers:
 
     def _mark_planned(self, run: str, size: int) -> None:
         with translating_api_errors():
-            self._calls.annotate(run, PLANNED, str(size))
+            self._calls.annotate(_report(run), PLANNED, str(size))
 
     def _clear_pod(self, run: _ClusterRun) -> None:
         """A pod that failed is kept for its log, until the next one fails."""
@@ -407,6 +430,10 @@ def _with_reports(status: Status, observed: FoundRun, owned: frozenset[str]) -> 
     ref = status.runs.get(kind)
     assert ref is not None
     return status.with_(runs=status.runs.put(kind, ref.model_copy(update={"report": observed.head.number})))
+
+
+def _report(run: str) -> str:
+    return f"configmaps/{run}-report-0"
 
 
 def _exit_of(error: CdcError) -> Exit:

@@ -39,11 +39,11 @@ class RunCalls:
             return body
         return _with_retry(lambda: self.api.get(f"{path}/{body['metadata']['name']}"))
 
-    def annotate(self, run: str, name: str, value: str) -> None:
-        """Marks a run's report; nothing where that is gone."""
+    def annotate(self, where: str, name: str, value: str) -> None:
+        """Marks an object of a run; nothing where that is gone."""
         try:
             body = {"metadata": {"annotations": {name: value}}}
-            _with_retry(lambda: self.api.merge(f"{self.base}/configmaps/{run}-report-0", body))
+            _with_retry(lambda: self.api.merge(f"{self.base}/{where}", body))
         except ApiError as error:
             if not error.gone:
                 raise

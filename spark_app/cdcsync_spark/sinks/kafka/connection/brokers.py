@@ -22,7 +22,7 @@ from confluent_kafka.admin import AdminClient
 from cdcsync_core.errors import RUN_AGAIN, CdcError, Reason, fail
 from cdcsync_core.quoting import quoted
 from cdcsync_core.remedies import resnapshot
-from cdcsync_core.resource.networks import Network, networks_of_the_run, parse_networks
+from cdcsync_core.resource.networks import networks_of_the_run
 from cdcsync_spark.sinks.kafka.connection.checked_names import Resolver, guard, resolver
 from cdcsync_spark.sinks.kafka.connection.client import KafkaSettings
 from cdcsync_spark.sinks.kafka.connection.obstacles import Obstacle, obstacle_of
@@ -101,7 +101,7 @@ class Brokers:
 
     def _made(self, kind: Callable[[dict[str, Any]], Client], settings: dict[str, Any]) -> Client:
         """Raises SpecInvalid for settings that the client refuses."""
-        servers = settings.pop("bootstrap.servers") if self._networks else ""
+        servers = settings.pop("bootstrap.servers") if (refused := networks_of_the_run()) else ""
         try:
             client = kind({**settings, "error_cb": self._note})
         except KafkaException as error:
@@ -111,17 +111,13 @@ class Brokers:
                 needed="settings, certificates and keys that it can read",
                 remedy=f"correct spec.sink.kafka, or the Secrets that it names, {RUN_AGAIN}",
             ) from None
-        if self._networks:
+        if refused:
             guard(client, servers, self._resolver)
         return client
 
     @cached_property
-    def _networks(self) -> tuple[Network, ...]:
-        return parse_networks(networks_of_the_run())
-
-    @cached_property
     def _resolver(self) -> Resolver:
-        return resolver(self._networks, self._refusals.note)
+        return resolver(networks_of_the_run, self._refusals.note)
 
     def _note(self, error: KafkaError) -> None:
         self._reported[error.name()] = (time.monotonic(), error)

@@ -25,7 +25,7 @@ from typing import Any, TypeAlias
 from confluent_kafka import cimpl
 
 from cdcsync_core.errors import CdcError, Reason, fail
-from cdcsync_core.resource.networks import Network, refuse_addresses
+from cdcsync_core.resource.networks import parse_networks, refuse_addresses
 
 _FIELD = "spec.sink.kafka.bootstrapServers"
 #: of a Python object: its reference count and its type
@@ -59,9 +59,9 @@ _LIBC.getaddrinfo.argtypes = [ctypes.c_char_p, ctypes.c_char_p, ctypes.c_void_p,
 _LIBC.freeaddrinfo.argtypes, _LIBC.freeaddrinfo.restype = [_Answer], None
 
 
-def resolver(networks: tuple[Network, ...], note: Callable[[CdcError], None]) -> Resolver:
-    """One that any number of clients may have. `note` gets the error of each server that is
-    refused, in a thread of a client."""
+def resolver(networks: Callable[[], tuple[str, ...]], note: Callable[[CdcError], None]) -> Resolver:
+    """One that any number of clients may have; `networks` are asked for each time. `note` gets the
+    error of each server that is refused, in a thread of a client."""
     callback = _CALLBACK(_resolving(networks, note))
     _RESOLVERS.append(callback)
     return callback
@@ -86,7 +86,7 @@ def guard(client: Any, servers: str, resolver: Resolver) -> None:
     library.rd_kafka_brokers_add(handle, servers.encode())
 
 
-def _resolving(networks: tuple[Network, ...], note: Callable[[CdcError], None]) -> Callable[..., int]:
+def _resolving(networks: Callable[[], tuple[str, ...]], note: Callable[[CdcError], None]) -> Callable[..., int]:
     def resolve(node: bytes | None, service: bytes | None, hints: int | None, answer: Any, _opaque: object) -> int:
         """As getaddrinfo; without `node` it frees an answer."""
         if node is None:
@@ -97,7 +97,7 @@ def _resolving(networks: tuple[Network, ...], note: Callable[[CdcError], None]) 
             return failed
         try:
             server = f"the broker {node.decode(errors='replace')}:{(service or b'').decode(errors='replace')}"
-            refuse_addresses(_FIELD, server, _addresses(answer[0]), networks)
+            refuse_addresses(_FIELD, server, _addresses(answer[0]), parse_networks(networks()))
         except Exception as error:  # noqa: BLE001 (the caller is no Python: it would go on with what it has)
             _LIBC.freeaddrinfo(answer[0])
             if isinstance(error, CdcError):

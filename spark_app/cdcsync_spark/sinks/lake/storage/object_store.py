@@ -29,7 +29,7 @@ from obstore.exceptions import AlreadyExistsError, BaseError
 from obstore.store import S3Store
 
 from cdcsync_core.errors import RUN_AGAIN, CdcError, Reason, fail
-from cdcsync_core.resource.networks import networks_of_the_run
+from cdcsync_core.resource.networks import FILE_VARIABLE, VARIABLE, networks_of_the_run
 from cdcsync_lake.checked_proxy import allowed_options, proxied
 from cdcsync_lake.panics import requests_alone
 from cdcsync_lake.probe import PROBES
@@ -49,7 +49,7 @@ _CLIENTS = 64
 #: how a client reaches its store: bucket and options
 _Access = tuple[str, tuple[tuple[str, str], ...]]
 #: by process and networks
-_PROXIES: dict[tuple[int, tuple[str, ...]], ProxyProcess] = {}
+_PROXIES: dict[tuple[int, str | None, str | None], ProxyProcess] = {}
 _STARTING = threading.Lock()
 #: clients whose store was seen to refuse a second put
 _PROVEN: set[_Access] = set()
@@ -213,14 +213,13 @@ class ObjectStore(LocatedStore):
 def run_proxy() -> ProxyProcess | None:
     """The proxy of this process, by the policy of the pod's operator; None where there is none. A
     process that was forked has one of its own; one that ended has a successor."""
-    networks = networks_of_the_run()
-    if not networks:
+    if not networks_of_the_run():
         return None
     with _STARTING:
-        key = os.getpid(), networks
+        key = os.getpid(), os.environ.get(VARIABLE), os.environ.get(FILE_VARIABLE)
         proxy = _PROXIES.get(key)
         if proxy is None or proxy.ended:
-            proxy = _PROXIES[key] = ProxyProcess(networks)
+            proxy = _PROXIES[key] = ProxyProcess()
         return proxy
 
 
