@@ -76,6 +76,25 @@ def test_nothing_that_does_not_concern_the_stream_touches_it(node: Node, shop: N
     assert shop.driver() == before
 
 
+def test_a_driver_that_runs_learns_of_a_node_that_joins(node: Node, shop: NodeSync) -> None:
+    """The kubelet shows it an annotation of its pod as a file."""
+    before, path = shop.driver(), "/api/v1/nodes/joined"
+
+    def shown() -> str:
+        return node.kubectl(
+            "-n", shop.name, "exec", before, "-c", "driver", "--", "cat", "/etc/cdcsync/networks/refused"
+        )
+
+    wait_until(shown, 120, "it knows the ranges of pods and Services", shop.describe)
+    body: Object = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "joined"}}
+    node.api.create("/api/v1/nodes", body | {"spec": {"podCIDRs": ["198.51.100.0/24"]}})
+    try:
+        wait_until(lambda: "198.51.100.0/24" in shown(), 300, "it knows that of the new node", shop.describe)
+    finally:
+        node.api.delete(path)
+    assert shop.driver() == before
+
+
 def test_the_api_server_is_killed_and_comes_back(own_node: Node, shop: NodeSync) -> None:
     before = shop.driver()
     shop.server.run(f"UPDATE {WALK} SET counter = counter + 100", db=shop.database)
