@@ -270,7 +270,7 @@ class KubeDrivers:
         text = networks_text(self.networks())
         for run in self._runs.values():
             passed = ((run.pod or {}).get("metadata") or {}).get("annotations", {}).get(NETWORKS)
-            if passed is not None and not set(text.split()) <= set(passed.split()):
+            if passed not in (None, text) and not set(text.split()) <= set(passed.split()):
                 for pod in self._pods_of(run.id, run.pod or {}):
                     self._calls.annotate(f"pods/{pod}", NETWORKS, text)
 
