@@ -263,7 +263,7 @@ def test_a_client_that_resolves_waits_for_no_thread_that_waits_for_it(
 def test_what_is_refused_while_a_run_goes_on(
     kafka: KafkaBroker, secret: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By the source, the store's proxy and the clients of brokers that the run has already."""
+    """A new connection of the source, of the store and of brokers that the run has met before."""
     networks = tmp_path / "networks"
     networks.write_text("")
     monkeypatch.setenv(VARIABLE, "169.254.0.0/16")
