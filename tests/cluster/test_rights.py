@@ -17,7 +17,8 @@ import pytest
 from cdcsync_kube.client import Object
 from cdcsync_operator.cluster.objects.driver_pod import BLOCK_PORT, DRIVER_PORT
 from support import attempts
-from support.forbidden_pods import FORBIDDEN
+from support.apiserver import minor_version
+from support.forbidden_pods import forbidden_on
 from support.node import ACCESS_KEY, REGION, SECRET_KEY, Node, wait_until
 from support.node_sync import DRIVER, PASSWORD, make_namespace, make_secret, make_sync, small, source_part
 from support.servers import Server
@@ -92,7 +93,7 @@ def test_an_image_of_a_tenants_own_creates_executors_of_its_run_and_nothing_else
     asked: list[tuple[str, Object, int, str]] = [
         (path, _object(kind, "x"), 403, "cannot create resource") for path, kind in _creatable(node, tenant)
     ]
-    for change, expected in FORBIDDEN.values():
+    for change, expected in forbidden_on(minor_version(node.api)).values():
         pod = _owned_by(tenant, json.loads(template), "forbidden")
         pod["spec"]["containers"][0]["image"] = f"localhost/cdcsync-tenant:{node.images}"
         change(pod)

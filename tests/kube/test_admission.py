@@ -23,7 +23,7 @@ from cdcsync_operator.cluster.objects.driver_pod import Image, executor_pod, mou
 from cdcsync_operator.decision.observed import StartRun
 from support.apiserver import as_token, minor_version
 from support.chart import rendered
-from support.forbidden_pods import FORBIDDEN, FORBIDDEN_WITHOUT_COMMANDS, STANDARD
+from support.forbidden_pods import FORBIDDEN_WITHOUT_COMMANDS, STANDARD, forbidden_on
 
 Object = dict[str, Any]
 IMAGE = Image("registry.example/cdcsync-spark:1")
@@ -149,9 +149,7 @@ def test_a_runs_account_creates_and_deletes_its_executors(
 
 def test_with_a_runs_token_nothing_else_is_created(run: Api, namespace: str, resource: Any, action: StartRun) -> None:
     core = f"/api/v1/namespaces/{namespace}"
-    for name, (change, expected) in (FORBIDDEN | FORBIDDEN_WITHOUT_COMMANDS).items():
-        if name == "a folder of another image" and minor_version(run) < 35:
-            continue  # the API server drops the field: there are no such volumes
+    for name, (change, expected) in (forbidden_on(minor_version(run)) | FORBIDDEN_WITHOUT_COMMANDS).items():
         pod = executor(resource, action)
         change(pod)
         assert expected in _outcome(run, core, pod), name

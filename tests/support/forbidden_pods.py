@@ -123,6 +123,13 @@ FORBIDDEN: dict[str, tuple[Callable[[Object], None], str]] = {
 }
 
 
+def forbidden_on(minor: int) -> dict[str, tuple[Callable[[Object], None], str]]:
+    """What a Kubernetes of this minor version is to refuse; an API server drops fields that it does
+    not know."""
+    no_image_volumes = {"a folder of another image"} if minor < 35 else set()
+    return {name: case for name, case in FORBIDDEN.items() if name not in no_image_volumes}
+
+
 def _handler(path: str) -> Callable[[Object], None]:
     """A probe or hook that asks another host, by `path`."""
     kind, _, by = path.rpartition(".")
