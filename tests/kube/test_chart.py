@@ -424,6 +424,25 @@ def test_a_release_with_a_selector_has_nothing_in_a_tenants_namespace() -> None:
     assert all(kind.startswith(("Cluster", "Validating", "CustomResource")) for kind in cluster_wide)
 
 
+def test_the_notes_have_the_next_command_and_what_is_left_to_do(api: Api, namespace: str, tmp_path: Path) -> None:
+    config = tmp_path / "kubeconfig"
+    config.write_text(json.dumps(kubeconfig(api)))
+    where = ("--kubeconfig", str(config), "--namespace", namespace, "--dry-run=server", "--output", "json")
+
+    def notes(**values: Any) -> str:
+        done = helm("install", "cdcsync", str(CHART), *where, values={"crds": {"enabled": False}, **values})
+        assert done.returncode == 0, done.stderr
+        return str(json.loads(done.stdout)["info"]["notes"])
+
+    plain = notes(watchNamespaces=[namespace])
+    assert f"kubectl -n {namespace} apply -f shop.yaml" in plain
+    assert "the CRD has to be that of this version" in plain
+    assert not [text for text in ("does not exist", "rbac.create") if text in plain]
+    absent = f"{namespace}-absent"
+    assert f"The namespace {absent} does not exist" in notes(watchNamespaces=[namespace, absent])
+    assert "needs the Roles and bindings" in notes(watchNamespaces=[namespace], rbac={"create": False})
+
+
 def test_the_operator_lists_nodes_where_anybody_may_have_a_sync() -> None:
     def lists(**values: Any) -> tuple[bool, bool]:
         documents = rendered(values)
