@@ -21,11 +21,11 @@ COLUMNS = {
     "shop.items": ["word", "number", "kind"],
     "shop.idle": ["id", "doc", "code"],
 }
+NUMBERS = "half.numbers"
 SHOP = {"tables": {"overrides": [{"table": "shop.items", "columns": {"exclude": ["secret"]}}]}}
 
 
-def assert_equal(sync: Sync, table: str) -> None:
-    names = COLUMNS[table]
+def assert_equal(sync: Sync, table: str, names: list[str]) -> None:
     target = sync.target(table).select(names)
     source = sync.server.query(f"SELECT {', '.join(names)} FROM {table}")
     rows = pa.Table.from_pylist([dict(zip(names, row, strict=True)) for row in source]).cast(target.schema)
@@ -54,9 +54,24 @@ def test_a_sync_that_streamed_goes_on(source: Server, tmp_path: Path) -> None:
         source.run(*earlier_release.statements("changes for the next release"))
         sync.run_to_completion()
         for table, recorded in before.items():
-            assert_equal(sync, table)
+            assert_equal(sync, table, COLUMNS[table])
             newest = states(sync, table)[-1]
             assert [newest[k] for k in ("splits", "rows", "nonce", "generation", "finished")] == [
                 recorded[k] for k in ("splits", "rows", "nonce", "generation", "finished")
             ], "the snapshot is the one of then"
             assert newest["epoch"] > recorded["epoch"]
+
+
+def test_a_snapshot_that_was_killed_goes_on(source: Server, tmp_path: Path) -> None:
+    """Its first split was committed by the earlier release, and its rows have changed since."""
+    earlier_release.extract("half", tmp_path / "half")
+    with Sync(source, [r"half\..*"], tmp_path / "half", "half") as sync:
+        (recorded,) = states(sync, NUMBERS)[-1:]
+        assert (recorded["position"], recorded["finished"]) == (None, [{"start": None, "end": [121]}])
+        source.run(*earlier_release.statements("changes for the next release"))
+        sync.run_to_completion(timeout=1200)
+        assert_equal(sync, NUMBERS, ["id", "word"])
+        newest = states(sync, NUMBERS)[-1]
+        begun = [[state[k] for k in ("low", "nonce", "generation")] for state in (recorded, newest)]
+        assert begun[0] == begun[1], "the snapshot is the one of then"
+        assert newest["rows"] == recorded["rows"] + len(source.query(f"SELECT 1 FROM {NUMBERS} WHERE id > 121"))
