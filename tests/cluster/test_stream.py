@@ -78,6 +78,7 @@ def test_nothing_that_does_not_concern_the_stream_touches_it(node: Node, shop: N
 
 def test_a_driver_that_runs_learns_of_a_node_that_joins(node: Node, shop: NodeSync) -> None:
     """The kubelet shows it an annotation of its pod as a file."""
+    shop.until(lambda s: s.runs.stream and s.runs.stream.pod in shop.pods(DRIVER), 480, "its stream's driver runs")
     before, path = shop.driver(), "/api/v1/nodes/joined"
 
     def shown() -> str:
