@@ -23,6 +23,7 @@ from contract.sinkcase import ORDERS, SYNC, Model, batch, content, in_order, who
 from support.hive_metastore import HiveMetastore, MetastoreProxy
 from support.iceberg_catalog import ICEBERG
 from support.iceberg_spark import IcebergSpark
+from support.secure_kafka import Authority
 
 pytestmark = [pytest.mark.long]
 FIELDS = [{"id": 1, "name": "id", "required": True, "type": "long"}]
@@ -85,6 +86,31 @@ def test_a_table_from_its_creation_to_its_end(catalog: HiveCatalog, table: Catal
     assert catalog.load(table) is None
     with pytest.raises(CommitLost):
         catalog.commit(table, [], set_value("3"))
+
+
+def test_a_metastore_with_tls(table: CatalogTableName, tmp_path: Path) -> None:
+    """It is trusted by its own authority and its name alone, and never asked without encryption."""
+    metastore = HiveMetastore(tmp_path, Authority("tests")).start()
+    try:
+        warehouse = str(tmp_path / "lake")
+        catalog = HiveCatalog(metastore.uri, warehouse, TableStores(folder=warehouse), 300, metastore.ca)
+        created = catalog.create(table, NEW)
+        assert pickle.loads(pickle.dumps(catalog)).load(table) == created
+        assert catalog.commit(table, [], set_value("1")).metadata["properties"]["value"] == "1"
+        (tmp_path / "other.pem").write_text(Authority("others").certificate)
+        others = (
+            replace(catalog, authority=tmp_path / "other.pem"),
+            replace(catalog, uri=catalog.uri.replace("localhost", "127.0.0.1")),
+        )
+        for other in others:
+            with pytest.raises(PermanentError, match="its certificate is refused") as refused:
+                other.load(table)
+            assert refused.value.reason is Reason.AUTHENTICATION_FAILED
+        with pytest.raises(CdcError) as unreachable:
+            replace(catalog, authority=None, seconds=20).load(table)
+        assert unreachable.value.reason is Reason.SINK_UNREACHABLE
+    finally:
+        metastore.kill()
 
 
 @pytest.mark.parametrize("name", ["order-lines", "order@20lines"])

@@ -5,11 +5,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from threading import Thread
-from typing import Any
+from typing import Any, cast
 from xml.sax.saxutils import escape
 
+from cryptography import x509
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import pkcs12
 from hive_metastore.ThriftHiveMetastore import Processor
 from thrift.protocol.TBinaryProtocol import TBinaryProtocolFactory
 from thrift.server.TServer import TThreadedServer
@@ -17,25 +22,30 @@ from thrift.transport.TSocket import TServerSocket
 from thrift.transport.TTransport import TBufferedTransportFactory
 
 from cdcsync_demo.server_process import LOOPBACK, ServerProcess
+from cdcsync_spark.sinks.iceberg.catalog.connection import trusting
 from cdcsync_spark.sinks.iceberg.catalog.metastore import NO_ANSWER, Connected
 from support.iceberg_catalog import SPARK_JARS
+from support.secure_kafka import Authority
 
 _SECURITY = "org.apache.hadoop.hive.ql.security"
 
 
 class HiveMetastore:
     """`start` it, then work in databases of one's own. It refuses to change a table whose folder
-    says that its user may not write there."""
+    says that its user may not write there. With an `authority` it speaks TLS, as `localhost`, and
+    that authority's certificate is in `ca.pem` of the folder."""
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._process = ServerProcess(self._command, folder / "metastore.log", _serves)
+    def __init__(self, folder: Path, authority: Authority | None = None) -> None:
+        self._folder, self._host = folder, "localhost" if authority else LOOPBACK
+        self.ca = folder / "ca.pem" if authority else None
+        self._tls = _tls_settings(folder, authority) if authority else {}
+        self._process = ServerProcess(self._command, folder / "metastore.log", self._serves)
 
     def start(self) -> HiveMetastore:
         """Starts twice: as in Hive's own tests it makes the tables of its locks, as its schema tool
         does otherwise, but then refuses the locks of clients such as Iceberg's."""
         self._start({"hive.in.test": "true"})
-        with Connected(self.uri, "the test", 300) as metastore:
+        with self._connected(self._process.port) as metastore:
             metastore.get_open_txns()
         self.kill()
         self._start({})
@@ -55,6 +65,7 @@ class HiveMetastore:
             "hive.metastore.pre.event.listeners": f"{_SECURITY}.authorization.AuthorizationPreEventListener",
             "hive.security.metastore.authorization.manager": f"{_SECURITY}.authorization.StorageBasedAuthorizationProvider",
             "hive.security.metastore.authenticator.manager": f"{_SECURITY}.HadoopDefaultMetastoreAuthenticator",
+            **self._tls,
             **more,
         }
         conf = self._folder / "conf"
@@ -68,7 +79,18 @@ class HiveMetastore:
 
     @property
     def uri(self) -> str:
-        return f"thrift://{LOOPBACK}:{self._process.port}"
+        return f"thrift://{self._host}:{self._process.port}"
+
+    def _connected(self, port: int | None) -> Connected:
+        tls = partial(trusting, self.ca) if self.ca else None
+        return Connected(f"thrift://{self._host}:{port}", "the test", 300, tls)
+
+    def _serves(self, port: int) -> bool:
+        try:
+            with self._connected(port) as metastore:
+                return bool(metastore.getVersion())
+        except NO_ANSWER:
+            return False
 
     def _command(self, port: int) -> Sequence[str]:
         java = ("java", "-Xmx384m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Djava.net.preferIPv4Stack=true")
@@ -76,12 +98,21 @@ class HiveMetastore:
         return [*java, "-cp", path, "org.apache.hadoop.hive.metastore.HiveMetaStore", "-p", str(port)]
 
 
-def _serves(port: int) -> bool:
-    try:
-        with Connected(f"thrift://{LOOPBACK}:{port}", "the test", 30) as metastore:
-            return bool(metastore.getVersion())
-    except NO_ANSWER:
-        return False
+def _tls_settings(folder: Path, authority: Authority) -> dict[str, str]:
+    """Writes the authority's certificate, and a key and certificate of the metastore's own."""
+    (folder / "ca.pem").write_text(authority.certificate)
+    certificate, key = (part.encode() for part in authority.pair("localhost"))
+    password = b"only for tests"
+    stored = pkcs12.serialize_key_and_certificates(
+        b"metastore",
+        cast("ec.EllipticCurvePrivateKey", serialization.load_pem_private_key(key, None)),
+        x509.load_pem_x509_certificate(certificate),
+        None,
+        serialization.BestAvailableEncryption(password),
+    )
+    (folder / "keys.p12").write_bytes(stored)
+    names = {"keystore.path": f"{folder}/keys.p12", "keystore.password": password.decode(), "use.SSL": "true"}
+    return {f"hive.metastore.{name}": value for name, value in names.items()}
 
 
 class MetastoreProxy:

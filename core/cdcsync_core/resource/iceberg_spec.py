@@ -59,7 +59,7 @@ class SigV4Spec(Part):
 
 class CatalogTls(Part):
     """The authority that the certificates of the catalog and of the token's server are by, instead
-    of those that the machine knows."""
+    of those that the machine knows. A Hive metastore is reached by TLS where it is given."""
 
     ca_secret_ref: CaRef
 
@@ -115,8 +115,10 @@ class IcebergCatalog(Part):
             raise ValueError(f"type {self.type} with a uri like {example}, not {self.uri}")
         if self.type != "rest" and not self.warehouse_place:
             raise ValueError(f"a warehouse for type {self.type}: the folder or the bucket of the tables")
-        if self.type in ("jdbc", "hive") and (self.credentials_secret_ref or self.tls):
-            raise ValueError(f"no credentialsSecretRef and no tls for type {self.type}: nothing of them is sent")
+        if self.type in ("jdbc", "hive") and self.credentials_secret_ref:
+            raise ValueError(f"no credentialsSecretRef for type {self.type}: no account is sent")
+        if self.type == "jdbc" and self.tls:
+            raise ValueError("no tls for type jdbc, which is a file")
         return self
 
     @model_validator(mode="after")

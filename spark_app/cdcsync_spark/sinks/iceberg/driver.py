@@ -78,7 +78,8 @@ class IcebergDriver:
         if catalog.type == "hive":
             from cdcsync_spark.sinks.iceberg.catalog.hive import HiveCatalog  # loads Hive's whole interface
 
-            return HiveCatalog(catalog.uri, catalog.warehouse, self._stores())
+            authority = _authority(catalog, self.secrets_dir)
+            return HiveCatalog(catalog.uri, catalog.warehouse, self._stores(), authority=authority)
         if catalog.type == "glue":
             return self._glue(catalog)
         return _rest(catalog, self.secrets_dir)

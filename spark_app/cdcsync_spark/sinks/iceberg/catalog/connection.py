@@ -36,6 +36,11 @@ from cdcsync_lake.checked_proxy import connect_checked
 
 #: of the spec, which describes a catalog
 FIELD = "spec.sink.iceberg.catalog"
+#: what to do where a certificate is refused
+UNTRUSTED = (
+    f"correct the Secret of {FIELD}.tls.caSecretRef to the authority of the catalog's certificate, "
+    "or the host of the uri to one that the certificate names"
+)
 #: of one answer: the metadata of a table with some tens of thousands of snapshots
 ANSWER_BYTES = 64 * 2**20
 #: seconds after which a connection is not used again, below what servers and balancers wait

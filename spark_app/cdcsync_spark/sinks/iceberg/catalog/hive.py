@@ -15,10 +15,13 @@ from __future__ import annotations
 
 import re
 import socket
+import ssl
 import time
 import uuid
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 from hive_metastore.ThriftHiveMetastore import Client
@@ -45,7 +48,7 @@ from hive_metastore.ttypes import (
 
 from cdcsync_core.errors import RUN_AGAIN, CdcError, Reason, fail
 from cdcsync_core.quoting import quoted
-from cdcsync_spark.sinks.iceberg.catalog.connection import FIELD
+from cdcsync_spark.sinks.iceberg.catalog.connection import FIELD, UNTRUSTED, trusting
 from cdcsync_spark.sinks.iceberg.catalog.metadata_files import MetadataStores
 from cdcsync_spark.sinks.iceberg.catalog.metastore import NO_ANSWER, Connected
 from cdcsync_spark.sinks.iceberg.catalog.pointer import (
@@ -77,16 +80,18 @@ class _MetastoreCheck:
 @dataclass(frozen=True)
 class HiveCatalog(PointerCatalog):
     """See `Catalog`. The metastore is at `uri`, as `thrift://host:port`; tables lie below
-    `warehouse`. `seconds` bounds one call."""
+    `warehouse`. `seconds` bounds one call. With the file `authority` connections are encrypted, and
+    the metastore's certificate is by it."""
 
     uri: str
     warehouse: str
     stores: MetadataStores
     seconds: float = 30.0
+    authority: Path | None = None
     _checked: _MetastoreCheck = field(default_factory=_MetastoreCheck, compare=False, repr=False)
 
     def __reduce__(self) -> tuple[type[HiveCatalog], tuple[Any, ...]]:
-        return type(self), (self.uri, self.warehouse, self.stores, self.seconds)
+        return type(self), (self.uri, self.warehouse, self.stores, self.seconds, self.authority)
 
     def check(self) -> None:
         """Asks the metastore for its version, which changes nothing. Raises CdcError."""
@@ -145,7 +150,8 @@ class HiveCatalog(PointerCatalog):
         return fail(
             reason,
             f"the metastore {self.uri} {doing}: {quoted(fault)}",
-            needed="a Hive metastore 2.3.10 or 4.0.1, or newer, without SASL and TLS, that lets this sync write its tables",
+            needed="a Hive metastore 2.3.10 or 4.0.1, or newer, that lets this sync write its tables: "
+            "without SASL, and with TLS where tls is given, there alone",
             remedy=remedy if reason.retried else f"{remedy}, {RUN_AGAIN}",
         )
 
@@ -156,7 +162,8 @@ class _Metastore:
 
     def __init__(self, catalog: HiveCatalog, doing: str) -> None:
         self._catalog, self._doing = catalog, doing
-        self._connected = Connected(catalog.uri, f"{FIELD}.uri", catalog.seconds)
+        tls = partial(trusting, catalog.authority) if catalog.authority else None
+        self._connected = Connected(catalog.uri, f"{FIELD}.uri", catalog.seconds, tls)
 
     def __enter__(self) -> Client:
         try:
@@ -172,6 +179,9 @@ class _Metastore:
     def _translated(self, error: BaseException) -> CdcError:
         if _is_refusal(error):
             return self._catalog.fail(Reason.PRIVILEGE_MISSING, self._doing, _text(error), _RIGHTS)
+        if isinstance(error, ssl.SSLCertVerificationError):
+            refused = f"its certificate is refused: {error.verify_message}"
+            return self._catalog.fail(Reason.AUTHENTICATION_FAILED, self._doing, refused, UNTRUSTED)
         if isinstance(error, InvalidObjectException):
             return self._catalog.fail(Reason.SPEC_INVALID, self._doing, _text(error), _NAMES)
         return self._catalog.fail(Reason.SINK_UNREACHABLE, self._doing, _text(error), _AWAY)

@@ -10,8 +10,10 @@ interface.
 from __future__ import annotations
 
 import socket
+import ssl
 import struct
 import time
+from collections.abc import Callable
 from urllib.parse import urlsplit
 
 from hive_metastore.ThriftHiveMetastore import Client
@@ -32,22 +34,36 @@ NO_ANSWER = (TException, OSError, EOFError, ValueError, TypeError, struct.error,
 
 class Connected:
     """A client of the metastore at `uri`, which `spec_field` of the spec names, within a `with`;
-    each call ends after `seconds`. Raises OSError, and CdcError where the policy refuses an
+    each call ends after `seconds`. With `tls` the metastore's certificate is verified, and names
+    its host. Raises OSError, and CdcError where the policy refuses an
     address. A class, because contextlib sets the traceback of what passes a generator, and the
     interface's exceptions refuse to be changed."""
 
-    def __init__(self, uri: str, spec_field: str, seconds: float) -> None:
-        self._uri, self._spec_field, self._seconds = urlsplit(uri), spec_field, seconds
+    def __init__(
+        self, uri: str, spec_field: str, seconds: float, tls: Callable[[], ssl.SSLContext] | None = None
+    ) -> None:
+        self._uri, self._spec_field, self._seconds, self._tls = urlsplit(uri), spec_field, seconds, tls
 
     def __enter__(self) -> Client:
         host, port = self._uri.hostname or "", self._uri.port or _PORT
         networks = parse_networks(networks_of_the_run())
+        trusted = self._tls() if self._tls else None
         self._connection = connect_checked(self._spec_field, host, port, networks, self._seconds)
+        if trusted:
+            self._connection = _encrypted(self._connection, trusted, host)
         transport = TBufferedTransport(_BoundedTransport(self._connection, self._seconds), 64 * 2**10)
         return Client(TBinaryProtocol(transport, string_length_limit=ANSWER_BYTES, container_length_limit=_ELEMENTS))
 
     def __exit__(self, *_: object) -> None:
         self._connection.close()
+
+
+def _encrypted(connection: socket.socket, trusted: ssl.SSLContext, host: str) -> ssl.SSLSocket:
+    try:
+        return trusted.wrap_socket(connection, server_hostname=host)
+    except BaseException:
+        connection.close()
+        raise
 
 
 class _BoundedTransport(TTransportBase):

@@ -28,6 +28,7 @@ from cdcsync_core.quoting import quoted
 from cdcsync_spark.memory import memory_limit
 from cdcsync_spark.sinks.iceberg.catalog.connection import (
     FIELD,
+    UNTRUSTED,
     CatalogServer,
     HttpAnswer,
     NoAnswer,
@@ -349,7 +350,7 @@ class RestCatalog:
 
     def _unanswered(self, doing: str, error: NoAnswer) -> CdcError:
         if error.untrusted:
-            return self._fail(doing, Reason.AUTHENTICATION_FAILED, error.found, _UNTRUSTED)
+            return self._fail(doing, Reason.AUTHENTICATION_FAILED, error.found, UNTRUSTED)
         return self._fail(doing, Reason.SINK_UNREACHABLE, error.found, _LARGE if error.too_large else _AWAY)
 
     def _fail(self, doing: str, reason: Reason, found: str, remedy: str) -> CdcError:
@@ -376,10 +377,6 @@ _LARGE = (
     "then wait, and lower the table's property history.expire.max-snapshot-age-ms"
 )
 _NOT_ONE = f"correct {FIELD}.uri: it is what comes before /v1/config"
-_UNTRUSTED = (
-    f"correct the Secret of {FIELD}.tls.caSecretRef to the authority of the catalog's certificate, "
-    "or the host of the uri to one that the certificate names"
-)
 _ACCOUNT = f"correct the Secret of {FIELD}.credentialsSecretRef"
 _SIGNED = (
     f"correct the access key in the Secret of {FIELD}.credentialsSecretRef, {FIELD}.sigv4, or this machine's clock"
