@@ -145,9 +145,10 @@ def test_what_spark_does_to_a_table_is_known_and_stops_no_other(
 ) -> None:
     """A row that it deletes is missed until a verification finds it again; a table that it takes
     back is refused."""
-    server, database, tables = mariadb1011, fresh_database(mariadb1011), ("taken", "back", "busy")
+    server, database, tables = mariadb1011, fresh_database(mariadb1011), ("taken", "back", "busy", "altered")
     for table in tables:
-        server.run(f"CREATE TABLE {table} (id INT PRIMARY KEY)", f"INSERT INTO {table} VALUES (1), (2)", db=database)
+        columns = "id INT PRIMARY KEY, n INT" if table == "altered" else "id INT PRIMARY KEY"
+        server.run(f"CREATE TABLE {table} ({columns})", f"INSERT INTO {table} (id) VALUES (1), (2)", db=database)
     namespace = f"n{uuid.uuid4().hex}"
     catalog = {"uri": iceberg_catalog.uri, "warehouse": iceberg_catalog.warehouse}
     sink = {"iceberg": {"catalog": catalog, "namespace": namespace}}
@@ -157,7 +158,7 @@ def test_what_spark_does_to_a_table_is_known_and_stops_no_other(
         return pyiceberg_rows(metadata_file(iceberg_catalog.database, namespace, table), ["id"])
 
     def insert(table: str, number: int) -> None:
-        server.run(f"INSERT INTO {table} VALUES ({number})", db=database)
+        server.run(f"INSERT INTO {table} (id) VALUES ({number})", db=database)
         sync.wait_until(lambda: (number,) in rows(table), f"{number} in {table}")
 
     with (
@@ -180,6 +181,18 @@ def test_what_spark_does_to_a_table_is_known_and_stops_no_other(
         spark.sql(f"INSERT INTO lake.{namespace}.taken VALUES (2)")
         assert sync.command("verify", timeout=400).returncode == 0
         sync.wait_for(lambda s: consistent(s)[0] == "True")
+
+        spark.sql(f"ALTER TABLE lake.{namespace}.altered ADD COLUMN theirs STRING")
+        assert sync.command("verify", timeout=400).returncode == 0, "a column beside the source's is no difference"
+        spark.sql(f"ALTER TABLE lake.{namespace}.altered RENAME COLUMN n TO m")
+        verified = sync.command("verify", timeout=400)
+        assert verified.returncode == ExitCode.USER_MUST_ACT, (
+            "a column that is not there is read as NULL, as it is here"
+        )
+        assert "the target's column 'n' is missing" in verified.stdout + verified.stderr
+        spark.sql(f"ALTER TABLE lake.{namespace}.altered RENAME COLUMN m TO n")
+        assert sync.command("verify", timeout=400).returncode == 0
+        insert("altered", 4)
 
         (before,) = spark.sql(f"SELECT snapshot_id FROM lake.{namespace}.back.snapshots ORDER BY committed_at LIMIT 1")
         spark.sql(f"CALL lake.system.rollback_to_snapshot('{namespace}.back', {before[0]})")

@@ -37,6 +37,11 @@ def occupied_folder_error(table: str, uri: str, foreign: list[str]) -> CdcError:
 def refuse_other_columns(view: TableView, state: TableState) -> None:
     """Another program dropped or changed a column of the target: appends would hide it, so this is
     checked before each commit."""
+    _refuse_changed(view, state)
+    _refuse_not_null(view, state)
+
+
+def _refuse_changed(view: TableView, state: TableState) -> None:
     types = {name: field["type"] for name, field in view.fields.items()}
     needed = {field["name"]: field["type"] for field in json.loads(delta_schema(state.schema))["fields"]}
     changed = sorted(name for name, kind in needed.items() if types.get(name) != kind)
@@ -48,7 +53,6 @@ def refuse_other_columns(view: TableView, state: TableState) -> None:
             remedy=f"{RESNAPSHOT}; or undo the change of the target table, {RUN_AGAIN}",
             table=state.identity.table,
         )
-    _refuse_not_null(view, state)
 
 
 def _refuse_not_null(view: TableView, state: TableState) -> None:
@@ -64,6 +68,7 @@ def _refuse_not_null(view: TableView, state: TableState) -> None:
 
 
 def refuse_unreadable(table: str, view: TableView) -> None:
+    """Also where the table lacks a column of ours: its files may have it, or NULL."""
     features = set(view.protocol.get("readerFeatures") or ()) - READABLE
     if features or view.protocol["minReaderVersion"] == 2:
         raise fail(
@@ -81,6 +86,8 @@ def refuse_unreadable(table: str, view: TableView) -> None:
             remedy=f"compare with Spark; or remove the table's folder, {RUN_AGAIN}",
             table=table,
         )
+    if view.state is not None:
+        _refuse_changed(view, view.state)
 
 
 def refuse_files(table: str, view: TableView) -> None:

@@ -136,6 +136,8 @@ class IcebergFormat:
         raise self._unsupported(reason)
 
     def refuse_unreadable(self, version: IcebergVersion) -> None:
+        """Also where the table lacks a column of ours: its rows would be read with NULL."""
+        self._refuse_changed(version)
         if reason := self.unsupported_reason(version, merging=False):
             raise self._unsupported(reason)
 
@@ -151,14 +153,20 @@ class IcebergFormat:
     def refuse_altered(self, version: IcebergVersion) -> None:
         """Columns of the source that are missing or others; an additional one is another
         program's."""
+        self._refuse_changed(version)
         assert version.state is not None
-        columns, fields = all_columns(version.state.schema, self.place.events), version.schema.by_name
+        for field in all_columns(version.state.schema, self.place.events):
+            if version.schema.by_name[field.name].get("required") and field.name not in version.state.schema.key:
+                raise self._altered(f"the target's column {field.name!r} was made NOT NULL")
+
+    def _refuse_changed(self, version: IcebergVersion) -> None:
+        """A column without the values that ours has there."""
+        assert version.state is not None
+        columns = all_columns(version.state.schema, self.place.events)
         for field in columns:
-            stored = fields.get(field.name)
+            stored = version.schema.by_name.get(field.name)
             if stored is None or not same_type(stored, field.type):
                 raise self._altered(f"the target's column {field.name!r} is missing or has another type")
-            if stored.get("required") and field.name not in version.state.schema.key:
-                raise self._altered(f"the target's column {field.name!r} was made NOT NULL")
         self._refuse_other_ids(version, columns.names)
 
     def _refuse_other_ids(self, version: IcebergVersion, names: Sequence[str]) -> None:
