@@ -27,7 +27,8 @@ import sys
 import cdcsync_spark.app.program, cdcsync_spark.app.driver, cdcsync_spark.stream.run, cdcsync_spark.snapshot.run
 from pyspark.sql.types import NumpyArrayConverter
 NumpyArrayConverter().can_convert("what each call of the JVM asks")
-print(*(name for name in ("deltalake", "obstore", "pandas") if name in sys.modules))
+few = ("deltalake", "obstore", "pandas", "cdcsync_spark.sinks.iceberg", "fastavro", "hive_metastore", "confluent_kafka")
+print(*(name for name in few if name in sys.modules))
 """
 _HIDDEN = """
 import cdcsync_spark.app.program
@@ -64,7 +65,7 @@ def test_a_reader_does_without_the_models_of_the_specification() -> None:
     assert _output(_READER) == []
 
 
-def test_a_driver_does_without_delta_rs_and_the_clients_of_object_stores() -> None:
+def test_a_driver_does_without_delta_rs_other_sinks_and_the_clients_of_object_stores() -> None:
     assert _output(_DRIVER) == []
 
 
