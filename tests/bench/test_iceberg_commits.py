@@ -4,10 +4,11 @@ in a folder.
     ICEBERG_ROWS=1000000,10000000,50000000 make bench ARGS='-k iceberg_'
 
 Deletion vectors (format version 3) and position deletes (2). Beside it Spark's MERGE by deletion
-vectors into a table that was filled in the same way. Keys and batches are those of the Delta
-benchmark; after each commit of ours comes a step of maintenance, as in the stream, which is timed
-for itself. CPU is that of the process, and of Spark's JVM, without the catalog's server. Every
-table ends in a count and sums that must be the model's.
+vectors, and Flink's upserts by equality deletes, into a table that was filled in the same way. Keys
+and batches are those of the Delta benchmark; after each commit of ours comes a step of maintenance,
+as in the stream, which is timed for itself. CPU is that of the process, of Spark's JVM, and of
+Flink's, without the catalog's server. Every table ends in a count and sums that must be the
+model's.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ import pytest
 
 from bench.commit_times import HEAD, Show, measured
 from bench.delta_tables import TABLE, KeyBatches, fill
+from bench.flink_iceberg import FlinkUpserts
 from cdcsync_spark.sinks.contract.changes import Upsert
 from cdcsync_spark.sinks.iceberg.catalog.rest import RestCatalog, RestSettings
 from cdcsync_spark.sinks.iceberg.replica.sink import IcebergSink, IcebergTarget
@@ -37,7 +39,7 @@ from support.iceberg_spark import IcebergSpark
 pytestmark = [pytest.mark.bench, pytest.mark.timeout(3600)]
 
 SIZES = [int(n) for n in os.environ.get("ICEBERG_ROWS", "1000000").split(",")]
-COMMITS, MERGES, CHANGES = 30, 5, 10_000
+COMMITS, MERGES, READS, CHANGES = 30, 5, 3, 10_000
 
 
 class OwnSnapshot:
@@ -130,6 +132,39 @@ def test_iceberg_merges(
     times = measured(IcebergSparkMerge(spark, table, tmp_path), stream, folder, MERGES, warm_up=1)
     show(HEAD, times.row(rows, kind, CHANGES, "Spark's MERGE"))
     assert sums(target) == stream.expected
+
+
+READ_HEAD = "rows | keys | commits of 10,000 changes | by | Spark reads the table, ms"
+
+
+@pytest.mark.parametrize("by", ["own snapshot, v3", "own snapshot, v2", "Flink's equality deletes"])
+@pytest.mark.parametrize("rows", SIZES)
+def test_iceberg_equality_deletes(
+    catalog: IcebergCatalog, spark: IcebergSpark, rows: int, by: str, tmp_path: Path, show: Show
+) -> None:
+    """What the same commits cost who writes, and who reads after them."""
+    namespace = (f"n{uuid.uuid4().hex}",)
+    rest = RestCatalog(RestSettings(catalog.uri, seconds=600))
+    version = 3 if by.endswith("v3") else 2
+    target = IcebergSink(rest, LocalStores(), SYNC, namespace, format_version=version).target(TABLE.id)
+    fill(target, rows)
+    os.sync()
+    stream, folder = KeyBatches(rows, "uniform", CHANGES), Path(catalog.warehouse, *namespace)
+    if by.startswith("Flink"):
+        with FlinkUpserts(catalog.uri, namespace[0], tmp_path) as flink:
+            times = measured(flink, stream, folder, MERGES, warm_up=1)
+    else:
+        times = measured(OwnSnapshot(target, tmp_path), stream, folder, MERGES, warm_up=1)
+    show(HEAD, times.row(rows, "uniform", CHANGES, by))
+    question = f"SELECT count(*), sum(id), sum(v) FROM lake.{namespace[0]}.{TABLE.id.name}"
+    seconds = [_timed_read(spark, question, stream.expected) for _ in range(READS)]
+    show(READ_HEAD, f"| {rows:,} | uniform | {MERGES + 1} | {by} | {1000 * min(seconds):,.0f} |")
+
+
+def _timed_read(spark: IcebergSpark, question: str, expected: tuple[int, int, int]) -> float:
+    begun = time.perf_counter()
+    assert spark.sql(question) == [expected]
+    return time.perf_counter() - begun
 
 
 def sums(target: IcebergTarget) -> tuple[int, int, int]:
