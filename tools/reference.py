@@ -212,7 +212,7 @@ def metrics() -> str:
             "epoch": 1,
             "lag_seconds": 0.0,
             "position": status["position"],
-            "flow": {"heard": True, "silence": 0.0, "commit": 0.0, "waiting": 0.0},
+            "flow": {"connected": True, "seconds_since_event": 0.0, "commit": 0.0, "waiting": 0.0},
             "done": {"rows": 0, "commits": 0, "records": 0},
             "snapshot": {"splitsTotal": 0, "splitsFinished": 0},
             "maintenance": {"steps": 0, "seconds": 0.0, "bytes": 0, "filesRemoved": 0},

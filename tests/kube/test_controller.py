@@ -300,7 +300,7 @@ def test_a_driver_that_hangs_is_replaced(sync: InProcessSync) -> None:
     old = sync.stored.runs.stream
     assert old
     sync.show(RunKind.STREAM, phase="Running")
-    sync.driver(RunKind.STREAM).report(epoch=2, flow={"heard": True, "silence": 0.1, "waiting": 0.0})
+    sync.driver(RunKind.STREAM).report(epoch=2, flow={"connected": True, "seconds_since_event": 0.1, "waiting": 0.0})
     began = sync.now()
     controller.reconcile()
     while sync.clock_ahead < 3000 and old.pod in sync.pods():  # which is deleted at once, on no node

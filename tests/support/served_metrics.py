@@ -18,7 +18,7 @@ def served() -> str:
 
 def driver_page() -> str:
     driver = DriverMetrics({"namespace": "n", "name": "s", "kind": "stream"})
-    flow = Flow(heard=True, silence=1.0, waiting=0.0, commit=2.0).to_dict()
+    flow = Flow(connected=True, seconds_since_event=1.0, waiting=0.0, commit=2.0).to_dict()
     parts = {"position": {"timestamp": "2026-01-01T00:00:00Z"}, "epoch": 1, "lag_seconds": 0.5, "flow": flow}
     work = {
         "rows": 1,

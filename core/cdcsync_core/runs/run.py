@@ -179,14 +179,14 @@ class Flow:
     """How data flows through a stream, in seconds as of the report that it comes with: ages,
     because the clocks of two machines differ.
 
-    `heard`: the run has received an event or heartbeat from the source; `silence` is the age of the
-    last one, or since when the run has waited for the first (None: it does not listen yet).
-    `waiting` is for how long the oldest received change has waited for its commit, 0 where none
-    waits; `commit` the age of the run's last commit (None: none yet).
+    `connected`: the run has received an event or heartbeat from the source; `seconds_since_event`
+    is the age of the last one, or since when the run has waited for the first (None: it does not
+    listen yet). `waiting` is for how long the oldest received change has waited for its commit, 0
+    where none waits; `commit` the age of the run's last commit (None: none yet).
     """
 
-    heard: bool = False
-    silence: float | None = None
+    connected: bool = False
+    seconds_since_event: float | None = None
     waiting: float = 0.0
     commit: float | None = None
 

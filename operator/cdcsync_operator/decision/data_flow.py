@@ -53,12 +53,12 @@ class Doubt:
 
 def source_doubt(spec: Spec, stream: ObservedRun | None) -> Doubt | None:
     """One heartbeat is missing."""
-    if stream is None or stream.reported_at is None or stream.flow is None or stream.flow.silence is None:
+    if stream is None or stream.reported_at is None or stream.flow is None or stream.flow.seconds_since_event is None:
         return None
-    over = stream.flow.silence - spec.source.heartbeat_interval - _DOUBTED
+    over = stream.flow.seconds_since_event - spec.source.heartbeat_interval - _DOUBTED
     if over <= 0:
         return None
-    message = f"the source has sent nothing for {show_seconds(stream.flow.silence)}; it is checked again"
+    message = f"the source has sent nothing for {show_seconds(stream.flow.seconds_since_event)}; it is checked again"
     return Doubt(SOURCE_SILENT, message, stream.reported_at - over)
 
 
@@ -97,9 +97,9 @@ def _obstacle_of(spec: Spec, flow: Flow) -> tuple[str, str] | None:
             f"changes that were received have waited {show_seconds(flow.waiting)} for their commit to the sink",
         )
     heartbeat = spec.source.heartbeat_interval
-    if flow.silence is not None and flow.silence > source_bound(heartbeat):
+    if flow.seconds_since_event is not None and flow.seconds_since_event > source_bound(heartbeat):
         due = f"a heartbeat is due every {show_seconds(heartbeat)}"
-        return SOURCE_SILENT, f"the source has sent nothing for {show_seconds(flow.silence)}; {due}"
-    if not flow.heard:
+        return SOURCE_SILENT, f"the source has sent nothing for {show_seconds(flow.seconds_since_event)}; {due}"
+    if not flow.connected:
         return STARTING, "the stream's driver has received nothing from the source yet"
     return None

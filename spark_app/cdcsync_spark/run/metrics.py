@@ -46,7 +46,7 @@ def _ago(reported: Mapping[str, Any], name: str) -> float | None:
     received."""
     flow = reported.get("flow") or {}
     age = flow.get(name)
-    return None if age is None or (name == "silence" and not flow["heard"]) else reported["at"] - age
+    return None if age is None or (name == "seconds_since_event" and not flow["connected"]) else reported["at"] - age
 
 
 OF_RUN = (
@@ -55,7 +55,7 @@ OF_RUN = (
     RunMetric("cdcsync_driver_lag_seconds", "gauge", "seconds behind the source", lambda s: s.get("lag_seconds")),
     RunMetric(
         "cdcsync_driver_received_timestamp_seconds", "gauge", "when an event or heartbeat of the source came last",
-        lambda s: _ago(s, "silence"),
+        lambda s: _ago(s, "seconds_since_event"),
     ),
     RunMetric("cdcsync_driver_committed_timestamp_seconds", "gauge", "when the stream last committed", lambda s: _ago(s, "commit")),
     RunMetric("cdcsync_driver_waiting_seconds", "gauge", "how long the oldest received change waits", _of("flow", "waiting")),

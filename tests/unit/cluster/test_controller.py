@@ -176,7 +176,7 @@ def to_streaming(cluster: PlannedCluster, controller: KubeController) -> str:
     ("part", "text"),
     [
         ("head", {"number": 2, "at": "x"}),
-        ("head", {"number": 2, "at": 1.0, "flow": {"silence": [1]}}),
+        ("head", {"number": 2, "at": 1.0, "flow": {"seconds_since_event": [1]}}),
         ("head", "[" * 100_000),
         ("run", {"kind": "stream", "tables": [["shop.a"]]}),
         ("run", {"kind": "another"}),
@@ -287,7 +287,7 @@ def is_asked_to_go(cluster: PlannedCluster, pod: str) -> bool:
     return "deletionTimestamp" in cluster.api.objects[pod]["metadata"]
 
 
-FLOW = {"heard": True, "silence": 0.1, "waiting": 0.0}
+FLOW = {"connected": True, "seconds_since_event": 0.1, "waiting": 0.0}
 
 
 def to_flow(cluster: PlannedCluster, controller: KubeController) -> str:

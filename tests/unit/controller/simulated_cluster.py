@@ -251,7 +251,7 @@ class SimulatedCluster:
         stream = self.stream()
         flow = stream.seen().flow if stream else None
         assert flow is not None, "ready without a stream that has reported"
-        assert flow.heard, "ready before anything was received"
+        assert flow.connected, "ready before anything was received"
 
     def _check_stays_failed(self, before: Status) -> None:
         fixed = before.condition("SourceReady").status == "False" or before.observed_generation != self.generation

@@ -255,7 +255,7 @@ class SimulatedReader(SimulatedDriver):
             return
         self.epoch = max([self.action.epoch, *(h.known.epoch + 1 for h in self.held.values())])
         self.reader = min(self._position(h) for h in self.held.values())
-        self._report(everything=True, heard=False)
+        self._report(everything=True, connected=False)
 
     @staticmethod
     def _position(held: Held) -> int:
@@ -340,7 +340,7 @@ class SimulatedReader(SimulatedDriver):
             return TablePhase.CATCHING_UP
         return TablePhase.STREAMING
 
-    def _report(self, *, everything: bool, heard: bool = True) -> None:
+    def _report(self, *, everything: bool, connected: bool = True) -> None:
         entries = []
         for name, held in self.held.items():
             if held.released:
@@ -349,7 +349,7 @@ class SimulatedReader(SimulatedDriver):
             if everything or held.reported != (phase, held.known.number):
                 held.reported = (phase, held.known.number)
                 entries.append(entry_of(name, phase, held.known, held.stop))
-        flow = Flow(heard=heard, silence=0.0 if heard else None).to_dict()
+        flow = Flow(connected=connected, seconds_since_event=0.0 if connected else None).to_dict()
         position = place(self.reader) | {"timestamp": ""}
         self.say(
             epoch=self.epoch, tables=entries, position=position, lag_seconds=0.5, flow=flow, appeared=self.appeared

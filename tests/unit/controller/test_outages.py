@@ -23,7 +23,7 @@ def streaming() -> ControllerHarness:
     """A source that was checked just now: the next regular preflight is five minutes away."""
     harness = ControllerHarness()
     harness.to_streaming()
-    reported(harness, silence=0.0)
+    reported(harness, seconds_since_event=0.0)
     assert harness.condition("Ready") == ("True", "Streaming")
     return harness
 
@@ -32,14 +32,14 @@ def reported(harness: ControllerHarness, **flow: Any) -> None:
     """The driver reports, and the operator decides, before and after what it asked for."""
     run = harness.live(STREAM)
     harness.flow(*harness.tables)
-    harness.runs[run.id] = replace(harness.runs[run.id], flow=Flow(heard=True, **flow))
+    harness.runs[run.id] = replace(harness.runs[run.id], flow=Flow(connected=True, **flow))
     harness.step(0)
 
 
 @pytest.mark.parametrize(
     ("side", "flow", "condition", "doubt"),
     [
-        ("errors", "silence", "SourceReady", "SourceSilent"),
+        ("errors", "seconds_since_event", "SourceReady", "SourceSilent"),
         ("sink_errors", "waiting", "SinkReady", "SinkSlow"),
     ],
 )
@@ -64,7 +64,7 @@ def test_an_outage_is_reported_within_a_minute_and_its_end_too(
     setattr(harness, side, ())
     for _ in range(4):
         harness.now += EVERY
-        reported(harness, silence=0.0)
+        reported(harness, seconds_since_event=0.0)
     assert harness.condition(condition) == ("True", "PreflightPassed")
     assert harness.condition("Ready") == ("True", "Streaming")
     assert not any("no answer" in found.message for found in harness.status.conditions)
@@ -74,8 +74,8 @@ def test_a_preflight_that_passes_during_a_doubt_answers_it() -> None:
     harness = streaming()
     for seconds in range(30, 61, EVERY):
         harness.now += EVERY
-        reported(harness, silence=float(seconds))
-        reported(harness, silence=float(seconds))
+        reported(harness, seconds_since_event=float(seconds))
+        reported(harness, seconds_since_event=float(seconds))
     assert harness.condition("SourceReady") == ("True", "PreflightPassed")
 
 

@@ -123,16 +123,16 @@ def test_a_run_is_not_ready_before_it_received_anything() -> None:
     harness = ControllerHarness()
     harness.to_streaming()
     assert reporting(harness) == ("False", "Starting")
-    assert reporting(harness, silence=59.0) == ("False", "Starting")
-    assert reporting(harness, silence=61.0) == ("False", "SourceSilent")
-    assert reporting(harness, heard=True, silence=0.0) == ("True", "Streaming")
+    assert reporting(harness, seconds_since_event=59.0) == ("False", "Starting")
+    assert reporting(harness, seconds_since_event=61.0) == ("False", "SourceSilent")
+    assert reporting(harness, connected=True, seconds_since_event=0.0) == ("True", "Streaming")
 
 
 def test_ready_falls_when_two_heartbeats_are_missing() -> None:
     harness = ControllerHarness(resource=resource(source=SOURCE | {"heartbeatInterval": "30s"}))
     harness.to_streaming()
-    assert reporting(harness, heard=True, silence=60.0) == ("True", "Streaming")
-    assert reporting(harness, heard=True, silence=60.1) == ("False", "SourceSilent")
+    assert reporting(harness, connected=True, seconds_since_event=60.0) == ("True", "Streaming")
+    assert reporting(harness, connected=True, seconds_since_event=60.1) == ("False", "SourceSilent")
     assert harness.condition("Reconciling") == ("True", "SourceSilent")
     assert "a heartbeat is due every 30 s" in harness.status.condition("Ready").message
 
@@ -140,14 +140,14 @@ def test_ready_falls_when_two_heartbeats_are_missing() -> None:
 def test_ready_falls_when_received_changes_wait_for_their_commit() -> None:
     harness = ControllerHarness()
     harness.to_streaming()
-    assert reporting(harness, heard=True, silence=0.0, waiting=61.0) == ("True", "Streaming")
-    assert reporting(harness, heard=True, silence=90.0, waiting=61.1) == ("False", "SinkSlow")
+    assert reporting(harness, connected=True, seconds_since_event=0.0, waiting=61.0) == ("True", "Streaming")
+    assert reporting(harness, connected=True, seconds_since_event=90.0, waiting=61.1) == ("False", "SinkSlow")
 
 
 def test_a_driver_that_is_lost_ages_although_its_last_report_was_good() -> None:
     harness = ControllerHarness()
     harness.to_streaming()
-    assert reporting(harness, heard=True, silence=0.0) == ("True", "Streaming")
+    assert reporting(harness, connected=True, seconds_since_event=0.0) == ("True", "Streaming")
     harness.step(60)
     assert harness.condition("Ready") == ("False", "Silent")
     assert harness.status.lag_seconds is not None
@@ -157,7 +157,7 @@ def test_a_driver_that_is_lost_ages_although_its_last_report_was_good() -> None:
 def test_consistency_is_claimed_as_of_a_time() -> None:
     harness = ControllerHarness()
     harness.to_streaming()
-    reporting(harness, heard=True, silence=0.0)
+    reporting(harness, connected=True, seconds_since_event=0.0)
     known = harness.status.to_dict()["position"]["timestamp"]
     harness.step(500)
     assert harness.status.condition("Consistent").message == f"2 of 2 tables equal the source as of {known}"

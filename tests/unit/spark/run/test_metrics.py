@@ -60,9 +60,9 @@ def test_a_table_that_is_reported_without_a_phase_keeps_its_last() -> None:
 
 def test_when_data_came_and_was_committed_is_shown() -> None:
     metrics = DriverMetrics(LABELS)
-    metrics.take({"flow": Flow(silence=50.0).to_dict()}, 100.0)
+    metrics.take({"flow": Flow(seconds_since_event=50.0).to_dict()}, 100.0)
     assert "cdcsync_driver_received_timestamp_seconds" not in metrics.text(), "nothing came yet"
-    metrics.take({"flow": Flow(heard=True, silence=1.5, waiting=7.0, commit=20.0).to_dict()}, 100.0)
+    metrics.take({"flow": Flow(connected=True, seconds_since_event=1.5, waiting=7.0, commit=20.0).to_dict()}, 100.0)
     lines = metrics.text().splitlines()
     assert f"cdcsync_driver_received_timestamp_seconds{{{ON_EACH}}} 98.5" in lines
     assert f"cdcsync_driver_committed_timestamp_seconds{{{ON_EACH}}} 80.0" in lines

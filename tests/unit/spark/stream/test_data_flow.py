@@ -52,7 +52,7 @@ def test_only_a_heartbeat_from_the_end_shows_that_all_is_applied(
 
 def test_how_data_flows() -> None:
     assert flow(None, 100.0, 0.0, None) == Flow()
-    assert flow(Received(40.0), 100.0, 0.0, None) == Flow(heard=False, silence=60.0)
+    assert flow(Received(40.0), 100.0, 0.0, None) == Flow(connected=False, seconds_since_event=60.0)
     assert flow(Received(40.0, last=99.0), 100.0, 5.0, 90.0) == Flow(True, 1.0, 5.0, 10.0)
     assert flow(Received(40.0, last=50.0, blocked=True), 100.0, 50.0, 50.0) == Flow(True, 0.0, 50.0, 50.0), (
         "a reader that does not listen calls no source silent"

@@ -102,14 +102,18 @@ def test_a_driver_whose_sink_hangs_reports_since_when() -> None:
     stream = Reported([stream_table("a")])
     stream.receive(last=0.0, changes=3)
     stream.apply(100, 200, 999.0, changes=3)
-    assert stream.report()["flow"] == {"heard": True, "silence": 0.0, "waiting": 0.0, "commit": None}
+    assert stream.report()["flow"] == {"connected": True, "seconds_since_event": 0.0, "waiting": 0.0, "commit": None}
     stream.now = 10.0
     stream.receive(last=10.0, end=10.0, changes=5)
     stream.run.reports.observe()
     stream.now, stream.wall = 95.0, 1095.0
     stream.receive(last=94.0, end=94.0, changes=5)
     report = stream.report()
-    assert (report["flow"]["silence"], report["flow"]["waiting"], report["lag_seconds"]) == (1.0, 85.0, 96.0)
+    assert (report["flow"]["seconds_since_event"], report["flow"]["waiting"], report["lag_seconds"]) == (
+        1.0,
+        85.0,
+        96.0,
+    )
     stream.apply(200, 300, 1010.0, changes=5)
     report = stream.report()
     assert (report["flow"]["waiting"], report["lag_seconds"]) == (0.0, 0.0)
