@@ -48,7 +48,7 @@ export KUBERNETES ?=
 LONG ?= not long
 STRESS_SECONDS ?= 20
 
-.PHONY: help venv setup servers gh-ost demo docs lint lint-types lint-all-else format test test-all test-unit test-servers test-stress test-kube test-cluster images release sign publish bench lock clean kube-programs kube-tests cluster-images
+.PHONY: help venv setup servers gh-ost demo docs lint lint-types lint-tests lint-all-else format test test-all test-unit test-servers test-stress test-kube test-cluster images release sign publish bench lock clean kube-programs kube-tests cluster-images
 
 help: ## list the targets
 	@grep -hE '^[a-z][a-z-]*:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/\1|\2/' | while IFS='|' read -r target text; do printf '  make %-14s%s\n' "$$target" "$$text"; done
@@ -65,12 +65,17 @@ gh-ost: $(GH_OST) ## build gh-ost, which tests of `make test-all` run beside a s
 demo: setup ## copy a small shop from a MariaDB of our own into Delta tables (SINK=iceberg: Iceberg) and verify it while it is written
 	@$(BIN)/cdcsync demo --sink $(SINK)
 
-lint: venv ## ruff, formatting, types, import layers, words, the manual
-	@$(SIDE_BY_SIDE) --output-sync=target lint-types lint-all-else
+lint: venv ## ruff, formatting, types, import layers, words, the manual, whether every test can be collected
+	@$(SIDE_BY_SIDE) --output-sync=target lint-types lint-tests lint-all-else
 
 lint-types:
 	@echo "lint: mypy"
 	@$(BIN)/mypy
+
+# The checker of types leaves a processor idle. Each worker of pytest would make anew what this leaves in the caches.
+lint-tests:
+	@echo "lint: every test can be collected"
+	@$(PYTEST) --collect-only -qq tests >.cache/collected.txt || { tail -n 60 .cache/collected.txt; exit 1; }
 
 lint-all-else:
 	@echo "lint: ruff check"
@@ -200,7 +205,7 @@ $(STAMPS)/system: tools/system-packages.sh | $(STAMPS)/python
 
 # The stamps of the virtual environment are inside it, so that they go with it.
 .venv/locked: requirements.lock | $(STAMPS)/python
-	@echo "setup: Python packages of requirements.lock into .venv (about two minutes the first time)"
+	@echo "setup: Python packages of requirements.lock into .venv (a minute or two the first time)"
 	@[ -x $(BIN)/pip ] || $(PYTHON) -m venv --clear .venv
 	@$(BIN)/pip install --quiet --no-compile --require-hashes --requirement requirements.lock
 	@touch $@
