@@ -8,7 +8,7 @@ Nothing changes in the specs. `paused`: nothing runs; each is reconciled every f
 are measured for as long. `streaming`: each has a driver's pod that is Running and a driver that
 reports its position every ten seconds (real ones do so every two; the operator reconciles every
 ten). `start`: how long until a new operator has observed all specs, and one that was changed last.
-`foreign`: the memory beside pods that are nobody's, of which CDCSYNC_BENCH_PODS says how many, in
+`foreign`: the memory beside pods of no sync, of which CDCSYNC_BENCH_PODS says how many, in
 an operator of all namespaces. Needs the node binary (`make test-kube`).
 """
 

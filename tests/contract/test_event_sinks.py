@@ -208,8 +208,8 @@ def test_an_early_table_stops_where_the_source_crashed_before_it_is_consistent(t
 
 @pytest.mark.parametrize("early", [False, True])
 def test_rows_that_are_delivered_early_keep_their_values_when_the_definition_changes(early: bool) -> None:
-    """Before the table is consistent. A staged copy takes the same change, because nobody has read
-    it."""
+    """Before the table is consistent. A staged copy takes the same change, because no reader has
+    read it."""
     begun = replace(
         first_state(), early=early, position=place(LOW), low=place(LOW), high=Place(FILE, HIGH, "mysql:uuid")
     )

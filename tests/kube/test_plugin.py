@@ -76,7 +76,7 @@ def test_a_change_is_made_or_printed_as_a_patch_that_makes_it(sync: InProcessSyn
 
 
 def test_a_patch_names_the_version_of_the_manifest(sync: InProcessSync, call: Call) -> None:
-    """Whatever has changed the spec since: this program, or a field that somebody edited."""
+    """Whatever has changed the spec since: this program, or a field that a user edited."""
     path = f"{sync.syncs.replace('v1alpha1', 'v1beta1')}/shop"
     body = {"apiVersion": "cdcsync.io/v1beta1", "kind": "CdcSync", "metadata": {"name": "shop"}, "spec": sync.spec}
     assert sync.api.create(sync.syncs.replace("v1alpha1", "v1beta1"), body)["metadata"]
@@ -100,7 +100,7 @@ def _printed_version(call: Call) -> Any:
 def test_a_resnapshot_raises_the_nonce_of_its_tables_alone(
     sync: InProcessSync, call: Call, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also where somebody else asks for another table at the same moment."""
+    """Also where another user asks for another table at the same moment."""
     sync.create(resnapshot=[{"tables": r"shop\..*", "nonce": 4}])
     sync.until(sync.operator(), lambda s: s.tables.total == 2)
     assert call("resnapshot", "shop", "shop.a").exit_code == 0

@@ -62,7 +62,7 @@ def _pem(certificate: x509.Certificate) -> str:
     return certificate.public_bytes(serialization.Encoding.PEM).decode()
 
 
-#: nobody may do anything without a right, but for clients of the plain listener
+#: no client may do anything without a right, but for clients of the plain listener
 DENYING = {
     "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
     "allow.everyone.if.no.acl.found": "false",

@@ -60,7 +60,7 @@ def log_in(resource: CdcSync, secrets: Path, question: Question) -> None:
 
 
 def not_reached(error: CdcError) -> Preflight:
-    """The preflight of a source that let nobody in."""
+    """The preflight of a source that refuses every login."""
     return Preflight(None, (refused("connection", error),))
 
 

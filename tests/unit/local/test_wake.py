@@ -34,7 +34,7 @@ def test_a_signal_ends_the_wait() -> None:
 
 
 def test_it_may_be_set_without_end() -> None:
-    """Nobody waits meanwhile, and the socket is full."""
+    """No thread waits meanwhile, and the socket is full."""
     wake = Wake()
     for _ in range(100_000):
         wake.set()

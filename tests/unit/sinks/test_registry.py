@@ -174,7 +174,7 @@ def test_a_schema_that_the_registry_does_not_give(server: ScriptedRegistry, answ
 
 
 def test_an_account_that_cannot_be_read(server: ScriptedRegistry, tmp_path: Path) -> None:
-    """Nobody is asked without it."""
+    """No registry is asked without it."""
     server.answers = [(200, b'{"id": 1}')]
     error = refusal(Registry(server.url, (tmp_path / "username", tmp_path / "password")))
     assert error.reason is Reason.SPEC_INVALID

@@ -1,7 +1,7 @@
 """How much the operator keeps for whom: bytes for all syncs together, and a share of them for each
 namespace.
 
-Why it is right: a number of namespaces have bytes of their own, whatever the others hold: nobody
+Why it is right: a number of namespaces have bytes of their own, whatever the others hold: none
 gets more than what leaves each of them its own, whether it is there already or comes later
 (reservation). So as many namespaces as that less one take no room of another one, however many
 syncs they have. Those beyond the number share what is left, as memory that is never given back

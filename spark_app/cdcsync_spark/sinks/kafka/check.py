@@ -35,7 +35,7 @@ _COPIES = "transaction.state.log.replication.factor"
 
 @dataclass(frozen=True)
 class _Found:
-    """A topic that is there, and what this client may do with it (None: the brokers ask nobody)."""
+    """A topic that is there, and what this client may do with it (None: brokers without rights)."""
 
     topic: Topic
     rights: frozenset[str] | None

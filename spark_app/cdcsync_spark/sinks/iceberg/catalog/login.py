@@ -27,7 +27,7 @@ _LONGEST_LIFE = 1e9
 
 @dataclass(frozen=True)
 class Bearer:
-    """A token that somebody else renews, in the file `token`."""
+    """A token that another program renews, in the file `token`."""
 
     token: Path
 

@@ -425,7 +425,7 @@ def _error_type(answer: HttpAnswer) -> str:
 
 def _message(answer: HttpAnswer) -> str:
     """The catalog's own words, in the protocol's form. Another answer may be that of any server
-    that the uri leads to, and is shown to nobody."""
+    that the uri leads to, and is shown nowhere."""
     text = _error(answer).get("message") if _error_type(answer) else ""
     return quoted(str(text)) if text else ""
 

@@ -1,8 +1,8 @@
 """The stores of tables' files, by the locations that a catalog gives.
 
 Why it is right: a catalog chooses where a table lies. A folder is each machine's own, so a catalog
-that names one that its manifest does not would have rows written where nobody looks for them; that
-is refused, as is what no store has. Credentials that the catalog gives are asked for where the
+that names one that its manifest does not would have rows written where no reader looks for them;
+that is refused, as is what no store has. Credentials that the catalog gives are asked for where the
 manifest has none, and go where the catalog says; the manifest's go to its own endpoint only.
 """
 

@@ -227,7 +227,7 @@ def _exchanged(
 
 def _message(body: bytes) -> str:
     """The registry's own words, in its form; "" for another answer, which may be that of any server
-    that the url leads to, and is shown to nobody."""
+    that the url leads to, and is shown nowhere."""
     try:
         document = parse_json(body)
         return str(document["message"])[:2000] if type(document["error_code"]) is int else ""

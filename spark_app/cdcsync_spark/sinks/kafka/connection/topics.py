@@ -163,7 +163,7 @@ class Topics:
 
     def rights(self, names: Collection[str]) -> dict[str, frozenset[str]]:
         """The operations that are allowed on those that are there: none on one that may not be
-        described. Not of brokers that ask nobody."""
+        described. Not of brokers that ask for no rights."""
         asked = self.admin.describe_topics(
             TopicCollection(list(names)), include_authorized_operations=True, request_timeout=self.timeout
         )
