@@ -168,6 +168,20 @@ def test_what_was_forgotten_before_it_was_followed(copy: Forgetful) -> None:
     _same(copy)
 
 
+@often
+def test_a_table_that_began_without_a_snapshot_is_repaired(copy: Forgetful) -> None:
+    """What it was read up to is a GTID set on MySQL, and what the repair read ends at a place."""
+    copy.server.run("CREATE TABLE c (id INT PRIMARY KEY, v INT)", db=copy.database)
+    copy.remember()
+    copy.begin("c")
+    copy.server.run("INSERT INTO c VALUES (1, 1), (2, 2)", db=copy.database)
+    _follow(copy)
+    copy.crash()
+    _follow(copy)
+    assert not copy.difference("c")
+    assert copy.targets["c"].open_snapshot().scan().read_all().num_rows == 0
+
+
 @variants
 def test_rows_that_a_snapshot_read_and_the_source_forgot(copy: Forgetful) -> None:
     """LOW and HIGH are before the crash, and no stream was."""

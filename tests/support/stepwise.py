@@ -122,6 +122,18 @@ class Stepwise:
         target.commit(1, _wave(splits, safe, end, tuple(staged)))
         self.targets[name] = target
 
+    def begin(self, name: str) -> None:
+        """Begins the table at the end of the binlog, without a snapshot."""
+        table, low = self._definition(name), LiveSource(self.source, self.facts).low()
+        target = self._sink().target(table.id)
+        target.prepare(
+            TableState(
+                Identity("test/stepwise", self.facts.lineage, str(table.id)), table, TargetSchema.of(table), epoch=1
+            )
+        )
+        target.commit(1, lambda state: Commit(replace(state.begun_at(low), epoch=1), Append(())))
+        self.targets[name] = target
+
     @property
     def snapshot_host(self) -> SnapshotHost | None:
         if self.replica is None:

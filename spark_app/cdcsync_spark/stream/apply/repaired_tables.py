@@ -77,7 +77,8 @@ class CrashRepair:
             return None
         assert state.position is not None
         rows = folded(Changelog(piece.changes), state)
-        high = join(state.high, piece.high) if state.high else piece.high
+        # what a consistent table has passed counts no more, and may be of another kind
+        high = piece.high if state.consistent or state.high is None else join(state.high, piece.high)
         after = state.after_batch(passed if piece.last else state.position, piece.nulled)
         self.commits.expect(table, rows.num_rows)
         return Commit(replace(after, high=high, epoch=self.commits.epoch), Upsert(rows.upserts, rows.deletes))
