@@ -123,7 +123,10 @@ class Relay:
         return self.hold_dumps and _asks_for_an_endless_dump(data)
 
     def _received(self, source: socket.socket) -> bytes | None:
-        return source.recv(1 << 16) if select.select([source], [], [], _TICK)[0] else None
+        # not select.select: it takes no file descriptor from 1024 on
+        waiting = select.poll()
+        waiting.register(source, select.POLLIN)
+        return source.recv(1 << 16) if waiting.poll(_TICK * 1000) else None
 
 
 def _asks_for_an_endless_dump(data: bytes) -> bool:

@@ -20,7 +20,7 @@ from cdcsync_core.runs.run import TableAssignment
 from cdcsync_core.state import Identity, TableState
 from cdcsync_core.tables.target_schema import TargetSchema
 from cdcsync_spark.sinks.contract.changes import Commit, Replace, Staged
-from cdcsync_spark.sinks.contract.checks import refuse_other_copy, refuse_superseded
+from cdcsync_spark.sinks.contract.checks import refuse_other_copy, refuse_other_identity, refuse_superseded
 from cdcsync_spark.sinks.contract.sink import Sink, Target
 from cdcsync_spark.snapshot.plan_reader import PlanFeed
 
@@ -118,9 +118,7 @@ def open_table(
     if last is None or _satisfies(last, assignment):
         if last is not None and last.generation > 0:
             sink.discard(table.id, last.generation)  # of a run that died after the publication
-        if last is not None:
-            _refuse_other_lineage(last, first)
-        target, state, published = main, main.prepare(first), True
+        target, state, published = main, _begun(main, last, first), True
     else:
         target, state = _staged_copy(sink, first, last)
         published = False
@@ -129,6 +127,19 @@ def open_table(
     gate("table-prepared")
     abandoned = () if published or last is None else tuple(range(last.generation + 1, state.generation))
     return SnapshotTable(assignment, sink, main, target, state, feed, published, abandoned)
+
+
+def _begun(main: Target, last: TableState | None, first: TableState) -> TableState:
+    """The state of the content that is asked for. What is complete stays as it is where it is from
+    another server's binlog: a run of the stream proves whether this one leads on from there."""
+    if last is None:
+        return main.prepare(first)
+    if last.snapshot_complete and not last.identity.lineage.accepts(first.identity.lineage.newest):
+        there = replace(first.identity, lineage=last.identity.lineage)
+        refuse_other_identity(last, replace(first, identity=there))
+        return last
+    _refuse_other_lineage(last, first)
+    return main.prepare(first)
 
 
 def _refuse_other_lineage(state: TableState, expected: TableState) -> None:

@@ -97,6 +97,27 @@ def test_a_table_that_the_stream_met_locked_comes_back_to_it() -> None:
     assert harness.status.restarts.consecutive == 0
 
 
+def test_a_catch_up_whose_only_table_is_locked_delays_no_other_run() -> None:
+    """In a SQL database, say, where its target has all of its snapshot."""
+    harness = ControllerHarness()
+    harness.to_streaming()
+    harness.say(RunKind.STREAM, tables=[MET])
+    harness.steps(60)
+    harness.end(RunKind.STREAM)
+    harness.steps()
+    for _ in range(3):
+        harness.read("shop.b")
+        harness.end(RunKind.SNAPSHOT)
+        harness.steps()
+        harness.say(RunKind.CATCH_UP, tables=[MET])
+        harness.end(RunKind.CATCH_UP, ExitCode.RETRY, "TableBusy", LOCKED.message)
+        harness.steps()
+        assert harness.status.restarts.consecutive == 0
+        harness.steps(400)
+        assert harness.live(RunKind.SNAPSHOT).names == {"shop.b"}
+        assert harness.live(RunKind.STREAM).names == {"shop.a"}
+
+
 @pytest.mark.parametrize("by_run", [False, True])
 def test_a_sync_whose_only_table_is_locked_goes_on_by_itself(by_run: bool) -> None:
     harness = ControllerHarness(("shop.b",), table_errors={} if by_run else {"shop.b": LOCKED})

@@ -86,6 +86,8 @@ def _record_exit(s: Situation, run: ObservedRun, outcome: Exit, lasted: float) -
         return _record_permanent_failure(s, run, outcome, lasted)
     if (outcome.code == ExitCode.DONE or run.kind is RunKind.SNAPSHOT) and is_complete(s, run):
         return s  # a snapshot that has read all may be lost while it ends
+    if outcome.reason == Reason.TABLE_BUSY.value and not unfinished(s, run):
+        return s  # its tables are tried again by themselves, and delay no other run
     reason = outcome.reason or Reason.DRIVER_LOST.value
     unexplained = f"the {run.kind.value} driver ended with code {int(outcome.code)} before its work was done"
     return s.failing_transiently(reason, outcome.message or unexplained, lasted)
