@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +13,15 @@ from cdcsync_core.errors import CdcError, Reason
 from cdcsync_core.gates import observed
 from cdcsync_core.positions.failover import diverged_at
 from cdcsync_core.positions.gtid import GtidSet
-from cdcsync_core.positions.position import GtidPosition
+from cdcsync_core.positions.position import GtidPosition, Position
 from cdcsync_core.runs.run import ExitCode
+from cdcsync_core.tables.source_table import TableId
+from cdcsync_mysql.readiness.proof import open_session
+from cdcsync_mysql.server import ServerFacts
+from cdcsync_mysql.sessions.connection import Source
+from cdcsync_spark.binlog.schema.steps import FollowPolicy
+from cdcsync_spark.binlog.search.stopping_statement import statements_behind
+from cdcsync_spark.stream import failover
 from support.relay import relay_to
 from support.servers import VARIANTS, Server
 from support.stepwise import Stepwise
@@ -214,6 +221,51 @@ def test_a_new_server_must_have_all_that_a_snapshot_may_have_read(pair: tuple[Se
     refused = _refused(step, "torn")
     assert refused.reason is Reason.HISTORY_DIVERGED
     assert "other transactions have the same GTIDs" in refused.found
+
+
+def test_tables_at_several_places_have_the_binlog_searched_once(
+    pair: tuple[Server, Server], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """For what dropped them; a table that has all the statements was dropped without a trace."""
+    names, searched_from = ("a", "b", "c"), list[Position]()
+
+    def searched(source: Source, server: ServerFacts, position: Position, tables: Collection[TableId]) -> Any:
+        searched_from.append(position)
+        return statements_behind(source, server, position, tables)
+
+    monkeypatch.setattr(failover, "statements_behind", searched)
+    old, new = pair
+    old.run("CREATE DATABASE h")
+    _make(old, *names, "gone")
+    step = Stepwise(old, "h", tmp_path)
+    for name in ("gone", *names):
+        step.snapshot(name)
+    targets, step.targets = step.targets, {}
+    for name in names:
+        old.run(f"INSERT INTO h.{name} VALUES (3, 3)")
+        step.targets |= {name: targets[name]}
+        step.follow()
+        del step.targets[name]
+    old.run("ALTER TABLE h.gone DROP COLUMN v", "INSERT INTO h.gone VALUES (3)")
+    step.targets, step.policy = {"gone": targets["gone"]}, FollowPolicy(follow=True)
+    step.follow()
+    step.targets = targets
+    _await_replica(old, new)
+    _promote(new)
+    new.run("SET SQL_LOG_BIN = 0", "DROP TABLE h.gone", "SET SQL_LOG_BIN = 1", "DROP TABLE h.a, h.b, h.c")
+    step.reach(new)
+    assert len({str(_gtids(step, name)) for name in names}) == 3
+    with open_session(step.source) as session:
+        moving = failover.Failover(step.source, session, [TableId("h", n) for n in targets], epoch=1)
+        moved = {name: moving.judge(step.state(name)) for name in targets}
+        for name in reversed(names):
+            moving.move(targets[name].writer(tmp_path), step.state(name), moved[name])
+        with pytest.raises(CdcError) as refused:
+            moving.move(targets["gone"].writer(tmp_path), step.state("gone"), moved["gone"])
+    assert refused.value.reason is Reason.NO_SUCH_TABLE
+    assert len(searched_from) == 1
+    del step.targets["gone"]
+    assert [table.error and table.error.reason for table in step.follow().values()] == [Reason.TABLE_GONE] * 3
 
 
 @pytest.mark.long

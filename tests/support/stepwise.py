@@ -92,8 +92,10 @@ class Stepwise:
         ids = [TableId(self.database, n) for n in self.targets]
         with open_session(self.source) as session:
             failover = Failover(self.source, session, ids, epoch=1)
+            moved = {name: failover.judge(self.state(name)) for name in names}
             for name in names:
-                state = failover.move(self.targets[name].writer(Path(tempfile.gettempdir())), self.state(name))
+                target = self.targets[name].writer(Path(tempfile.gettempdir()))
+                state = failover.move(target, self.state(name), moved[name])
                 session.proved(state.identity.lineage, state.position)
 
     def snapshot(self, name: str, after_split: Callable[[int], None] = lambda _: None) -> None:

@@ -30,7 +30,7 @@ from cdcsync_core.positions.failover import (
     snapshot_ends,
 )
 from cdcsync_core.positions.gtid import Gtid, GtidSet
-from cdcsync_core.positions.position import FilePosition, GtidPosition, Position
+from cdcsync_core.positions.position import FilePosition, GtidPosition, Position, meet_all
 from cdcsync_core.positions.witness import Witness
 from cdcsync_core.remedies import resnapshot
 from cdcsync_core.state import TableState
@@ -46,11 +46,10 @@ from cdcsync_mysql.sessions.connection import Source
 from cdcsync_spark.binlog.search.commit_time import commit_time
 from cdcsync_spark.binlog.search.numbered_server import ask_numbered
 from cdcsync_spark.binlog.search.other_server import ask
-from cdcsync_spark.binlog.search.stopping_statement import statements_behind, stops
+from cdcsync_spark.binlog.search.stopping_statement import CommittedStatement, behind, statements_behind, stops
 from cdcsync_spark.logs import get_logger
 from cdcsync_spark.sinks.contract.changes import AdvancePosition, Commit
 from cdcsync_spark.sinks.contract.writer import Writer
-from cdcsync_spark.wire.sql.syntax.text import Statement
 
 #: what the stream says itself of a table that was dropped or changed behind the copy's position
 _CHANGED_SINCE = frozenset({Reason.NO_SUCH_TABLE, Reason.ENGINE_UNSUPPORTED})
@@ -59,8 +58,8 @@ _log = get_logger()
 
 @dataclass
 class Failover:
-    """To the server of `session`; `tables` are all of the run. Tables at the same place are asked
-    for once."""
+    """To the server of `session`; `tables` are all of the run. All that move are judged before the
+    first one is moved. Tables at the same place are asked for once."""
 
     source: Source
     session: SourceSession
@@ -74,19 +73,24 @@ class Failover:
             tuple[FilePosition, tuple[Witness, ...]], tuple[WitnessQuestion, WitnessAnswer] | Unproved
         ] = {}
         self._committed: dict[Gtid, int | None] = {}
-        self._statements: dict[Position, tuple[Statement, ...]] = {}
+        self._proved = list[Position]()
 
-    def move(self, target: Writer, state: TableState) -> TableState:
-        """The state of the table there. Raises PositionLost where it is not proved that the
+    def judge(self, state: TableState) -> MovedPosition:
+        """Where the table goes on there. Raises PositionLost where it is not proved that the
         server's binlog leads on from the table's, HistoryDiverged where the table was changed by
         what the server lacks, SourceUnreachable in the place of both while the server is a replica
-        that may still get it; and as `check_kind`: the server may have the table under
-        another name, whose changes would pass by unseen, or not at all."""
+        that may still get it."""
         moved = self._unfit(state) or self._judged(state)
         if isinstance(moved, Unproved):
             raise _unproved(moved, self.session.facts.log, state)
         if isinstance(moved, Diverged):
             raise _diverged(moved, self.session.facts.log, state)
+        self._proved.append(moved.position)
+        return moved
+
+    def move(self, target: Writer, state: TableState, moved: MovedPosition) -> TableState:
+        """The state of the table there. Raises as `check_kind`: the server may have the table under
+        another name, whose changes would pass by unseen, or not at all."""
         self._check_table(state, moved.position)
         after = self._commit(target, state, moved)
         gate("table-moved")
@@ -108,10 +112,13 @@ class Failover:
         except PermanentError as e:
             if e.reason not in _CHANGED_SINCE or not self._spells(table):
                 raise
-            if position not in self._statements:
-                self._statements[position] = statements_behind(self.source, self.session.facts, position, self.tables)
-            if not stops(state.capture, self._statements[position]):
+            if not stops(state.capture, behind(position, self._statements)):
                 raise
+
+    @cached_property
+    def _statements(self) -> tuple[CommittedStatement, ...]:
+        """The statements behind the positions of all tables that were judged, in one reading."""
+        return statements_behind(self.source, self.session.facts, meet_all(self._proved), self.tables)
 
     def _spells(self, table: TableId) -> bool:
         """Whether the server's binlog has the name as it is."""
@@ -152,10 +159,7 @@ class Failover:
         copied = state.copied
         if isinstance(copied.position, FilePosition):
             return self._asked_by_numbers(copied, copied.position, state)
-        ours = copied.position.gtids
-        if ours not in self._sets:
-            self._sets[ours] = gtid_sets(self.session.unproved())
-        asked = question(copied, *self._sets[ours])
+        asked = question(copied, *self._sets_for(copied.position.gtids))
         if not isinstance(asked, WitnessQuestion):
             return asked
         if asked not in self._answers:
@@ -183,7 +187,13 @@ class Failover:
 
     def _executed(self, position: Position) -> GtidSet:
         """What a MySQL server had executed when the position was judged."""
-        return self._sets[position.gtids][0] if isinstance(position, GtidPosition) else GtidSet()
+        return self._sets_for(position.gtids)[0] if isinstance(position, GtidPosition) else GtidSet()
+
+    def _sets_for(self, ours: GtidSet) -> tuple[GtidSet, GtidSet]:
+        """What the server has executed and purged: tables with the same GTIDs are judged alike."""
+        if ours not in self._sets:
+            self._sets[ours] = gtid_sets(self.session.unproved())
+        return self._sets[ours]
 
     def _lacks_ours(self, state: TableState) -> bool:
         """Whether the server has not all that the table's position has, or its snapshot may have

@@ -20,6 +20,7 @@ from pymysql.connections import Connection
 
 from cdcsync_core.errors import PermanentError, TableBusyError
 from cdcsync_core.gates import gate
+from cdcsync_core.positions.failover import MovedPosition
 from cdcsync_core.positions.position import LogOffset, Place, Position, meet_all
 from cdcsync_core.resource.spec import CdcSync, replica_ids
 from cdcsync_core.runs.run import LOG_END, RunKind, TableAssignment, TablePhase
@@ -40,7 +41,7 @@ from cdcsync_spark.engine.base import OpenEngine, StreamEngine
 from cdcsync_spark.run.context import RunContext
 from cdcsync_spark.run.progress import table_entry
 from cdcsync_spark.sinks.contract.checks import refuse_other_identity
-from cdcsync_spark.sinks.contract.writer import CommitAll, Warming, commit_each
+from cdcsync_spark.sinks.contract.writer import CommitAll, Warming, Writer, commit_each
 from cdcsync_spark.stream.apply.applier import Applier
 from cdcsync_spark.stream.apply.crash_repair import Repair, SourceRepair
 from cdcsync_spark.stream.apply.stream_table import StreamTable, target_gone
@@ -74,7 +75,8 @@ def run_stream(context: RunContext, open_engine: OpenEngine) -> None:
         session.refuse_hidden_changes()
         ids = frozenset(a.table.id for a in context.config.tables)
         failover = Failover(context.source, session, ids, context.config.epoch)
-        tables = [t for t in (_open(context, session, failover, a) for a in context.config.tables) if t]
+        opened = [t for t in (_open(context, session, failover, a) for a in context.config.tables) if t]
+        tables = [t for t in (_proved(context, session, failover, o) for o in opened) if t]
         connection = session.proved(context.facts.lineage)
         _complete_definitions(connection, tables)
         retention = log_retention_seconds(connection)
@@ -187,9 +189,20 @@ def _end_warming(tables: list[StreamTable]) -> None:
         table.target.close()
 
 
+@dataclass(frozen=True)
+class _Opened:
+    """A table whose snapshot is complete; `moved` is where it goes on if it is on another
+    server."""
+
+    name: str
+    target: Writer
+    state: TableState
+    moved: MovedPosition | None
+
+
 def _open(
     context: RunContext, session: SourceSession, failover: Failover, assignment: TableAssignment
-) -> StreamTable | None:
+) -> _Opened | None:
     """None for a table that is refused, or whose snapshot is not complete. One whose target is gone
     is refused, as while a run has it: a volume that is not mounted looks like an empty lake."""
     name = str(assignment.table.id)
@@ -202,8 +215,18 @@ def _open(
             context.reporter.report(tables=[table_entry(name, TablePhase.SNAPSHOTTING, state)])
             return None
         refuse_other_identity(state, replace(state, identity=Identity(context.sync, state.identity.lineage, name)))
-        if _is_elsewhere(session, state):
-            state = failover.move(target, state)
+        return _Opened(name, target, state, failover.judge(state) if _is_elsewhere(session, state) else None)
+    except (PermanentError, TableBusyError) as e:
+        context.refuse(name, e)
+        return None
+
+
+def _proved(context: RunContext, session: SourceSession, failover: Failover, opened: _Opened) -> StreamTable | None:
+    """None for a table that is refused."""
+    name, target, state = opened.name, opened.target, opened.state
+    try:
+        if opened.moved is not None:
+            state = failover.move(target, state, opened.moved)
         session.proved(state.identity.lineage, state.position)
     except (PermanentError, TableBusyError) as e:
         context.refuse(name, e)

@@ -11,9 +11,10 @@ nothing.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
+from dataclasses import dataclass
 
 from cdcsync_core.errors import CdcError
-from cdcsync_core.positions.position import Position
+from cdcsync_core.positions.position import Position, TransactionId
 from cdcsync_core.tables.capture import Capture
 from cdcsync_core.tables.source_table import TableId
 from cdcsync_mysql.server import ServerFacts
@@ -41,19 +42,32 @@ def stops(table: Capture, statements: Iterable[Statement]) -> bool:
     return False
 
 
+@dataclass(frozen=True)
+class CommittedStatement:
+    """A statement and the transaction that it ended in."""
+
+    statement: Statement
+    transaction: TransactionId
+
+
+def behind(position: Position, statements: Iterable[CommittedStatement]) -> list[Statement]:
+    """Those that the position does not have."""
+    return [s.statement for s in statements if not position.covers(s.transaction)]
+
+
 def statements_behind(
     source: Source, server: ServerFacts, position: Position, tables: Collection[TableId]
-) -> tuple[Statement, ...]:
+) -> tuple[CommittedStatement, ...]:
     """The DDL from `position` to the end of the server's binlog that certainly is about no
     temporary table and may be about one of `tables`. Raises CdcError as `facts_behind`."""
-    committed, opened, temporary = list[Statement](), list[Statement](), TemporaryTables()
+    committed, opened, temporary = list[CommittedStatement](), list[Statement](), TemporaryTables()
     for fact in facts_behind(source, server.lineage, position, lambda _: False):
         match fact:
             case Statement():
                 judged = temporary.judge(fact)
                 opened += [judged] if judged is not None and _counts(judged, tables) else []
             case facts.TransactionEnd():
-                committed += opened
+                committed += [CommittedStatement(statement, fact.id) for statement in opened]
                 opened = []
                 temporary.settle()
             case facts.TransactionRollback():
