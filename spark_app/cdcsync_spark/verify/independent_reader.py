@@ -44,9 +44,9 @@ _READ_EXACTLY = frozenset({
 _CHARSETS = frozenset(("", "utf8mb4", "utf8mb3", "utf8", "ascii", "binary"))
 #: events without rows, by their number in the binlog: STOP, INTVAR, RAND and USER_VAR (what a
 #: statement needs), FORMAT_DESCRIPTION, TABLE_MAP, HEARTBEAT, IGNORABLE, ROWS_QUERY,
-#: ANONYMOUS_GTID, PREVIOUS_GTIDS, HEARTBEAT_V2, and MariaDB's ANNOTATE_ROWS, BINLOG_CHECKPOINT,
-#: GTID_LIST and START_ENCRYPTION
-_WITHOUT_ROWS = frozenset((3, 5, 13, 14, 15, 19, 27, 28, 29, 34, 35, 41, 160, 161, 163, 164))
+#: ANONYMOUS_GTID, PREVIOUS_GTIDS, HEARTBEAT_V2, Amazon Aurora's padding, and MariaDB's
+#: ANNOTATE_ROWS, BINLOG_CHECKPOINT, GTID_LIST and START_ENCRYPTION
+_WITHOUT_ROWS = frozenset((3, 5, 13, 14, 15, 19, 27, 28, 29, 34, 35, 41, 100, 160, 161, 163, 164))
 #: a flag of MariaDB's GTID event: a statement of its own follows, such as a DDL
 _STANDALONE = 1
 _ROWS_AT_ONCE = 1000

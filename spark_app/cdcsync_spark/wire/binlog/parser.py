@@ -3,8 +3,8 @@
 - Rule 1: bytes in, facts out. One whole event per `feed`; the facts of a compressed transaction are
   generated while they are consumed, and must be consumed before the next `feed`. What a fact holds
   is owned by it.
-- Rule 2: what is not understood is an error, never skipped, unless the server marked the event as
-  ignorable; of MariaDB's own kinds not even then. An error that concerns one table travels as the
+- Rule 2: what is not understood is an error, never skipped, even where the server marked the event
+  as ignorable: MariaDB marks parts of rows so. An error that concerns one table travels as the
   `defect` of its rows; only what makes the binlog itself unreadable is raised.
 - Rule 3: rows of tables that are not wanted cost a table lookup and nothing else.
 - Rule 4: a transaction of one row is five events, so an event costs few steps: no generator, no
@@ -38,7 +38,7 @@ from cdcsync_core.remedies import RESNAPSHOT_ALL
 from cdcsync_core.tables.source_table import TableId
 from cdcsync_spark.wire.binlog.event import events, sql_forms
 from cdcsync_spark.wire.binlog.event.compression import OversizedEvent, unpack_payload
-from cdcsync_spark.wire.binlog.event.event_type import IN_PAYLOAD, MARIADB_KINDS, WITHOUT_FACTS, EventType
+from cdcsync_spark.wire.binlog.event.event_type import IN_PAYLOAD, WITHOUT_FACTS, EventType
 from cdcsync_spark.wire.binlog.event.header import (
     CRC,
     HEADER,
@@ -72,7 +72,7 @@ from cdcsync_spark.wire.sql.syntax.tokens import Session, Started
 Flavor = Literal["mysql", "mariadb"]
 
 _CHECKSUM = CRC.size
-_THREAD_SPECIFIC, _IGNORABLE = 0x4, 0x80
+_THREAD_SPECIFIC = 0x4
 _QUERY, _ROTATE, _FORMAT = EventType.QUERY.value, EventType.ROTATE.value, EventType.FORMAT_DESCRIPTION.value
 _LOAD_QUERY, _QUERY_COMPRESSED = EventType.EXECUTE_LOAD_QUERY.value, EventType.QUERY_COMPRESSED.value
 _ANONYMOUS_GTID, _GTID_TAGGED = EventType.ANONYMOUS_GTID.value, EventType.GTID_TAGGED.value
@@ -176,8 +176,7 @@ class EventParser:
         self._offset = place
 
     def _other(self, header: Header, _: memoryview) -> Iterable[Fact]:
-        ignored = header.flags & _IGNORABLE and header.kind < MARIADB_KINDS
-        if ignored or header.kind in WITHOUT_FACTS:
+        if header.kind in WITHOUT_FACTS:
             return ()
         raise events.unread_kind(header.kind)
 

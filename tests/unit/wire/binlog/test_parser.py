@@ -519,19 +519,20 @@ def test_events_that_say_nothing_are_passed_over(kind: int) -> None:
     assert parse("mariadb", [*events, event(kind, b"whatever", end=100)]) == [START]
 
 
-def test_an_unknown_event_is_refused_unless_marked_as_ignorable() -> None:
-    _, events = BinlogFile.begun()
-    assert parse("mysql", [*events, event(99, b"new", flags=0x80)]) == [START]
-    with pytest.raises(DecodeError, match="unknown kind 99"):
-        parse("mysql", [*events, event(99, b"new")])
+def test_the_padding_of_aurora_is_passed_over_where_it_stands() -> None:
+    """Marked as ignorable, asterisks between a transaction's GTID and its BEGIN."""
+    log, events = BinlogFile.begun()
+    events += [log.write(GTID, gtid(1)), log.write(100, b"*" * 905, flags=0x80)]
+    events += [log.write(QUERY, query("BEGIN")), log.write(XID, bytes(8))]
+    assert parse("mysql", events)[1:] == [TransactionBegin(ONE), end(log.offset, ONE)]
 
 
 @pytest.mark.parametrize("flags", [0, 0x80])
 @pytest.mark.parametrize("flavor", ["mysql", "mariadb"])
-def test_an_unknown_event_of_mariadb_is_refused_whatever_its_mark_says(flavor: Flavor, flags: int) -> None:
-    """Kinds from 160 on. The one of 12.3 has a part of a rows event."""
+def test_an_unknown_event_is_refused_also_where_it_is_marked_as_ignorable(flavor: Flavor, flags: int) -> None:
+    """The one of MariaDB 12.3 has a part of a rows event."""
     _, events = BinlogFile.begun()
-    for kind in (173, 255):
+    for kind in (43, 99, 101, 159, 173, 255):
         with pytest.raises(DecodeError, match=f"unknown kind {kind} "):
             parse(flavor, [*events, event(kind, b"new", flags=flags)])
     with pytest.raises(DecodeError, match="PARTIAL_ROW_DATA, kind 172") as partial:

@@ -1,5 +1,6 @@
 """The types of binlog events by their names, as both servers number them: MySQL
-`libs/mysql/binlog/event/binlog_event.h`, MariaDB `sql/log_event.h` (its own from 160 on)."""
+`libs/mysql/binlog/event/binlog_event.h`, MariaDB `sql/log_event.h` (its own from 160 on). Amazon
+Aurora has one of its own: asterisks in front of a transaction's BEGIN."""
 
 from __future__ import annotations
 
@@ -41,6 +42,7 @@ class EventType(IntEnum):
     TRANSACTION_PAYLOAD = 40
     HEARTBEAT_V2 = 41
     GTID_TAGGED = 42
+    AURORA_PADDING = 100
     ANNOTATE_ROWS = 160
     BINLOG_CHECKPOINT = 161
     MARIADB_GTID = 162
@@ -54,10 +56,6 @@ class EventType(IntEnum):
     UPDATE_ROWS_COMPRESSED = 170
     DELETE_ROWS_COMPRESSED = 171
     PARTIAL_ROW_DATA = 172
-
-
-#: from here on kinds are MariaDB's, whatever their flags say: one of 12.3 has a part of rows
-MARIADB_KINDS = 160
 
 
 def _numbers(*types: EventType) -> frozenset[int]:
@@ -77,6 +75,7 @@ WITHOUT_FACTS = _numbers(
     EventType.PREVIOUS_GTIDS,
     EventType.TRANSACTION_CONTEXT,
     EventType.VIEW_CHANGE,
+    EventType.AURORA_PADDING,
     EventType.ANNOTATE_ROWS,
     EventType.BINLOG_CHECKPOINT,
     EventType.START_ENCRYPTION,
