@@ -83,7 +83,7 @@ class Variant:
 
 class Server:
     """A running server. `host`, `port`, `datadir`, `version` stay the same over `kill`, `stop`,
-    `start` and `restart`."""
+    `start` and `restart`; `start_elsewhere` changes the port."""
 
     host = LOOPBACK
 
@@ -235,6 +235,13 @@ class Server:
     def start(self) -> None:
         """After `stop` or `kill`: starts again on the same port and data."""
         self._embedded.start(self.port)
+
+    def start_elsewhere(self) -> None:
+        """After `stop` or `kill`: starts again on the same data, at another port from now on."""
+        before = self.port
+        while self.port == before:
+            self._embedded.stop()
+            self.port = self._embedded.start()
 
     def restart(self, **options: OptionValue) -> None:
         """Shuts down in an orderly way if needed, starts again on the same port and data, `options`
