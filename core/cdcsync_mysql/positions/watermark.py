@@ -9,7 +9,7 @@ server has a report that follows the engine's commit:
   orders engine commits; they are exact for that snapshot, and what was visible then is visible to
   every later SELECT. Not so where the binlog was rotated while a commit waited: then the place is
   in the new file, ahead of the transaction that waits. So the new file must show that all before
-  it is committed (`_is_settled`).
+  it is committed (`is_settled`).
 - MySQL with GTIDs: `gtid_executed` is updated after the engine commit.
 - MySQL without: `performance_schema.log_status` holds commits while it looks.
 
@@ -84,7 +84,7 @@ def open_snapshot(connection: Connection, facts: ServerFacts) -> Place:
     while True:
         fetch(connection, "START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY")
         place = _shown_place(connection, facts)
-        if _is_settled(connection, place):
+        if is_settled(connection, place):
             return place
         fetch(connection, "ROLLBACK")
         if time.monotonic() > deadline:
@@ -92,7 +92,7 @@ def open_snapshot(connection: Connection, facts: ServerFacts) -> Place:
         time.sleep(_POLL_SECONDS)
 
 
-def _is_settled(connection: Connection, place: Place) -> bool:
+def is_settled(connection: Connection, place: Place) -> bool:
     """Whether all before the place is committed. Commits are done in the binlog's order, so a
     transaction in the place's file that is before it shows that, and else a checkpoint that names
     this file: the server writes it when it has no unfinished transaction in files before. A place
