@@ -10,6 +10,11 @@ conditional comments are code, so all readings are tried and one suspicion suffi
 no character of the client's set matter in names alone; in a set whose characters may end with a
 byte of ASCII they may hide anything. DML as a statement reaches tables that it does not name
 (views, triggers, functions, cascades), so it concerns every table.
+
+Reading costs several hundred bytes for each character, and a statement may have a gigabyte. So of a
+long one the beginning is read, up to a comment or quote that does not end there: it says of which
+kind the statement is. A table then counts as named where its name stands anywhere in the text, as a
+name or in a string.
 """
 
 from __future__ import annotations
@@ -18,7 +23,6 @@ import re
 from collections.abc import Iterator, Set
 from enum import Enum, auto
 from functools import lru_cache
-from itertools import pairwise
 from typing import NamedTuple
 
 from cdcsync_core.tables.source_table import TableId
@@ -66,9 +70,20 @@ class _StatementReading(NamedTuple):
 
     kind: _Kind
     tokens: tuple[_Token, ...]
+    #: of a long statement, whose beginning `tokens` are, the whole text without case; else empty
+    text: str = ""
+
+    def has(self, name: str) -> bool:
+        """Whether the name, without case, may stand in the statement."""
+        if self.text:
+            word = rf"(?<!{_LETTER}){re.escape(name)}(?!{_LETTER})"
+            doubtful = NOT_DECODED in self.text or not _QUOTES.isdisjoint(name)
+            return doubtful or re.search(word, self.text) is not None
+        return any(t.name and t.text == name for t in self.tokens)
 
 
-_NAME = r"[\w$\x80-\U0010ffff]+"
+_LETTER = r"[\w$\x80-\U0010ffff]"
+_NAME = rf"{_LETTER}+"
 _SKIPPED = r"\s+|--(?:\s[^\n]*|$)|\#[^\n]*"
 _QUOTED = r"`(?:[^`]|``)*`"
 _BACKSLASH = rf"""(?P<quoted>{_QUOTED}|"(?:[^"\\]|""|\\.)*")|(?P<string>'(?:[^'\\]|''|\\.)*')"""
@@ -79,6 +94,12 @@ _TOKENS = tuple(
     for quotes in (_BACKSLASH, _PLAIN)
 )
 _OPENING = re.compile(r"/\*M?!\d*")
+_BEFORE_VERB = re.compile(rf"(?:{_SKIPPED}|/\*(?!M?!)(?:[^*]|\*(?!/))*+\*/)*+")
+#: of a statement that is read whole
+_LONGEST = 1 << 16
+#: written twice in a name of such quotes
+_QUOTES = frozenset('`"')
+_OPENING_QUOTES = _QUOTES | {"'"}
 #: of versions in the conditional comments of one statement: each may make another reading
 _MOST_OPENINGS = 16
 #: the server empties a table of the MEMORY engine after its restart; nothing hangs on it but that
@@ -122,7 +143,7 @@ def may_name(sql: str, default_database: str, table: TableId) -> bool:
     """False only if the statement names the table nowhere."""
     default = default_database.casefold()
     return any(
-        reading.kind is _Kind.UNKNOWN or _is_unread(reading) or _names(reading.tokens, default, table)
+        reading.kind is _Kind.UNKNOWN or _is_unread(reading) or _names(reading, default, table)
         for reading in _readings(sql)
     )
 
@@ -130,7 +151,13 @@ def may_name(sql: str, default_database: str, table: TableId) -> bool:
 def has_word(sql: str, words: Set[str]) -> bool:
     """Whether one of these words (in lower case) stands in the statement, not as a name in
     quotes."""
-    return any(t.name and not t.quoted and t.text in words for reading in _readings(sql) for t in reading.tokens)
+    return any(_has_word(reading, words) for reading in _readings(sql))
+
+
+def _has_word(reading: _StatementReading, words: Set[str]) -> bool:
+    if reading.text:
+        return any(map(reading.has, words))
+    return any(t.name and not t.quoted and t.text in words for t in reading.tokens)
 
 
 def may_replace(sql: str, default_database: str, table: TableId) -> bool:
@@ -146,7 +173,11 @@ def may_replace(sql: str, default_database: str, table: TableId) -> bool:
 def may_take_trigger(sql: str, default_database: str, table: TableId) -> bool:
     """False only if the statement takes no trigger of the table away. A trigger is in its table's
     database."""
-    return any(_triggers_database(r, default_database) == table.database.casefold() for r in _readings(sql))
+    return any(
+        (reading.text and reading.kind is _Kind.UNKNOWN)
+        or _triggers_database(reading, default_database) == table.database.casefold()
+        for reading in _readings(sql)
+    )
 
 
 def _triggers_database(reading: _StatementReading, default_database: str) -> str | None:
@@ -176,13 +207,14 @@ def _touches(reading: _StatementReading, sql: str, default: str, table: TableId)
     if reading.kind is _Kind.DML and not _EMPTIED_MEMORY_TABLE.search(sql):
         return True
     if reading.kind is _Kind.DATABASE:
-        database = table.database.casefold()
-        return any(t.name and t.text == database for t in reading.tokens)
-    return _names(reading.tokens, default, table)
+        return reading.has(table.database.casefold())
+    return _names(reading, default, table)
 
 
-def _names(tokens: tuple[_Token, ...], default: str, table: TableId) -> bool:
-    name, database = table.name.casefold(), table.database.casefold()
+def _names(reading: _StatementReading, default: str, table: TableId) -> bool:
+    name, database, tokens = table.name.casefold(), table.database.casefold(), reading.tokens
+    if reading.text:
+        return reading.has(name)
     for i, token in enumerate(tokens):
         if not token.name or token.text != name:
             continue
@@ -200,14 +232,23 @@ def _owners(before: tuple[_Token, ...], default: str) -> tuple[str, ...]:
     return (word.text, default) if not word.quoted and word.text in _BEFORE_NAMES else (word.text,)
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=8)
 def _readings(sql: str) -> tuple[_StatementReading, ...]:
-    openings = frozenset(_OPENING.findall(sql))
+    text = sql.casefold() if len(sql) > _LONGEST else ""
+    beginning = _beginning(sql) if text else sql
+    openings = frozenset(_OPENING.findall(beginning))
     if len(openings) > _MOST_OPENINGS:
-        return (_StatementReading(_Kind.UNKNOWN, ()),)
+        return (_StatementReading(_Kind.UNKNOWN, (), text),)
     servers = _servers(openings)
-    readings = [_reading(sql, pattern, server) for pattern in _TOKENS for server in servers]
+    readings = [_reading(beginning, pattern, server, text) for pattern in _TOKENS for server in servers]
     return tuple(dict.fromkeys(readings))
+
+
+def _beginning(sql: str) -> str:
+    """Without comments before the verb."""
+    comments = _BEFORE_VERB.match(sql)
+    at = comments.end() if comments else 0
+    return sql[at : at + _LONGEST]
 
 
 def _servers(openings: frozenset[str]) -> list[_Server]:
@@ -230,7 +271,7 @@ def _matches(sql: str, pattern: re.Pattern[str], server: _Server) -> Iterator[re
             yield match
 
 
-def _reading(sql: str, pattern: re.Pattern[str], server: _Server) -> _StatementReading:
+def _reading(sql: str, pattern: re.Pattern[str], server: _Server, all_text: str) -> _StatementReading:
     tokens: list[_Token] = []
     for match in _matches(sql, pattern, server):
         text = match[0]
@@ -240,13 +281,23 @@ def _reading(sql: str, pattern: re.Pattern[str], server: _Server) -> _StatementR
             tokens.append(_Token(text.casefold(), True))
         elif match.lastgroup == "other":
             tokens.append(_Token(text, False))
-    # a quote or comment without its end: what follows it may be anything
-    unclosed = any(not t.name and t.text in "'\"`" for t in tokens) or _unclosed_comment(tokens)
-    return _StatementReading(_Kind.UNKNOWN if unclosed else _kind(tokens), tuple(tokens))
+    unclosed = _unclosed(tokens)
+    if all_text:  # the last token may go on behind the beginning
+        tokens = tokens[: len(tokens) - 1 if unclosed is None else unclosed]
+        return _StatementReading(_kind(tokens) if tokens else _Kind.UNKNOWN, tuple(tokens), all_text)
+    return _StatementReading(_kind(tokens) if unclosed is None else _Kind.UNKNOWN, tuple(tokens))
 
 
-def _unclosed_comment(tokens: list[_Token]) -> bool:
-    return any(a.text == "/" and b.text == "*" and not (a.name or b.name) for a, b in pairwise(tokens))
+def _unclosed(tokens: list[_Token]) -> int | None:
+    """Where a quote or comment without its end begins; what follows it may be anything."""
+    for at, token in enumerate(tokens):
+        if not token.name and (token.text in _OPENING_QUOTES or _opens_comment(tokens[at : at + 2])):
+            return at
+    return None
+
+
+def _opens_comment(tokens: list[_Token]) -> bool:
+    return [(t.text, t.name) for t in tokens] == [("/", False), ("*", False)]
 
 
 def _kind(tokens: list[_Token]) -> _Kind:
