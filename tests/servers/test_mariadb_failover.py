@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import pymysql
 import pytest
 
 from cdcsync_core.errors import CdcError, Reason
@@ -248,6 +249,61 @@ def test_a_server_that_has_the_table_by_another_name_is_refused(start_pair: Star
         assert sorted(zip(target["id"].to_pylist(), target["v"].to_pylist(), strict=True)) == [(1, 4), (2, 4), (3, 4)]
 
 
+def test_a_tail_stops_its_table_whatever_the_promoted_replica_wrote(start_pair: StartPair, tmp_path: Path) -> None:
+    """Nothing, or one transaction with the number of the tail's first. The others go on."""
+    old, new = start_pair()
+    _make(old, "early", "late", "tail")
+    step = Stepwise(old, "h", tmp_path)
+    for name in ("early", "late", "tail"):
+        step.snapshot(name)
+    old.run("INSERT INTO h.early VALUES (3, 3)", "INSERT INTO h.late VALUES (3, 3)")
+    step.follow()
+    _await_replica(old, new)
+    _promote(new)
+    old.run("INSERT INTO h.tail VALUES (3, 3)", "INSERT INTO h.tail VALUES (4, 4)")
+    step.follow()
+
+    step.reach(new)
+    assert _refused(step, "tail").reason is Reason.HISTORY_DIVERGED
+    step.move("early")
+    new.run("INSERT INTO h.late VALUES (5, 5)")
+    own, first = (s.query("SELECT @@gtid_binlog_pos")[0][0].split("-") for s in (new, old))
+    assert int(own[2]) == int(first[2]) - 1
+    assert _refused(step, "tail").reason is Reason.HISTORY_DIVERGED
+    step.move("late")
+    del step.targets["tail"]
+    step.follow()
+    for name in ("early", "late"):
+        assert not step.difference(name)
+
+
+def test_a_replica_in_strict_mode_stops_before_what_it_has_written_itself(
+    start_pair: StartPair, tmp_path: Path
+) -> None:
+    """So it lacks ours: it is waited for while it is a replica, and is none once it is promoted."""
+    old, new = start_pair("mariadb1011")
+    _make(old, "plain")
+    step = Stepwise(old, "h", tmp_path)
+    step.snapshot("plain")
+    old.run("INSERT INTO h.plain VALUES (3, 3)", "INSERT INTO h.plain VALUES (4, 4)")
+    step.follow()
+    _await_replica(old, new)
+    new.run("UPDATE h.plain SET v = 100 WHERE id = 1")
+    old.run("UPDATE h.plain SET v = 200 WHERE id = 1")
+    step.follow()
+    _await(lambda: _last_error(new) == 1950, "the replica stops")
+    step.reach(new)
+    assert _refused(step, "plain").reason is Reason.SOURCE_UNREACHABLE
+    _promote(new)
+    assert _refused(step, "plain").reason is Reason.HISTORY_DIVERGED
+
+
+def _last_error(replica: Server) -> int:
+    with replica.connect(cursorclass=pymysql.cursors.DictCursor) as connection, connection.cursor() as cursor:
+        cursor.execute("SHOW SLAVE STATUS")
+        return int(cursor.fetchall()[0]["Last_SQL_Errno"])
+
+
 @pytest.mark.long
 def test_a_switchover_and_its_way_back(start_pair: StartPair, tmp_path: Path) -> None:
     """In strict mode; each time another server writes, and its first transaction is no witness."""
@@ -349,18 +405,25 @@ def test_a_server_of_another_history_is_refused(start_pair: StartPair, tmp_path:
 
 @pytest.mark.long
 def test_a_binlog_without_what_the_replica_applied_is_refused(start_pair: StartPair, tmp_path: Path) -> None:
-    """The server accepts any GTID then, and its settings are right after a restart."""
+    """The server accepts any GTID then, that of a lost tail, too; its settings are right after a
+    restart."""
     old, new = start_pair(log_slave_updates=False)
-    _make(old, "plain")
+    _make(old, "plain", "tail")
     step = Stepwise(old, "h", tmp_path)
     step.snapshot("plain")
+    step.snapshot("tail")
     old.run("INSERT INTO h.plain VALUES (3, 3)", "INSERT INTO h.plain VALUES (4, 4)")
     step.follow()
     _await_replica(old, new)
     _promote(new)
     new.restart(log_slave_updates=True)
+    old.run("INSERT INTO h.tail VALUES (3, 3)")
+    plain = {"plain": step.targets.pop("plain")}
+    step.follow()
+    step.targets |= plain
     step.reach(new)
     assert "has nothing behind" in _why(step, "plain")
+    assert "has nothing behind" in _why(step, "tail")
     new.run("INSERT INTO h.plain VALUES (5, 5)")
     assert "none of the transactions whose commit times are recorded" in _why(step, "plain")
 
