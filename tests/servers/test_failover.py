@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import time
 from collections.abc import Collection, Iterator
 from pathlib import Path
@@ -356,3 +357,50 @@ def test_a_server_with_other_transactions_of_the_same_gtids_is_refused(
     refused = _refused(step, "plain")
     assert refused.reason is Reason.POSITION_LOST
     assert "other transactions have the same GTIDs" in refused.found
+
+
+def test_a_server_that_lost_transactions_of_its_own_is_no_way_back(pair: tuple[Server, Server], tmp_path: Path) -> None:
+    """It was restored from a copy, and tables have more of its own than it has; then another one
+    gets the number."""
+    old, new = pair
+    old.run("CREATE DATABASE h")
+    _make(old, "plain", "tail")
+    step = Stepwise(old, "h", tmp_path)
+    for name in ("plain", "tail"):
+        step.snapshot(name)
+    old.run("INSERT INTO h.plain VALUES (3, 3)")
+    step.follow()
+    _await_replica(old, new)
+    _promote(new)
+    step.reach(new)
+    step.move("plain", "tail")
+    new.run("INSERT INTO h.plain VALUES (4, 4)")
+    step.follow()
+    new.stop()
+    shutil.copytree(new.datadir, tmp_path / "copy", symlinks=True)
+    new.start()
+    new.run("INSERT INTO h.tail VALUES (5, 5)")
+    step.follow()
+    _replicate(new, old)
+    _await_replica(new, old)
+    _promote(old)
+    step.reach(old)
+    step.move("plain", "tail")
+    ours = _gtids(step, "plain")
+
+    new.stop()
+    shutil.rmtree(new.datadir)
+    shutil.copytree(tmp_path / "copy", new.datadir, symlinks=True)
+    new.start()
+    lacking = ours.subtract(_executed(new))
+    assert lacking
+    step.reach(new)
+    refused = _refused(step, "tail")
+    assert refused.reason is Reason.HISTORY_DIVERGED
+    assert str(lacking) in refused.found
+    new.run("UPDATE h.plain SET v = 6 WHERE id = 1")
+    assert _executed(new).covers(ours), "it has given the number once more"
+    for name in ("plain", "tail"):
+        refused = _refused(step, name)
+        assert refused.reason is Reason.POSITION_LOST
+        assert "other transactions have the same GTIDs" in refused.found
