@@ -51,7 +51,7 @@ class CommittedStatement:
 
 
 def behind(position: Position, statements: Iterable[CommittedStatement]) -> list[Statement]:
-    """Those that the position does not have."""
+    """The statements that the position does not have."""
     return [s.statement for s in statements if not position.covers(s.transaction)]
 
 

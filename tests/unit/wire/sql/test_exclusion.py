@@ -195,7 +195,7 @@ def test_a_long_statement_is_no_less_doubtful(sql: str) -> None:
 
 
 def test_a_long_statement_is_read_in_little_memory() -> None:
-    """Of a change of 6 MB in statement format, all tokens took 1.5 GB."""
+    """All tokens of a change of 6 MB in statement format took 1.5 GB."""
     sql = "INSERT INTO x VALUES " + ",".join(["(1,2)"] * (1 << 20))
     tracemalloc.start()
     try:

@@ -245,7 +245,7 @@ def _readings(sql: str) -> tuple[_StatementReading, ...]:
 
 
 def _beginning(sql: str) -> str:
-    """Without comments before the verb."""
+    """Leaves out comments before the verb."""
     comments = _BEFORE_VERB.match(sql)
     at = comments.end() if comments else 0
     return sql[at : at + _LONGEST]
