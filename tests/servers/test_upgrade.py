@@ -9,9 +9,13 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from confluent_kafka import Producer, TopicCollection
+from confluent_kafka.admin import NewTopic
 
 from support import earlier_release
 from support.fixtures import FreshServer
+from support.kafka import KafkaBroker
+from support.kafka_syncs import kafka_spec, records
 from support.servers import Server
 from support.sync_process import Sync
 
@@ -75,3 +79,39 @@ def test_a_snapshot_that_was_killed_goes_on(source: Server, tmp_path: Path) -> N
         begun = [[state[k] for k in ("low", "nonce", "generation")] for state in (recorded, newest)]
         assert begun[0] == begun[1], "the snapshot is the one of then"
         assert newest["rows"] == recorded["rows"] + len(source.query(f"SELECT 1 FROM {NUMBERS} WHERE id > 121"))
+
+
+def test_a_topic_goes_on(source: Server, kafka: KafkaBroker, tmp_path: Path) -> None:
+    """No row is sent a second time; the record of the state is the earlier release's, but for the
+    topic's id, which is a broker's own."""
+    recorded = earlier_release.states()["kafka"]
+    topic, state_topic = recorded["topic"], "cdcsync.default.topics.state"
+    produce_earlier_topics(kafka, recorded, state_topic)
+    source.run("""UPDATE shop.idle SET doc = '{"a": [3]}'""", "INSERT INTO shop.idle VALUES (2, NULL, NULL)")
+    with Sync(source, [r"shop\.idle"], tmp_path / "sync", "topics", kafka_spec(kafka)) as sync:
+        sync.run_to_completion(timeout=1200)
+    (row, _), *new = records(kafka, topic)
+    assert [(key, value["op"], value["after"]["id"]) for key, value in new] == [(row, "u", 1), ({"id": 2}, "c", 2)]
+    newest = states_in(kafka, state_topic)[-1]
+    for part in ("low", "nonce", "generation", "splits", "rows"):
+        assert newest[part] == recorded["state"][part], part
+    assert newest["epoch"] > recorded["state"]["epoch"]
+
+
+def produce_earlier_topics(kafka: KafkaBroker, recorded: dict[str, Any], state_topic: str) -> None:
+    """The topic of a table with the record of its one row, and the state topic with its state."""
+    topic, admin = recorded["topic"], kafka.admin()
+    made = admin.create_topics([NewTopic(topic, recorded["partitions"], 1), NewTopic(state_topic, 1, 1)])
+    for future in made.values():
+        future.result(120)
+    described = admin.describe_topics(TopicCollection([topic]))[topic].result(120)
+    producer = Producer({"bootstrap.servers": kafka.bootstrap})
+    row = {"before": None, "after": {"id": 1, "doc": '{"a": [1, 2]}'}, "op": "r"}
+    producer.produce(topic, json.dumps(row), json.dumps({"id": 1}))
+    producer.produce(state_topic, json.dumps(recorded | {"topicId": str(described.topic_id)}), "shop.idle")
+    assert producer.flush(120) == 0
+
+
+def states_in(kafka: KafkaBroker, topic: str) -> list[dict[str, Any]]:
+    """The table's states in a state topic, oldest first."""
+    return [json.loads(r.value)["state"] for r in kafka.read(topic) if r.key == b"shop.idle" and r.value]
