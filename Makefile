@@ -26,6 +26,7 @@ AVRO_CONVERTER := .cache/avro-converter-2.6.13
 ICEBERG := .cache/iceberg-1.12.0
 PROMETHEUS := .cache/prometheus
 GH_OST := .cache/gh-ost/gh-ost
+CRANE := .cache/crane/crane
 KEYS_PLUGIN := .cache/mariadb-plugins/file_key_management.so
 PYTEST := $(BIN)/pytest
 # Of what Maven brings only the last: each waits for the one before.
@@ -137,7 +138,8 @@ cluster-images:
 	@nice tests/cluster/install.sh packages
 	@nice tests/cluster/images.sh build
 
-test-cluster: setup servers ## the operator end to end on a one-node Kubernetes of our own, or on a given one: KUBECONFIG= IMAGE_LOADER= (root; builds the images); KUBERNETES=1.33
+# A registry, which is built outside of the node, because nothing there reaches the module proxy.
+test-cluster: setup servers $(if $(filter-out not,$(firstword $(LONG))),$(CRANE)) ## the operator end to end on a one-node Kubernetes of our own, or on a given one: KUBECONFIG= IMAGE_LOADER= (root; builds the images); KUBERNETES=1.33
 	@echo "test-cluster: tests on a cluster"
 	@tests/cluster/run.sh $(PYTEST) tests/cluster -m "$(LONG)" $(ARGS)
 
@@ -150,7 +152,7 @@ images: setup ## build the images of operator and drivers and their bills of mat
 # RELEASE= is the folder, which must not be there yet; IMAGES=yes adds the images (root; builds them).
 RELEASE ?= dist
 
-release: venv $(if $(IMAGES),images) ## make the files of a release: wheel, source, tested versions, chart, notes, bills of materials, checksums; IMAGES=yes: images; PLUGIN_URL=https://... (where the files will be): the plugin for krew
+release: venv $(if $(IMAGES),images) ## make the files of a release: wheel, source, tested versions, chart, notes, bills of materials, checksums; IMAGES=yes: images; ADD_IMAGES=FOLDER: those of a release by a machine of the other architecture, too; PLUGIN_URL=https://... (where the files will be): the plugin for krew
 	@tests/cluster/helm.sh
 	@$(BIN)/python tools/release.py $(RELEASE) --helm .cache/node/helm $(if $(IMAGES),--images tests/cluster/images.sh) $(if $(PLUGIN_URL),--plugin-url $(PLUGIN_URL))
 
@@ -164,7 +166,7 @@ sign: ## sign a release's checksums with cosign 2, without a network: SIGN_KEY=c
 	@echo "sign: $(RELEASE)/SHA256SUMS.bundle"
 
 # PLAIN_HTTP=yes: a registry without TLS. Helm, skopeo and cosign use the logins that they have.
-publish: venv ## push a release's images and chart to an OCI registry, and sign them where SIGN_KEY is given: RELEASE=FOLDER PUSH_TO=HOST/PATH (skopeo); prints the chart's values
+publish: ## push a release's images and chart to an OCI registry, and sign them where SIGN_KEY is given: RELEASE=FOLDER PUSH_TO=HOST/PATH (skopeo); prints the chart's values
 	@test -n "$(PUSH_TO)" || { echo "publish: no registry; needed: PUSH_TO=HOST/PATH, an OCI registry and a path there" >&2; exit 1; }
 	@tests/cluster/helm.sh
 	@$(BIN)/python tools/publish.py $(RELEASE) $(PUSH_TO) --helm .cache/node/helm --cosign $(COSIGN) $(if $(SIGN_KEY),--sign-key $(SIGN_KEY)) $(if $(PLAIN_HTTP),--plain-http)
@@ -278,3 +280,8 @@ $(GH_OST): tests/support/go-program.sh
 	@mkdir -p $(@D)
 	@rm -f $@
 	@tests/support/go-program.sh $@ github.com/github/gh-ost v1.1.8 go/cmd/gh-ost
+
+$(CRANE): tests/support/go_programs.py
+	@echo "crane: building it from Go modules (half a minute, once)"
+	@cd tests && ../$(BIN)/python -c 'from support.go_programs import CRANE, go_program; go_program("crane", *CRANE)'
+	@touch $@

@@ -5,11 +5,16 @@
 # their digests as values of the chart, `load` brings them into the running node's containerd, `hand` calls COMMAND
 # with an archive of each, `key` says their tag.
 #
+# ADD_IMAGES=FOLDER names a release of the same version that was made on a machine of the other architecture: an archive is then an index of
+# both images, and their bills of materials stand side by side.
+#
 # buildah and containerd keep their layers in the cache, so a change of the product makes and unpacks its own layer only.
 set -euo pipefail
+[ -z "${ADD_IMAGES:-}" ] || ADD_IMAGES=$(realpath "$ADD_IMAGES")
 cd "$(dirname "$(readlink -f "$0")")"; . ./lib.sh
 root=$(cd ../.. && pwd -P)
 key=$(cd "$root" && cat .dockerignore Dockerfile docker/* pyproject.toml tests/cluster/image/base.sh tests/cluster/image/tenant.Dockerfile $(find core operator spark_app -name '*.py' | sort) | sha256sum | cut -c1-16)
+machine=$(dpkg --print-architecture)
 
 has() { buildah images --quiet "$1" > /dev/null 2>&1; }
 
@@ -56,19 +61,41 @@ sbom() { # FOLDER
   mkdir -p "$@"
   for target in operator spark; do
     container=$(buildah from --pull-never "localhost/cdcsync-$target:$key")
-    python3 "$root/tools/sbom.py" "$(buildah mount "$container")" "cdcsync-$target" "$key" > "$1/cdcsync-$target.cdx.json"
+    python3 "$root/tools/sbom.py" "$(buildah mount "$container")" "cdcsync-$target" "$key" > "$1/cdcsync-$target-$machine.cdx.json"
     buildah rm "$container" > /dev/null
+    [ -z "${ADD_IMAGES:-}" ] || cp -n "$ADD_IMAGES/cdcsync-$target"-*.cdx.json "$1"
   done
 }
 
 archives() { # FOLDER VERSION
-  storage
+  [ -z "${ADD_IMAGES:-}" ] || check_added "$1"
   local values="$1/cdcsync-$2-images.yaml"
   echo "# Values of the chart: the images of this release by digest. Add the repositories that you pushed them to." > "$values"
   for target in operator spark; do
-    buildah push --quiet --digestfile "$CACHE/$target.digest" "localhost/cdcsync-$target:$key" "oci-archive:$1/cdcsync-$target-$2.oci.tar:$2"
+    pack "$1/cdcsync-$target-$2.oci.tar" "$2" "localhost/cdcsync-$target:$key" > "$CACHE/$target.digest"
     echo "$([ $target = operator ] && echo image || echo driverImage): {digest: \"$(cat "$CACHE/$target.digest")\"}" >> "$values"
   done
+}
+
+pack() { # FILE TAG IMAGE: makes an archive, of the image of ADD_IMAGES, too; prints its digest
+  local index=localhost/cdcsync-index:$$ digest=$1.digest architectures
+  storage
+  if [ -z "${ADD_IMAGES:-}" ]; then
+    buildah push --quiet --digestfile "$digest" "$3" "oci-archive:$1:$2"
+  else
+    buildah manifest create "$index" "$3" "oci-archive:$ADD_IMAGES/${1##*/}:$2" > /dev/null
+    architectures=$(buildah manifest inspect "$index" | grep '"architecture"' | sort -u | wc -l)
+    [ "$architectures" != 2 ] || buildah manifest push --quiet --all --digestfile "$digest" "$index" "oci-archive:$1:$2" > /dev/null
+    buildah manifest rm "$index" > /dev/null
+    [ "$architectures" = 2 ] || { echo "images: found $ADD_IMAGES of this architecture; needed: a release that another one made" >&2; return 1; }
+  fi
+  cat "$digest"
+  rm "$digest"
+}
+
+check_added() { # FOLDER: what is added is of the same sources, and as it was made
+  (cd "$ADD_IMAGES" && sha256sum --check --quiet --strict SHA256SUMS) && cmp --silent "$1"/*.whl "$ADD_IMAGES"/*.whl \
+    || { echo "images: found in $ADD_IMAGES other files than its SHA256SUMS says, or another wheel; needed: a release of the same commit" >&2; return 1; }
 }
 
 load() {

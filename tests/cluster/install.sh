@@ -40,6 +40,6 @@ install() { # PACKAGE...
 case ${1:-} in
 images) install buildah debootstrap ;;
 packages)
-  install buildah debootstrap containerd runc containernetworking-plugins iptables nftables iproute2 conntrack socat openssl gcc libc6-dev
+  install buildah debootstrap skopeo containerd runc containernetworking-plugins iptables nftables iproute2 conntrack socat openssl gcc libc6-dev
   [ -s "$KUBE_IMAGES/pause.tar" ] || ./image/pause.sh "$KUBE_IMAGES/pause.tar" ;;
 esac

@@ -91,13 +91,10 @@ class Node:
         self.kubectl("delete", "namespace", SYSTEM, *self.namespaces)
         self.kubectl("delete", CRD)
 
-    def install(self) -> None:
-        """The chart with the images that were imported, until the operator is ready."""
+    def install(self, chart: str = str(CHART), images: Path | None = None, *options: str) -> None:
+        """The chart with the images that were imported, or with those that a file of values names,
+        until the operator is ready."""
         values = {
-            "image.repository": "localhost/cdcsync-operator",
-            "image.tag": self.images,
-            "driverImage.repository": "localhost/cdcsync-spark",
-            "driverImage.tag": self.images,
             "imagePullPolicy": "Never",
             "resources.requests.cpu": "10m",
             "clusterWide": "true",
@@ -106,8 +103,12 @@ class Node:
             "policy.minRestartBackoff": "1s",
             "policy.refuseNodeAddresses": "false",  # the sources are on this machine
         }
+        if images is None:
+            for part, name in (("image", "operator"), ("driverImage", "spark")):
+                values |= {f"{part}.repository": f"localhost/cdcsync-{name}", f"{part}.tag": self.images}
         given = [part for k, v in values.items() for part in ("--set", f"{k}={v}")]
-        self.helm("upgrade", "--install", "cdcsync", str(CHART), "-n", SYSTEM, "--create-namespace", *given)
+        given += [] if images is None else ["-f", str(images)]
+        self.helm("upgrade", "--install", "cdcsync", chart, "-n", SYSTEM, "--create-namespace", *given, *options)
         wait_until(
             lambda: [p for p in self.pods(SYSTEM, OPERATOR) if ready(p)],
             120,
