@@ -15,7 +15,7 @@ from typing import cast
 import pyarrow as pa
 import pytest
 
-from cdcsync_core.errors import CdcError, PermanentError, Reason
+from cdcsync_core.errors import CdcError, PermanentError, Reason, TransientError
 from cdcsync_core.positions.gtid import Gtid, GtidSet
 from cdcsync_core.positions.lineage import Lineage
 from cdcsync_core.positions.mariadb_gtid import UNKNOWN
@@ -24,11 +24,12 @@ from cdcsync_mysql.positions import watermark
 from cdcsync_mysql.positions.history import verify_resumable
 from cdcsync_mysql.positions.logfile import file_created_at
 from cdcsync_mysql.server import ServerFacts
-from cdcsync_mysql.sessions.connection import Source
+from cdcsync_mysql.sessions.connection import Connection, Source
 from cdcsync_spark.binlog.dump.dump import end_of_ours
 from cdcsync_spark.binlog.search.crash_tail import TailReader
 from cdcsync_spark.binlog.search.xa_search import XaSearch
 from cdcsync_spark.snapshot.source import LiveSource
+from cdcsync_spark.snapshot.splits import high_mark
 from cdcsync_spark.snapshot.splits.low_mark import prepared_xids
 from cdcsync_spark.stream.apply.crash_repair import SourceRepair
 from cdcsync_spark.verify.keys import select_keys
@@ -221,3 +222,26 @@ def test_a_name_that_leads_to_another_server_gives_no_watermark(mysql97_gtid: Se
         with pytest.raises(CdcError) as error:
             question()
         assert error.value.reason is Reason.POSITION_LOST
+
+
+def test_high_stands_alone_where_the_name_leads_elsewhere_before_it_is_proved(
+    fresh_server: FreshServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The rows that were read need no proof; the next question finds the other server."""
+    server = fresh_server("mariadb1011")
+    read_gtids = high_mark._gtids
+
+    def leave(connection: Connection, facts: ServerFacts) -> GtidSet:
+        gtids = read_gtids(connection, facts)
+        server.run("SET GLOBAL server_id = 4711")
+        return gtids
+
+    monkeypatch.setattr(high_mark, "_gtids", leave)
+    with connected(server) as (connection, facts):
+        low = watermark.current(connection, facts)
+        server.run("CREATE DATABASE h", "CREATE TABLE h.t (id INT PRIMARY KEY)", "INSERT INTO h.t VALUES (1)")
+        end = watermark.high(connection, facts)
+    source = LiveSource(source_of(server), facts)
+    assert source.high(facts.lineage, low, low) == end
+    with pytest.raises(TransientError, match="another server"):
+        source.high(facts.lineage, low, low)
