@@ -70,7 +70,9 @@ class Copied:
         """What the snapshot may have read and the position lacks, as far as it has GTIDs."""
         if not isinstance(self.high, HighMark):
             return GtidSet()
-        return self.high.gtids.subtract(self.position.gtids)
+        position = self.position
+        passed = position.passed if isinstance(position, FilePosition) else position.gtids
+        return self.high.gtids.subtract(passed)
 
     @property
     def gtids(self) -> GtidSet:
@@ -267,7 +269,7 @@ def snapshot_ends(copied: Copied) -> tuple[Witness, ...] | Diverged:
     asked = tuple(end for end in ends if end.gtid in last)
     if not isinstance(copied.high, HighMark) or len(asked) < last.count():
         return Diverged(
-            "the table is still catching up after its snapshot, whose end is a place in the binlog of the server before"
+            "the table is still catching up after its snapshot, and of its end no transaction's commit time is recorded"
         )
     return asked
 

@@ -198,6 +198,12 @@ class FilePosition:
         return GtidSet({newest.source: [(oldest.number, newest.number)]})
 
     @property
+    def passed(self) -> GtidSet:
+        """The transactions up to the last witness, and to the last ones of all other servers."""
+        last = MariaDbGtidPos((MariaDbGtid.of(self.witnesses[0].gtid),)) if self.witnesses else UNKNOWN
+        return last.up_to.union((self.others or UNKNOWN).up_to)
+
+    @property
     def binlog(self) -> BinlogId | None:
         """None where the place names none."""
         return binlog_of(self.at)

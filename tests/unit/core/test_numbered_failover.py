@@ -99,6 +99,15 @@ def test_another_second_disproves() -> None:
     assert "other transactions have the same GTIDs" in judged.found
 
 
+def test_the_stream_has_read_what_another_server_wrote_before() -> None:
+    """After a failover: the last transaction of the server before is in `others`."""
+    last = Witness(Gtid("0-3", 7), 7_000_000, 0)
+    high = HighMark("old.000003", 900, "mariadb:1", GtidSet.parse("0-3:7"), (last,))
+    assert snapshot_ends(copied(high=high)) == ()
+    later = replace(high, gtids=GtidSet.parse("0-3:8"), ends=(replace(last, gtid=Gtid("0-3", 8)),))
+    assert snapshot_ends(copied(high=later)) == later.ends
+
+
 @pytest.mark.parametrize(("number", "ends"), [(25, (witness(25),)), (20, ())])
 def test_a_table_that_is_catching_up_asks_for_the_last_one_that_its_snapshot_may_have_read(
     number: int, ends: tuple[Witness, ...]
