@@ -215,12 +215,13 @@ class TableState:
         for split in splits:
             finished = finished.add(split)
         met = self.low.meet(low) if self.low else low
+        reached = join(self.high, high) if self.high else high
         return replace(
             self,
             commit_number=self.commit_number + 1,
             finished=finished,
             low=met,
-            high=join(self.high, high) if self.high else high,
+            high=reached if finished.complete else _without_set(reached),
             position=met if finished.complete else None,
             splits=self.splits + len(splits),
             rows=self.rows + rows,
@@ -425,9 +426,14 @@ def _high_of(data: dict[str, Any], binlog: BinlogId) -> Watermark | None:
     return HighMark.from_set(high, data["highSet"]) if isinstance(high, Place) and "highSet" in data else high
 
 
+def _without_set(high: Watermark) -> Watermark:
+    """Leaves out what another server is asked for."""
+    return high.place if isinstance(high, HighMark) else high
+
+
 def _unless_reached(high: Watermark | None, position: Position) -> Watermark | None:
-    """Leaves out what another server is asked for once the table is consistent."""
-    return high.place if isinstance(high, HighMark) and position.has_reached(high) else high
+    """Leaves it out once the table is consistent."""
+    return _without_set(high) if high is not None and position.has_reached(high) else high
 
 
 def _of_the_snapshot(low: Position) -> GtidSet | None:

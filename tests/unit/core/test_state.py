@@ -225,6 +225,15 @@ def test_a_table_that_moves_has_its_places_on_the_new_server() -> None:
     assert state.moved(f"mysql:{NEW}", position, position.gtids).replaying is None
 
 
+def test_a_table_whose_snapshot_goes_on_has_no_set_with_its_high_watermark() -> None:
+    """Another table of the wave has ended; an earlier release can go on with this one."""
+    ends = (Witness(Gtid(UUID, 15), 15_000_000, 0),)
+    high = HighMark("binlog.000001", 500, f"mysql:{UUID}", GtidSet.parse(f"{UUID}:1-15"), ends)
+    state = EMPTY.after_wave([FIRST], gtid("1-8"), high, rows=0, nulled_dates=0)
+    assert state.high == high.place
+    assert "highSet" not in state.to_dict()
+
+
 def test_a_table_that_is_catching_up_takes_along_what_its_snapshot_may_have_read() -> None:
     """Once it is consistent the state is small again."""
     ends = (Witness(Gtid(UUID, 15), 15_000_000, 0),)
