@@ -112,13 +112,19 @@ class Failover:
         except PermanentError as e:
             if e.reason not in _CHANGED_SINCE or not self._spells(table):
                 raise
+            if isinstance(self._statements, CdcError):
+                raise self._statements from None
             if not stops(state.capture, behind(position, self._statements)):
                 raise
 
     @cached_property
-    def _statements(self) -> tuple[CommittedStatement, ...]:
-        """The statements behind the positions of all tables that were judged, in one reading."""
-        return statements_behind(self.source, self.session.facts, meet_all(self._proved), self.tables)
+    def _statements(self) -> tuple[CommittedStatement, ...] | CdcError:
+        """The statements behind the positions of all tables that were judged, in one reading, or
+        the error in which it ended: it would end so for each table."""
+        try:
+            return statements_behind(self.source, self.session.facts, meet_all(self._proved), self.tables)
+        except CdcError as e:
+            return e
 
     def _spells(self, table: TableId) -> bool:
         """Whether the server's binlog has the name as it is."""
