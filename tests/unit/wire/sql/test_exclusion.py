@@ -8,7 +8,7 @@ import tracemalloc
 import pytest
 
 from cdcsync_core.tables.source_table import TableId
-from cdcsync_spark.wire.sql.changes.exclusion import is_dml, touches
+from cdcsync_spark.wire.sql.changes.exclusion import is_dml, may_take_trigger, touches
 
 ORDERS = TableId("shop", "orders")
 #: beyond what is read whole of a statement
@@ -188,10 +188,21 @@ def test_a_long_statement_that_names_the_table_nowhere_lets_it_flow(sql: str) ->
         f"/*!50000 {_LONG}",
         f"DROP {' ' * (1 << 16)} TABLE orders",
         f"GRANT{'x' * (1 << 16)} ON orders",
+        f"DROP TABLE a, {_LONG}, /*!50001orders*/",
+        f"DROP TABLE a, {_LONG}, /*M!100100orders*/",
     ],
 )
 def test_a_long_statement_is_no_less_doubtful(sql: str) -> None:
     assert touches(sql, "shop", ORDERS)
+
+
+@pytest.mark.parametrize("length", [10, 1 << 17])
+@pytest.mark.parametrize(
+    "sql",
+    ["DROP TRIGGER /* {} */ shop.x", "DROP TRIGGER shop /* {} */ .x", "CREATE OR REPLACE /* {} */ TRIGGER shop.x a"],
+)
+def test_a_trigger_may_be_named_behind_a_long_comment(sql: str, length: int) -> None:
+    assert may_take_trigger(sql.format("x" * length), "other", ORDERS)
 
 
 def test_a_long_statement_is_read_in_little_memory() -> None:

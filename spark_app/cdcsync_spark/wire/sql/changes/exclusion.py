@@ -76,7 +76,7 @@ class _StatementReading(NamedTuple):
     def has(self, name: str) -> bool:
         """Whether the name, without case, may stand in the statement."""
         if self.text:
-            word = rf"(?<!{_LETTER}){re.escape(name)}(?!{_LETTER})"
+            word = rf"(?:(?<!{_LETTER})|/\*m?!\d{{0,6}}){re.escape(name)}(?!{_LETTER})"
             doubtful = NOT_DECODED in self.text or not _QUOTES.isdisjoint(name)
             return doubtful or re.search(word, self.text) is not None
         return any(t.name and t.text == name for t in self.tokens)
@@ -97,6 +97,8 @@ _OPENING = re.compile(r"/\*M?!\d*")
 _BEFORE_VERB = re.compile(rf"(?:{_SKIPPED}|/\*(?!M?!)(?:[^*]|\*(?!/))*+\*/)*+")
 #: of a statement that is read whole
 _LONGEST = 1 << 16
+#: TRIGGER IF NOT EXISTS database.name
+_TOKENS_OF_A_NAME = 7
 #: written twice in a name of such quotes
 _QUOTES = frozenset('`"')
 _OPENING_QUOTES = _QUOTES | {"'"}
@@ -174,7 +176,7 @@ def may_take_trigger(sql: str, default_database: str, table: TableId) -> bool:
     """False only if the statement takes no trigger of the table away. A trigger is in its table's
     database."""
     return any(
-        (reading.text and reading.kind is _Kind.UNKNOWN)
+        (reading.text and (reading.kind is _Kind.UNKNOWN or _may_name_a_trigger_later(reading)))
         or _triggers_database(reading, default_database) == table.database.casefold()
         for reading in _readings(sql)
     )
@@ -193,6 +195,12 @@ def _triggers_database(reading: _StatementReading, default_database: str) -> str
         return None
     qualified = reading.tokens[at + 1 : at + 2] == (_DOT,)
     return reading.tokens[at].text if qualified else default_database.casefold()
+
+
+def _may_name_a_trigger_later(reading: _StatementReading) -> bool:
+    """Whether the beginning of a long statement may end before the name of its trigger."""
+    words = [t.text if t.name and not t.quoted else "" for t in reading.tokens]
+    return "trigger" in words and len(words) - words.index("trigger") <= _TOKENS_OF_A_NAME
 
 
 def _is_unread(reading: _StatementReading) -> bool:
