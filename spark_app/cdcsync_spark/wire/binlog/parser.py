@@ -175,8 +175,8 @@ class EventParser:
             raise DecodeError(f"an event that ends at {header.log_pos}, before the one before it")
         self._offset = place
 
-    def _other(self, header: Header, _: memoryview) -> Iterable[Fact]:
-        if header.kind in WITHOUT_FACTS:
+    def _other(self, header: Header, body: memoryview) -> Iterable[Fact]:
+        if header.kind in WITHOUT_FACTS or (not self.mariadb and events.is_padding(header.kind, body)):
             return ()
         raise events.unread_kind(header.kind)
 

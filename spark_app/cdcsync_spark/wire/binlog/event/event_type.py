@@ -75,7 +75,6 @@ WITHOUT_FACTS = _numbers(
     EventType.PREVIOUS_GTIDS,
     EventType.TRANSACTION_CONTEXT,
     EventType.VIEW_CHANGE,
-    EventType.AURORA_PADDING,
     EventType.ANNOTATE_ROWS,
     EventType.BINLOG_CHECKPOINT,
     EventType.START_ENCRYPTION,

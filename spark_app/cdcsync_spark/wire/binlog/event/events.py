@@ -120,6 +120,11 @@ def parse_checksum(body: Buffer) -> bool:
     return algorithm == 1
 
 
+def is_padding(kind: int, body: memoryview) -> bool:
+    """Amazon Aurora's asterisks; another fork may give the kind to something else."""
+    return kind == EventType.AURORA_PADDING and not bytes(body).strip(b"*")
+
+
 def unread_kind(kind: int) -> DecodeError:
     if kind == EventType.PARTIAL_ROW_DATA:
         return DecodeError(
