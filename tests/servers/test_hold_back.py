@@ -58,13 +58,13 @@ def test_no_batch_waits_where_no_commit_does(variant: str, fresh_server: FreshSe
     beyond = replace(position, at=replace(position.at, offset=position.at.offset + 1_000_000))
     hold_back = HoldBack(source_of(server), facts.lineage)
     try:
-        assert hold_back.covers(beyond), "commits do not wait for replicas"
+        until(lambda: hold_back.covers(beyond), "the answer that commits do not wait for replicas")
         with open_window(server) as window:
             assert not hold_back.covers(beyond)
-            assert hold_back.covers(position)
+            until(lambda: hold_back.covers(position), "what is committed")
             assert window.rows() == 0
         server.run("SET GLOBAL rpl_semi_sync_master_enabled = ON")
-        assert hold_back.covers(beyond), "none waits any more"
+        until(lambda: hold_back.covers(beyond), "the answer that none waits any more")
     finally:
         hold_back.close()
 
