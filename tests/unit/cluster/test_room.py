@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cdcsync_operator.cluster.quota.room import Room, RoomBounds, has_room
+from cdcsync_operator.cluster.quota.room import SECRETS, Room, RoomBounds, has_room
 
 BOUNDS = RoomBounds(total=100, own=10, namespaces=5)
 
@@ -18,6 +18,13 @@ def test_a_namespace_has_its_own_and_beyond_that_what_leaves_theirs_to_others() 
     assert not has_room({"a": 60}, "b", 11, BOUNDS), "what is left is the own room of three others"
     assert not has_room({"a": 60, "b": 1, "c": 1, "d": 1, "e": 1}, "f", 1, BOUNDS), "those that are there grow"
     assert has_room({"a": 50, "b": 1, "c": 1, "d": 1, "e": 1}, "f", 10, BOUNDS), "what is left over is a sixth one's"
+
+
+def test_any_number_of_small_namespaces_have_room() -> None:
+    room = Room(SECRETS)
+    assert all(room.put(f"team-{n}", "login", 1024) for n in range(1000))
+    assert room.put("team-999", "another", SECRETS.own - 1024)
+    assert not room.put("team-0", "too much", SECRETS.most)
 
 
 def test_a_namespace_that_has_more_than_it_could_get_takes_nothing_from_others() -> None:

@@ -3,10 +3,11 @@ namespace.
 
 Why it is right: a number of namespaces have bytes of their own, whatever the others hold: none
 gets more than what leaves each of them its own, whether it is there already or comes later
-(reservation). So as many namespaces as that less one take no room of another one, however many
-syncs they have. Those beyond the number share what is left, as memory that is never given back
-allows no more. Nothing waits here: what finds no room is done without it, or refused with its
-reason.
+(reservation). What is reserved is for that number of namespaces, the ones that hold the most, so
+any number of small ones have room. So as many namespaces as that less one take no room of another
+one, however many syncs they have. Those beyond the number share what is left, as memory that is
+never given back allows no more. Nothing waits here: what finds no room is done without it, or
+refused with its reason.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from heapq import nlargest
 
 _MIB = 2**20
 
@@ -56,9 +58,10 @@ def has_room(held: Mapping[str, int], namespace: str, more: int, bounds: RoomBou
     """Whether a namespace gets so many bytes on top of those that each namespace holds now; one
     that has more than it could get takes nothing from the others."""
     after = {**held, namespace: held.get(namespace, 0) + more}
-    of_present = sum(max(min(size, bounds.most), bounds.own) for size in after.values())
-    of_absent = bounds.own * max(0, bounds.namespaces - len(after))
-    return after[namespace] <= bounds.most and of_present + of_absent <= bounds.total
+    sizes = [min(size, bounds.most) for size in after.values()]
+    taken = sum(nlargest(bounds.namespaces, (min(size, bounds.own) for size in sizes)))
+    reserved = bounds.own * bounds.namespaces - taken
+    return after[namespace] <= bounds.most and sum(sizes) + reserved <= bounds.total
 
 
 def _mib(size: int) -> str:
