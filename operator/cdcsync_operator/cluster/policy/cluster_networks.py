@@ -76,10 +76,11 @@ class ClusterNetworks:
 
 
 def _addresses(node: Object) -> Iterator[str]:
-    """Other types of addresses are names."""
+    """Other types of addresses are names; a kubelet writes its own, which may be no network."""
     for entry in (node.get("status") or {}).get("addresses") or ():
         if str(entry.get("type")).endswith("IP"):
-            yield str(entry.get("address"))
+            with suppress(ValueError):
+                yield str(ipaddress.ip_address(entry.get("address")))
 
 
 def _joined(texts: Iterable[str]) -> tuple[str, ...]:

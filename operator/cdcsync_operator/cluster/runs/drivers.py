@@ -275,11 +275,12 @@ class KubeDrivers:
                     self._calls.annotate(f"pods/{pod}", NETWORKS, text)
 
     def _pods_of(self, run: str, driver: Object) -> Iterator[str]:
-        yield driver["metadata"]["name"]
+        """The driver, by which it is decided whether they are up to date, is the last one."""
         executors = f"{RUN_LABEL}={run},{PART_LABEL}=executor"
         for about in self.api.metadata(f"{self._base}/pods", labelSelector=executors):
             if is_owned_by(driver["metadata"]["uid"], about):
                 yield about["name"]
+        yield driver["metadata"]["name"]
 
     def _hold_plan(self, run: _ClusterRun) -> None:
         """The room of a plan that the operator before this one made."""
