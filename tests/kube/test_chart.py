@@ -460,6 +460,40 @@ def test_the_operator_lists_nodes_where_anybody_may_have_a_sync() -> None:
     assert lists(clusterWide=True, policy=lenient) == (False, False)
 
 
+def test_apply_refuses_the_addresses_of_nodes_pods_and_services_that_helm_finds(
+    api: Api, namespace: str, tmp_path: Path
+) -> None:
+    config, name = tmp_path / "kubeconfig", f"node-of-{namespace}"
+    config.write_text(json.dumps(kubeconfig(api)))
+    services = [c for item in api.items("/apis/networking.k8s.io/v1/servicecidrs") for c in item["spec"]["cidrs"]]
+    assert services
+
+    def judged(**values: Any) -> str:
+        where = ("--kubeconfig", str(config), "--namespace", namespace, "--dry-run=server", "--output", "json")
+        done = helm("install", "cdcsync", str(CHART), *where, values={"crds": {"enabled": False}, **values})
+        assert done.returncode == 0, done.stderr
+        documents = [d for d in yaml.safe_load_all(json.loads(done.stdout)["manifest"]) if d]
+        (policy,) = [
+            d
+            for d in documents
+            if d["kind"] == "ValidatingAdmissionPolicy" and d["metadata"]["name"].endswith("-syncs")
+        ]
+        return next(str(v["expression"]) for v in policy["spec"]["validations"] if "in a network that" in v["message"])
+
+    about = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}, "spec": {"podCIDRs": ["10.8.1.0/24"]}}
+    api.create("/api/v1/nodes", about)
+    try:
+        addresses = [{"type": "InternalIP", "address": "10.7.0.9"}, {"type": "Hostname", "address": "nine"}]
+        api.merge(f"/api/v1/nodes/{name}/status", {"status": {"addresses": addresses}})
+        for values in ({"clusterWide": True}, {"namespaceSelector": "cdcsync=yes"}):
+            assert all(f"'{n}'" in judged(**values) for n in ("10.7.0.9", "10.8.1.0/24", *services))
+        assert "10.7.0.9" not in judged(watchNamespaces=[namespace])
+        lenient = judged(clusterWide=True, policy={"refuseNodeAddresses": False, "refuseClusterNetworks": False})
+        assert not any(f"'{n}'" in lenient for n in ("10.7.0.9", "10.8.1.0/24", *services))
+    finally:
+        api.delete(f"/api/v1/nodes/{name}")
+
+
 def test_a_release_is_upgraded_and_rolled_back_whatever_a_tenant_has(api: Api, namespace: str, tmp_path: Path) -> None:
     """In the tenant's namespace are a sync that the policies refuse, one that a finalizer keeps,
     and objects whose names and labels are those of runs; another namespace of his never goes."""

@@ -163,6 +163,24 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- include "cdcsync.strict" (dict "top" . "name" "refuseClusterNetworks") }}
 {{- end }}
 
+{{/* As JSON: the networks in which `kubectl apply` refuses a source, those of nodes, pods and Services as Helm finds them. The operator
+     refuses those that join later, too. */}}
+{{- define "cdcsync.networksAtApply" -}}
+{{- $networks := .Values.policy.refusedSourceNetworks }}
+{{- $ofNodes := include "cdcsync.refuseNodes" . }}
+{{- $ranges := include "cdcsync.refuseRanges" . }}
+{{- if or $ofNodes $ranges }}
+{{- range (lookup "v1" "Node" "" "").items }}
+{{- if $ofNodes }}{{ range .status.addresses }}{{ if hasSuffix "IP" .type }}{{ $networks = append $networks .address }}{{ end }}{{ end }}{{ end }}
+{{- if $ranges }}{{ $networks = concat $networks (.spec.podCIDRs | default list) }}{{ end }}
+{{- end }}
+{{- end }}
+{{- if and $ranges (.Capabilities.APIVersions.Has "networking.k8s.io/v1/ServiceCIDR") }}
+{{- range (lookup "networking.k8s.io/v1" "ServiceCIDR" "" "").items }}{{ $networks = concat $networks .spec.cidrs }}{{ end }}
+{{- end }}
+{{- uniq $networks | toJson }}
+{{- end }}
+
 {{/* networkPolicy.egress.refused as JSON. `helm upgrade --reuse-values` leaves out what the values of the last release do not have. */}}
 {{- define "cdcsync.refusedEgress" -}}
 {{- $why := "networkPolicy.egress.refused is missing; needed: the addresses that are refused, [] for none; remedy: helm upgrade --reset-then-reuse-values, which takes the chart's" }}
