@@ -156,12 +156,19 @@ def test_a_namespace_that_is_being_deleted_is_not_bound(release: Release) -> Non
     release.delete(one)
 
 
+def _own_name() -> tuple[str, str]:
+    """This machine's name and its address, which stands for both where no resolver knows it."""
+    try:
+        return (name := socket.gethostname()), socket.gethostbyname(name)
+    except OSError:
+        return "127.0.0.1", "127.0.0.1"
+
+
 def test_a_node_that_joins_later_is_refused_at_the_next_resolution(
     release: Release, operator: subprocess.Popen[bytes]
 ) -> None:
     """As the chart's account, which may list nodes."""
-    log, host = release.folder / "log", socket.gethostname()
-    address = socket.gethostbyname(host)
+    log, (host, address) = release.folder / "log", _own_name()
     sync = release.namespace(cdc="yes")
     release.api.merge(f"{sync.base}/secrets/login", {"metadata": {"annotations": {"cdcsync.io/hosts": host}}})
     sync.change(state="running", source={"host": host, "port": 1})
@@ -184,6 +191,8 @@ def test_the_cluster_is_listed_as_it_is(release: Release) -> None:
     eventually(lambda: not missing(release.account, "", OF_NODES))
     addresses, every = ClusterNetworks(release.account, addresses=True), ClusterNetworks(release.account, True, True)
     names = [f"page-{n}" for n in range(3)]
+    addresses.refresh()
+    others = set(addresses.current)
     services = {c for item in release.api.items(_SERVICES) for c in item["spec"]["cidrs"]}
     assert services
     try:
@@ -193,9 +202,10 @@ def test_the_cluster_is_listed_as_it_is(release: Release) -> None:
             release.api.create(_NODES, body)
             found = [{"type": "InternalIP", "address": f"10.7.0.{n}"}, {"type": "ExternalIP", "address": "no address"}]
             release.api.merge(f"{_NODES}/{name}/status", {"status": {"addresses": found}})
+        addresses = ClusterNetworks(release.account, addresses=True)
         addresses.refresh()
         every.refresh()
-        assert set(addresses.current) == {"10.7.0.0/31", "10.7.0.2/32"}, "neighbours are one network"
+        assert set(addresses.current) - others == {"10.7.0.0/31", "10.7.0.2/32"}, "neighbours are one network"
         ranges_of_pods = {"10.8.0.0/23", "10.8.2.0/24", *(f"fd00:8:{n + 1}::/64" for n in range(3))}
         assert set(every.current) == {*addresses.current, *ranges_of_pods, *services}
         release.api.delete(f"{_NODES}/{names[2]}")

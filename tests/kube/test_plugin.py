@@ -408,6 +408,7 @@ def kubelet(sync: InProcessSync, log: str) -> Iterator[list[str]]:
             yield asked
         finally:
             server.shutdown()
+            sync.api.delete(f"/api/v1/nodes/node-{sync.namespace}")
 
 
 def test_the_logs_are_those_of_the_drivers(sync: InProcessSync, call: Call) -> None:
