@@ -282,6 +282,7 @@ $(GH_OST): tests/support/go-program.sh
 	@tests/support/go-program.sh $@ github.com/github/gh-ost v1.1.8 go/cmd/gh-ost
 
 $(CRANE): tests/support/go_programs.py
+	@rm -f $@
 	@echo "crane: building it from Go modules (half a minute, once)"
 	@cd tests && ../$(BIN)/python -c 'from support.go_programs import CRANE, go_program; go_program("crane", *CRANE)'
 	@touch $@

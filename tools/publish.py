@@ -26,9 +26,16 @@ _ARCHIVE = re.compile(r"(?P<name>cdcsync-\w+)-(?P<version>.+)\.oci\.tar")
 
 
 def changed_files(folder: Path) -> list[str]:
-    """Names of files that are not as SHA256SUMS says. Raises OSError."""
-    lines = [line.split("  ", 1) for line in (folder / "SHA256SUMS").read_text().splitlines()]
-    return [name for digest, name in lines if hashlib.sha256((folder / name).read_bytes()).hexdigest() != digest]
+    """Names of files that are not as SHA256SUMS says, or of which it says nothing. Raises
+    OSError."""
+    digests = {name: digest for digest, name in _lines(folder / "SHA256SUMS")}
+    changed = [name for name in digests if hashlib.sha256((folder / name).read_bytes()).hexdigest() != digests[name]]
+    pushed = [path.name for pattern in ("*.oci.tar", "*-images.yaml", "*.tgz") for path in folder.glob(pattern)]
+    return changed + sorted(set(pushed) - set(digests))
+
+
+def _lines(sums: Path) -> list[list[str]]:
+    return [line.split("  ", 1) for line in sums.read_text().splitlines()]
 
 
 def values_of(folder: Path) -> dict[str, dict[str, str]]:
