@@ -49,9 +49,13 @@ class Prometheus:
 def prometheus(folder: Path, rules: dict[str, Any]) -> Iterator[Prometheus]:
     assert PROMETHEUS.exists(), "needed: Prometheus; remedy: tests/support/prometheus.sh .cache/prometheus"
     (folder / "rules.yaml").write_text(yaml.safe_dump(rules))
-    scrape = {"job_name": "files", "honor_labels": True, "file_sd_configs": [{"files": [f"{folder}/*.json"]}]}
+    scrape = {
+        "job_name": "files",
+        "honor_labels": True,
+        "file_sd_configs": [{"files": [f"{folder}/*.json"], "refresh_interval": "1s"}],
+    }
     settings = {
-        "global": {"scrape_interval": "500ms", "scrape_timeout": "500ms", "evaluation_interval": "500ms"},
+        "global": {"scrape_interval": "2s", "scrape_timeout": "2s", "evaluation_interval": "500ms"},
         "rule_files": [str(folder / "rules.yaml")],
         "scrape_configs": [scrape],
     }
