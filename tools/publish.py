@@ -48,8 +48,8 @@ def publish(folder: Path, to: str, options: argparse.Namespace) -> tuple[list[st
     """Returns references by digest to what was pushed, and the values of the chart that name the
     images. Raises ValueError, OSError."""
     if changed := changed_files(folder):
-        found = f"found {', '.join(changed)} other than SHA256SUMS says"
-        raise ValueError(f"{found}; needed: a release as it was made; remedy: make it anew")
+        difference = f"found {', '.join(changed)} other than SHA256SUMS says"
+        raise ValueError(f"{difference}; needed: a release as it was made; remedy: make it again")
     values: dict[str, Any] = values_of(folder)
     pushed = []
     for archive in sorted(folder.glob("*.oci.tar")):

@@ -26,8 +26,8 @@ def release(node: Node, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("release") / "dist"
     images = ROOT / "tests" / "cluster" / "images.sh"
     command = [sys.executable, ROOT / "tools" / "release.py", folder, "--helm", HELM, "--images", images]
-    made = subprocess.run([str(part) for part in command], check=False, capture_output=True, text=True)
-    assert made.returncode == 0, made.stderr
+    making = subprocess.run([str(part) for part in command], check=False, capture_output=True, text=True)
+    assert making.returncode == 0, making.stderr
     return folder
 
 

@@ -108,9 +108,9 @@ def test_log_and_status_say_that_a_column_of_another_program_ends_compaction(tmp
             assert not table.compacts()
     (warning,) = (line for line in logs if line["log_level"] == "warning")
     assert (warning["step"], warning["table"]) == ("compact", str(TABLE.id))
-    found = "would forget the values of the target's column 'other'"
-    assert found in warning["error"]
-    assert found in table.writer.status.uncompacted
+    refusal = "would forget the values of the target's column 'other'"
+    assert refusal in warning["error"]
+    assert refusal in table.writer.status.uncompacted
     table.alter(ids)
     table.commit(6)
     assert table.compacts()

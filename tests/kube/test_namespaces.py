@@ -200,8 +200,11 @@ def test_the_cluster_is_listed_as_it_is(release: Release) -> None:
             ranges = {"podCIDRs": [f"10.8.{n}.0/24", f"fd00:8:{n + 1}::/64"]}
             body = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}, "spec": ranges}
             release.api.create(_NODES, body)
-            found = [{"type": "InternalIP", "address": f"10.7.0.{n}"}, {"type": "ExternalIP", "address": "no address"}]
-            release.api.merge(f"{_NODES}/{name}/status", {"status": {"addresses": found}})
+            addresses_of_node = [
+                {"type": "InternalIP", "address": f"10.7.0.{n}"},
+                {"type": "ExternalIP", "address": "no address"},
+            ]
+            release.api.merge(f"{_NODES}/{name}/status", {"status": {"addresses": addresses_of_node}})
         addresses = ClusterNetworks(release.account, addresses=True)
         addresses.refresh()
         every.refresh()
@@ -217,9 +220,9 @@ def test_the_cluster_is_listed_as_it_is(release: Release) -> None:
 
 
 def test_nothing_is_reconciled_before_the_nodes_are_listed(release: Release) -> None:
-    """An account without the right is told so, and a list that fails later leaves the last one."""
+    """A list that an account has no right to, or that fails later, leaves the last one."""
     now, account = [0.0], release.account
-    networks = ClusterNetworks(as_token(account, "nobody"), addresses=True, clock=lambda: now[0])
+    networks = ClusterNetworks(as_token(account, "of-no-account"), addresses=True, clock=lambda: now[0])
     networks.refresh()
     assert not networks.listed
     networks.api = account

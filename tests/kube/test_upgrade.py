@@ -43,7 +43,7 @@ def _new(entry: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_a_driver_of_an_earlier_release_goes_on(left: InProcessSync) -> None:
-    """No pod is replaced, no table is read anew, and the driver's next report is read, too."""
+    """No pod is replaced, no table is read again, and the driver's next report is read, too."""
     before, pods = left.stored, _pods(left)
     assert _offset(before) == 300
     controller = left.operator()

@@ -101,8 +101,8 @@ def test_a_topic_goes_on(source: Server, kafka: KafkaBroker, tmp_path: Path) -> 
 def produce_earlier_topics(kafka: KafkaBroker, recorded: dict[str, Any], state_topic: str) -> None:
     """The topic of a table with the record of its one row, and the state topic with its state."""
     topic, admin = recorded["topic"], kafka.admin()
-    made = admin.create_topics([NewTopic(topic, recorded["partitions"], 1), NewTopic(state_topic, 1, 1)])
-    for future in made.values():
+    creations = admin.create_topics([NewTopic(topic, recorded["partitions"], 1), NewTopic(state_topic, 1, 1)])
+    for future in creations.values():
         future.result(120)
     described = admin.describe_topics(TopicCollection([topic]))[topic].result(120)
     producer = Producer({"bootstrap.servers": kafka.bootstrap})

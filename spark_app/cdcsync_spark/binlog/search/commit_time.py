@@ -1,5 +1,5 @@
-"""When a server's binlog has one transaction committed: by which it is told from another one of the
-same GTID.
+"""When a transaction of a server's binlog was committed, which distinguishes it from another one of
+the same GTID.
 
 The dump begins just before the transaction, is one of no replica, which ends no other one, and is
 left as soon as the answer has come.
